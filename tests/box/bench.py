@@ -172,7 +172,7 @@ class Bench:
             raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
         sent = time.monotonic()
         try:
-            rest, _ = process.communicate(timeout=120)
+            rest, _ = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{time.monotonic() - sent:.0f} s after {by.name} it still runs") from None
         finally:
@@ -230,7 +230,7 @@ class Bench:
         body = f"-H 'Content-Type: application/json' -d '{data}'" if data else ""
         # -N: as it comes
         out = self.sh(
-            f"curl -s {'-N' if stream else ''} -m 60 {header} {body} -w '\\n%{{http_code}}' "
+            f"curl -s {'-N' if stream else ''} -m 300 {header} {body} -w '\\n%{{http_code}}' "
             f"http://127.0.0.1:{PORTS[name]}{path}",
             check=False,
         )

@@ -109,7 +109,7 @@ def test_killed_it_goes_on(measured: Bench) -> None:
 
 def waited_for_runs(bench: Bench, most: int) -> Path:
     """The journal that is being written, once it has so many runs."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for path in files(bench)[:1]:
             if path.suffix == ".jsonl" and sum(len(cell.runs) for cell in read_result(path).cells) >= most:
@@ -126,9 +126,8 @@ def test_a_server_that_ends_halfway(measured: Bench) -> None:
     try:
         waited_for_runs(measured, 1)
         measured.sh("systemctl restart llama-chat")
-        story.join(60)
     finally:
-        story.join(60)
+        story.join(300)
     assert "is kept in" in said[0], said[0]
     assert files(measured)[0].suffix == ".jsonl"
     assert len(files(measured)) == began + 1
@@ -140,9 +139,9 @@ def test_a_server_that_ends_halfway(measured: Bench) -> None:
 
 
 def wait_until_up(bench: Bench) -> None:
-    for _ in range(100):
-        if bench.ask("chat", "/health")[0] == 200:
-            return
+    until = time.monotonic() + 300
+    while bench.ask("chat", "/health")[0] != 200:
+        assert time.monotonic() < until
         time.sleep(0.2)
 
 
@@ -204,7 +203,7 @@ def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
         while first.is_alive():
             measured.ask("chat", "/v1/chat/completions", story, measured.key())
     finally:
-        first.join(90)
+        first.join(300)
     assert "busy: chat answers" in said[0], said[0]
     assert "of somebody else" in said[0]
     excluded = {run.excluded for cell in newest(measured).cells for run in cell.runs if run.excluded}
@@ -217,7 +216,7 @@ def test_ctrl_c_keeps_what_there_is(measured: Bench) -> None:
     try:
         journal = waited_for_runs(measured, 1)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()
@@ -235,6 +234,6 @@ def test_one_at_a_time(measured: Bench) -> None:
             time.sleep(0.1)
         ended = measured.herd(*MEASURE)
     finally:
-        first.join(90)
+        first.join(300)
     assert ended.code == 2
     assert "another measurement goes on here" in ended.output

@@ -33,7 +33,7 @@ import sys, time, urllib.request
 url, last, worst, failed = sys.argv[1], time.monotonic(), 0.0, 0
 while True:
     try:
-        urllib.request.urlopen(url, timeout=5).read()
+        urllib.request.urlopen(url, timeout=60).read()
         now = time.monotonic()
         worst, last = max(worst, now - last), now
     except OSError:

@@ -229,7 +229,7 @@ def test_a_fetch_that_is_stopped_by_hand_stays_stopped(supply: Supply) -> None:
     hand = threading.Thread(target=stop, daemon=True)
     hand.start()
     supply.refused("the fetch ended before all had come", "`systemctl stop`", "goes on from there")
-    hand.join(timeout=60)
+    hand.join(timeout=300)
     assert bench.sh("systemctl is-active llamaherd-fetch", check=False) == "inactive"
     assert 0 < arrived(supply) < len(supply.content)
     assert len(supply.bodies) == 1

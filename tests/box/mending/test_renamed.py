@@ -26,7 +26,7 @@ def talks(bench: Bench, port: int) -> None:
     """What listens there answers a greeting."""
     data = '{"messages":[{"role":"user","content":"Hello"}],"max_tokens":4}'
     status = bench.sh(
-        f"curl -s -m 60 -o /dev/null -w '%{{http_code}}' -H 'Content-Type: application/json' "
+        f"curl -s -m 300 -o /dev/null -w '%{{http_code}}' -H 'Content-Type: application/json' "
         f"-H 'Authorization: Bearer {bench.key()}' -d '{data}' http://127.0.0.1:{port}/v1/chat/completions"
     )
     assert status == "200"

@@ -70,7 +70,7 @@ class Page:
 
     def answered(self, path: str = "") -> str:
         """What it answers, past everything under test; nothing where it does not."""
-        return self.bench.sh(f"curl -s -m 60 http://127.0.0.1:{PORT}/{path}", check=False)
+        return self.bench.sh(f"curl -s -m 300 http://127.0.0.1:{PORT}/{path}", check=False)
 
     def asked(self, path: str = "") -> dict[str, Any]:
         """The same of one that answers."""

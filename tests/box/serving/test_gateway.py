@@ -77,7 +77,7 @@ def ask(bench: Bench, key: str, model: str = "coder", path: str = "/v1/chat/comp
     body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "model": model})
     header = f"-H 'Authorization: Bearer {key}'" if key else ""
     said = bench.sh(
-        f"curl -s -m 60 -D /tmp/headers -w '\\n%{{http_code}}' {header} -H 'Content-Type: application/json' "
+        f"curl -s -m 300 -D /tmp/headers -w '\\n%{{http_code}}' {header} -H 'Content-Type: application/json' "
         f"-d '{body}' http://127.0.0.1:{PORT}{path}; echo; cat /tmp/headers",
         check=False,
     )
@@ -87,7 +87,7 @@ def ask(bench: Bench, key: str, model: str = "coder", path: str = "/v1/chat/comp
 
 
 def until_answered(bench: Bench, key: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while ask(bench, key)[0] != 200:
         assert time.monotonic() < deadline, ask(bench, key)
         time.sleep(0.5)
@@ -166,7 +166,7 @@ def test_a_new_alias_is_a_reload_that_cuts_no_stream(converged: Bench, keys: Key
     before = pids(converged).split()
     body = '{"messages":[{"role":"user","content":"Hello"}],"max_tokens":600,"stream":true,"model":"coder"}'
     converged.sh(
-        f"nohup curl -s -N -m 120 -H 'Authorization: Bearer {keys['tom']}' -d '{body}' "
+        f"nohup curl -s -N -m 600 -H 'Authorization: Bearer {keys['tom']}' -d '{body}' "
         f"http://127.0.0.1:{PORT}/v1/chat/completions >/tmp/stream 2>&1 &"
     )
     text = fleet_text(converged)
@@ -176,7 +176,7 @@ def test_a_new_alias_is_a_reload_that_cuts_no_stream(converged: Bench, keys: Key
     assert set(before) & set(after), "the process of the unit is the same"
     assert set(after) - set(before), "another one serves"
     assert ask(converged, keys["tom"], "small")[0] == 200
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while "[DONE]" not in converged.sh("tail -c 200 /tmp/stream", check=False):
         assert time.monotonic() < deadline, converged.sh("tail -c 500 /tmp/stream", check=False)
         time.sleep(1)
@@ -414,7 +414,7 @@ def test_a_measurement_that_is_killed_leaves_no_server_out(pair: Bench, keys: Ke
     pair.sh("systemctl start llamaherd-ready-box.chat.service")
     assert states(pair)["box.chat"] != "draining"
     # What was stopped to be compared with is brought back by the host itself, and loads.
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while states(pair)["box.chat"] != "up":
         assert time.monotonic() < until
         time.sleep(0.3)

@@ -83,7 +83,7 @@ def asking(
     wanted = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": tokens}
     body = json.dumps(wanted | {"ignore_eos": True})
     return (
-        f"curl -s -m 120 -o {out} -w '%{{http_code}} %header{{x-herd-instance}}\\n' -d '{body}' "
+        f"curl -s -m 300 -o {out} -w '%{{http_code}} %header{{x-herd-instance}}\\n' -d '{body}' "
         f"-H 'Content-Type: application/json' -H 'Authorization: Bearer {key or bench.key()}' http://127.0.0.1:{port}/v1/chat/completions"
     )
 

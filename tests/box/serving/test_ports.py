@@ -16,7 +16,7 @@ UNIT = "/etc/systemd/system/llama-chat.service"
 def serves(bench: Bench, name: str, port: int) -> bool:
     """Whether the process of this unit, and no other, answers there."""
     header = f"-H 'Authorization: Bearer {bench.key()}'"
-    said = bench.sh(f"curl -s -m 60 {header} http://127.0.0.1:{port}/props", check=False)
+    said = bench.sh(f"curl -s -m 300 {header} http://127.0.0.1:{port}/props", check=False)
     process = bench.sh(f"ss -ltnpH 'sport = :{port}'", check=False)
     return bool(json.loads(said or "{}")) and f"pid={bench.sh(f'systemctl show -P MainPID llama-{name}')}," in process
 

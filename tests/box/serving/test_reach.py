@@ -55,7 +55,7 @@ def test_a_neighbour_does_find_what_docker_publishes_on_loopback(neighbour: Benc
     )
     try:
         url = f"http://127.0.0.1:{PUBLISHED}/etc/os-release"
-        neighbour.sh(f"timeout 60 sh -c 'until curl -fs -m 5 -o /dev/null {url}; do sleep 0.2; done'")
+        neighbour.sh(f"timeout 300 sh -c 'until curl -fs -m 5 -o /dev/null {url}; do sleep 0.2; done'")
         address = neighbour.sh("docker inspect -f '{{.NetworkSettings.IPAddress}}' published")
         assert answers(neighbour, f"http://{address}:80/etc/os-release") == "200"
     finally:
