@@ -60,8 +60,11 @@ class Server:
 
     def signal(self, number: int) -> None:
         """Have it end, stand still, go on, hang, or be off: SIGUSR1 has it answer nothing but its health, and SIGUSR2
-        has Linux drop all that comes to it, as if its rig were switched off."""
+        has Linux drop all that comes to it, as if its rig were switched off, from when this returns."""
         self.process.send_signal(number)
+        if number == signal.SIGUSR2:
+            assert self.process.stdout
+            assert self.process.stdout.readline() == b"off\n"
 
 
 @contextmanager
@@ -142,6 +145,7 @@ def _be_off(lines: Iterable[socket.socket]) -> None:
     nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
     for line in lines:
         line.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(nothing)))
+    print("off", flush=True)
     time.sleep(3600)
 
 
