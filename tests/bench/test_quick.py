@@ -204,7 +204,7 @@ def verdicts(spread: float, speed: float, pair: int, seconds: float = WHOLE.seco
 def test_two_measurements_of_one_server(spread: float, speed: float, said: str) -> None:
     """Twenty pairs, each of five kinds of text: all as they are. What drifts by half a percent counts as unchanged."""
     as_they_are = [verdicts(spread, speed, pair) == {said} for pair in range(20)]
-    assert sum(as_they_are) >= (17 if (spread, speed) == (0.01, 0.995) else 19)
+    assert sum(as_they_are) >= 19
 
 
 def test_a_noisy_server_is_hardly_ever_said_to_be_slower() -> None:
