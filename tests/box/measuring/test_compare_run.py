@@ -43,7 +43,8 @@ def in_the_middle(bench: Bench, by: signal.Signals, what: str) -> Ended:
         until = time.monotonic() + 300
         while not bench.sh(f"{UNITS} | grep 'arm-.* running'", check=False) and time.monotonic() < until:
             time.sleep(0.2)
-        assert bench.sh("systemctl is-active llama-chat", check=False) == "inactive"
+        # Failed, where it took longer to end than it may.
+        assert bench.sh("systemctl is-active llama-chat", check=False) in ("inactive", "failed")
         if what == "script":
             pid = bench.sh("sed -n 's/process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/host")
             bench.sh(f"kill -9 {pid}")

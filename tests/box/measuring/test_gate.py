@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from tests.box.bench import Bench
+from tests.box.throttle import throttled
 
 pytestmark = pytest.mark.box
 
-GATE = {"prefill": "-30%", "budget": "5m"}
+GATE = {"prefill": "-30%", "budget": "15m"}
 
 CONTEXT = 256
 """Half of it is the prompt that is measured: a short one takes less than its server's start, on any machine."""
-
-HALF = """
-while sleep 0.05; do
-    pid=$(systemctl show -P MainPID llamaherd-arm-b-chat)
-    [ "$pid" -gt 0 ] || continue
-    kill -STOP $pid; sleep 0.1; kill -CONT $pid
-done 2>/dev/null
-"""
-"""Lets whatever is measured as B compute for a third of the time: a slower engine cannot be had in a moment."""
-
-
-@contextmanager
-def slower(bench: Bench) -> Iterator[None]:
-    bench.sh(f"systemd-run -q --unit=slower sh -c {shlex.quote(HALF.replace('$', '$$'))}")
-    try:
-        yield
-    finally:
-        bench.sh("systemctl stop slower; systemctl kill -s CONT llamaherd-arm-b-chat", check=False)
 
 
 @pytest.fixture
@@ -59,10 +38,11 @@ def test_what_is_slower_does_not_take_its_place(small: Bench) -> None:
     bench = small
     before = bench.running()
     declare(bench, environment={"LLAMAHERD_TRIED": "slower"})
-    with slower(bench):
+    # A slower engine cannot be had in a moment.
+    with throttled(bench, "llamaherd-arm-b-chat", on=0.03, off=0.07):
         ended = bench.up("--yes")
     assert ended.code == 1, ended.output
-    assert "both are measured for 5 min 00 s at most" in ended.output
+    assert "both are measured for 15 min 00 s at most" in ended.output
     assert "chat serves as before, and not as declared: it is slower than what serves: reading -" in ended.output
     assert "and -30.0% may be lost" in ended.output
     assert bench.answers("chat")
@@ -85,7 +65,7 @@ def test_what_is_as_fast_takes_its_place(small: Bench) -> None:
     bench = small
     declare(bench, environment={"LLAMAHERD_TRIED": "equal"})
     shown = bench.herd("diff", "box")
-    assert "before that for 5 min 00 s at most, while its gate measures both" in shown.output, shown.output
+    assert "before that for 15 min 00 s at most, while its gate measures both" in shown.output, shown.output
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
     assert "block 1" in ended.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from box import downloads
-from box.cli import CACHE
 from llamaherd.bench.arms.host import ArmsHost
 from llamaherd.bench.arms.units import arms_script
 from llamaherd.diagnostics.findings import UserError
@@ -22,7 +19,7 @@ from llamaherd.tune.planned import Tuned, tuned
 from llamaherd.tune.quality import Precision
 from roles import ROLES
 from tests.box.bench import Bench
-from tests.support.requantized import requantized
+from tests.box.coarse import coarse
 
 pytestmark = pytest.mark.box
 
@@ -54,7 +51,7 @@ def measuring(of: Tuned) -> Iterator[ArmsHost]:
 
 
 def serves_again(bench: Bench) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while bench.sh("systemctl is-active llama-chat", check=False) != "active":
         assert time.monotonic() < until, bench.sh("systemctl status llama-chat llamaherd-arms", check=False)
         time.sleep(0.3)
@@ -83,10 +80,8 @@ def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
 
 
 def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
-    """Gemma, every tensor once more in fewer bits."""
-    coarse = requantized(CACHE / downloads.GEMMA.file, CACHE / "gemma-3-270m-q4_0.gguf")
     rig = bench.rig()
-    rig["models"]["coarse"] = {"file": str(coarse), "sha256": hashlib.sha256(coarse.read_bytes()).hexdigest()}
+    rig["models"]["coarse"] = coarse()
     tune = {"models": ["coarse"], "quality": {"kld": 0.5}}
     rig["instances"]["chat"] |= {"context": 512, "kv": "f16", "threads": 2, "tune": tune}
     bench.declare(rig)
@@ -109,7 +104,7 @@ def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(ben
     with ThreadPoolExecutor(1) as pool, measuring(judged) as host:
         judge = Judging(host, judged.judge_unit, lambda *_: [READING])
         running = pool.submit(judge.judged, candidate, COARSE, 500)
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not bench.sh(LOGITS, check=False):
             assert time.monotonic() < until
             time.sleep(0.3)

@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import statistics
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.box.bench import Bench, Declared
+from tests.box.throttle import throttled
 
 pytestmark = pytest.mark.box
 
 SPEEDS = "/var/lib/llamaherd/kept/llama-chat/last/speeds"
 
-THROTTLED = """
-import os, signal, subprocess, sys, time
-from pathlib import Path
-
-def main_pid():
-    while True:
-        show = ["systemctl", "show", "-P", "MainPID", "llama-chat"]
-        pid = int(subprocess.run(show, capture_output=True).stdout)
-        if pid and sys.argv[1].encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\\0", b" "):
-            return pid
-        time.sleep(0.02)
-
-pid = 0
-while True:
-    try:
-        if not pid:
-            pid = main_pid()
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(0.01)
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.09)
-    except OSError:
-        pid = 0
-"""
-"""Lets a server compute for a tenth of the time, if it has these arguments: as a GPU does that is too hot.
-
-One process that sleeps nearly all the time: it is on time on a busy machine, too.
-"""
+TENTH = {"on": 0.01, "off": 0.09}
 
 
 @pytest.fixture(autouse=True)
@@ -53,16 +25,6 @@ def alone(bench: Bench) -> Iterator[None]:
     bench.sh("cat /proc/stat >/run/stat && mount --bind /run/stat /proc/stat")
     yield
     bench.sh("umount /proc/stat")
-
-
-@contextmanager
-def throttled(bench: Bench, arguments: str) -> Iterator[None]:
-    written = f"cat >/run/throttle.py <<'END'{THROTTLED}END\n"
-    bench.sh(f"{written}systemd-run -q --unit=throttle python3 -I /run/throttle.py {shlex.quote(arguments)}")
-    try:
-        yield
-    finally:
-        bench.sh("systemctl stop throttle; systemctl kill -s CONT llama-chat", check=False)
 
 
 def declare(bench: Bench, **chat: object) -> Declared:
@@ -102,7 +64,7 @@ def test_one_that_is_slower_than_before(bench: Bench, way_out: str) -> None:
     settled(bench, context=2048)
     settled(bench)
     known = speeds(bench)
-    with throttled(bench, "--ctx-size 4096"):
+    with throttled(bench, "llama-chat", "--ctx-size 4096", **TENTH):
         slower(bench, known, way_out)
 
 
@@ -144,7 +106,7 @@ def test_a_host_that_has_become_slow_is_no_fault_of_a_change(bench: Bench) -> No
     bench.restore()
     settled(bench, context=2048)
     before = bench.running()
-    with throttled(bench, "--ctx-size"):
+    with throttled(bench, "llama-chat", "--ctx-size", **TENTH):
         declare(bench, context=4096)
         ended = bench.up("--yes")
         assert ended.code == 1, ended.output
