@@ -108,7 +108,7 @@ def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _again(handler: Callable[[int, FrameType | None], object], by: int, _: int, frame: FrameType | None) -> None:
-    """Handle the signal, once nothing is on the stack that drops what is raised."""
+    """Handle the signal, once `_asked_again` is over: what is raised in it is dropped, too."""
     under = frame
     while under:
         if under.f_code is _asked_again.__code__:  # on a busy machine it is still there

@@ -178,6 +178,8 @@ def test_what_was_cached_tells_no_speed_of_reading() -> None:
     """Of a warm prompt one token is read: that is the time to the first token, by another name."""
     assert PREFILL.of(Run(prompt_n=1, prompt_ms=70.0, cache_n=2064)) is None
     assert PREFILL.of(Run(prompt_n=2065, prompt_ms=1800.0)) is not None
+    short = PREFILL.of(Run(prompt_n=1, prompt_ms=70.0, cache_n=0))
+    assert short, "what other programs measure of a prompt that is so short is one"
 
 
 def test_each_condition_is_there_for_something() -> None:

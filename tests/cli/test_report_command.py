@@ -164,7 +164,7 @@ def test_one_that_is_being_measured_is_told_as_cut_off(fleet: Path) -> None:
     [
         Run(predicted_n=2**63 - 1, predicted_ms=1e-6),
         Run(predicted_n=2**63 - 1, predicted_ms=1.0),
-        Run(prompt_n=100, prompt_ms=1e15),
+        Run(prompt_n=1, prompt_ms=1e15),
         Run(predicted_n=5, predicted_ms=10.0, watts=1e15),
     ],
     ids=["no time", "many tokens", "all time", "all power"],

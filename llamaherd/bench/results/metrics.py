@@ -48,7 +48,7 @@ def _decode(run: Run) -> Sample | None:
 
 
 def _prefill(run: Run) -> Sample | None:
-    if run.prompt_n is not None and run.prompt_n <= FEW:
+    if run.cache_n and run.prompt_n is not None and run.prompt_n <= FEW:
         return None
     if run.prompt_n and run.prompt_ms:
         return Sample(run.prompt_n, run.prompt_ms / 1000)

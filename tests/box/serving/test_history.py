@@ -70,7 +70,7 @@ def test_a_change_is_remembered_and_taken_back(bench: Bench) -> None:
 def test_a_way_back_costs_six_logins(bench: Bench) -> None:
     """The past, the turn and a look, all begun at once; the switch, a look at what that did, and the release.
 
-    Where the look was over before the turn was taken, which is so on a busy machine at times, it costs another one.
+    A look holds for two seconds. On a busy machine more may go by until the switch begins: then it costs another one.
     """
     counts: list[int] = []
     while 6 not in counts and len(counts) < 3:
