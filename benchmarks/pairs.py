@@ -121,7 +121,9 @@ def compared(server: Server) -> list[Cell]:
 def tell(what: str, pairs: Sequence[Sequence[Cell]]) -> None:
     """How pairs end: the worst verdict of each."""
     order = ("slower", "faster", "not known yet", "same")
-    ends = Counter(next(each for each in order if any(cell.verdict == each for cell in pair)) for pair in pairs)
+    ends = Counter(
+        next((each for each in order if any(cell.verdict == each for cell in pair)), "no verdict") for pair in pairs
+    )
     wrong = sum(cell.verdict == "slower" and (cell.high or 0) > 1 - MARGIN for pair in pairs for cell in pair)
     print(f"{what}: {dict(ends)} of {len(pairs)} pairs; *slower* within {MARGIN:.0%}: {wrong}")
 

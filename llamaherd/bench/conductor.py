@@ -26,7 +26,7 @@ from llamaherd.bench.meter.meter import Meter
 from llamaherd.bench.meter.watch import Watch
 from llamaherd.bench.origin import provenance
 from llamaherd.bench.results.result import Cell, Method, Result, Start
-from llamaherd.bench.results.store import Journal, cut_off, folder_of, read_result, stem
+from llamaherd.bench.results.store import Journal, cut_off, folder_of, last_result, read_result, stem
 from llamaherd.bench.schedule import Series
 from llamaherd.bench.session import Session, now
 from llamaherd.bench.warming import Warm, warm_up
@@ -160,6 +160,7 @@ class _Measurement:
 
     def _known(self, facts: ServerFacts, warm: Warm, old: Result | None) -> Known:
         slots = max(1, self._job.instance.endpoint.streams)
+        last = last_result(self._job.results, self._job.plan.rig, self._job.instance.name)
         return Known(
             seconds=max(1.0, self._until - time.monotonic()),
             seed=old.method.seed if old and old.method.seed else secrets.token_hex(4),
@@ -167,7 +168,8 @@ class _Measurement:
             decode=warm.decode,
             prefill=warm.prefill,
             text_of=self._text_of,
-            before=tuple(cell.condition for cell in old.cells) if old else (),
+            before=old.conditions if old else (),
+            last=last.conditions if last else (),
         )
 
     def _text_of(self, tokens: int) -> str:

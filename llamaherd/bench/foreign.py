@@ -27,7 +27,7 @@ from llamaherd.bench.courses.course import Course, Road, seconds_left
 from llamaherd.bench.job import Known, MakeSeries, Measured, Teller
 from llamaherd.bench.results.provenance import Engine, Host, Provenance, Server
 from llamaherd.bench.results.result import Cell, Condition, Method, Result, Run, Source, Start
-from llamaherd.bench.results.store import Journal, read_result
+from llamaherd.bench.results.store import Journal, last_result, read_result
 from llamaherd.bench.schedule import Ask, Series, SoFar, Step
 from llamaherd.bench.session import now
 from llamaherd.bench.warming import Warm, warm_up
@@ -147,7 +147,16 @@ class _Measurement:
     def _known(self, warm: Warm) -> Known:
         context = self._visit.served.context or _CONTEXT
         left = max(1.0, self._until - time.monotonic())
-        return Known(left, secrets.token_hex(4), context, warm.decode, warm.prefill, self._text_of)
+        last = last_result(self._visit.results, RIG, self._visit.instance)
+        return Known(
+            left,
+            secrets.token_hex(4),
+            context,
+            warm.decode,
+            warm.prefill,
+            self._text_of,
+            last=last.conditions if last else (),
+        )
 
     def _text_of(self, tokens: int) -> str:
         """A text of so many tokens: by the server's tokenizer, or by what it counts of another text."""

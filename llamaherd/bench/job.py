@@ -49,7 +49,8 @@ class Job:
 class Known:
     """What is known of a server once it is warm: about how fast it is, and how many tokens of a slot there are.
 
-    `text_of` is a long text of so many tokens. `before` are the conditions of a measurement that could be gone on with.
+    `text_of` is a long text of so many tokens. `before` are the conditions of a measurement that could be gone on with,
+    `last` those of the last one that came to its end.
     """
 
     seconds: float
@@ -59,6 +60,7 @@ class Known:
     prefill: float | None
     text_of: Callable[[int], str]
     before: tuple[Condition, ...] = ()
+    last: tuple[Condition, ...] = ()
 
 
 MakeSeries = Callable[[Known], Sequence[Series]]

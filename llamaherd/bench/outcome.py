@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.bench.comparing.compare import Row, compare
-from llamaherd.bench.courses.quick import FEWEST, counts
+from llamaherd.bench.courses.quick import FEWEST, counts, lengths_of
 from llamaherd.bench.results.expected import Judged, judge
 from llamaherd.bench.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
 from llamaherd.bench.results.result import Condition, Result
@@ -46,6 +46,8 @@ class Outcome:
     result: Result
     values: tuple[Value, ...]
     expected: tuple[Judged, ...]
+    apart: tuple[str, ...] = ()
+    """Why some speeds are not judged beside the last measurement."""
 
     @property
     def known(self) -> bool:
@@ -61,7 +63,14 @@ class Outcome:
 def outcome(result: Result, expect: Expect | None, before: Result | None) -> Outcome:
     """What a result says. A verdict is on those metrics alone that a condition is there for."""
     rows = {(row.condition, row.metric.name): row for row in compare(before, result).rows} if before else {}
-    return Outcome(result, tuple(_values(result, rows)), judge(result, expect))
+    apart = tuple(_apart(lengths_of(result.conditions), lengths_of(before.conditions))) if before else ()
+    return Outcome(result, tuple(_values(result, rows)), judge(result, expect), apart)
+
+
+def _apart(now: tuple[int | None, int | None], before: tuple[int | None, int | None]) -> Iterator[str]:
+    for what, tokens, last in zip(("answers", "a prompt"), now, before, strict=True):
+        if tokens and last and tokens != last:
+            yield f"{what} of {tokens:,} tokens, and the last measurement has {last:,}: their speeds are not compared"
 
 
 def _values(result: Result, rows: dict[tuple[Condition, str], Row]) -> Iterator[Value]:

@@ -116,6 +116,7 @@ def _notes(found: Outcome) -> Iterator[str]:
         yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
     if result.method.anyway:
         yield f"measured though there was in the way: {', '.join(result.method.anyway)}"
+    yield from found.apart
     yield from doubts(result)
     yield from result.work.doubts if result.work else ()
     yield from (f"not measured: {each}" for each in result.unmeasured)

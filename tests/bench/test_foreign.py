@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from llamaherd.bench.courses.quick import quick
 from llamaherd.bench.foreign import NOTE, UNTOLD, Visit, label_of, measure_url, slug
 from llamaherd.bench.job import Measured
 from llamaherd.bench.results.provenance import Host
+from llamaherd.bench.results.result import Cell
 from llamaherd.bench.results.share import share
-from llamaherd.bench.results.store import read_result
+from llamaherd.bench.results.store import read_result, write_result
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
 from tests.bench.site import CHAT, MODELS, Reply, Site, models, page
 from tests.bench.test_ladder import Cache
+from tests.bench.test_quick import WHOLE
 
 
 class Quiet:
@@ -94,6 +97,16 @@ def test_the_long_prompt_is_as_long_as_it_says(tmp_path: Path) -> None:
     for run in cold.counted:
         assert run.prompt_n
         assert abs(run.prompt_n / cold.condition.prompt - 1) < 0.05
+
+
+def test_it_is_asked_for_what_the_last_one_was(tmp_path: Path) -> None:
+    """For an answer of half the length, if that was so: other lengths cannot be compared."""
+    first = measured(PLAIN, tmp_path)[0].result
+    shorter = replace(WHOLE, tokens=128, prompt=1024).conditions
+    assert first.conditions == WHOLE.conditions
+    cells = tuple(Cell(condition=each) for each in shorter)
+    write_result(tmp_path, first.model_copy(update={"cells": cells, "began": "2099-01-01T00:00:00Z"}))
+    assert measured(PLAIN, tmp_path)[0].result.conditions == shorter
 
 
 def test_series_beside_it(tmp_path: Path) -> None:

@@ -41,6 +41,21 @@ def test_two_runs_make_no_verdict() -> None:
     assert "too few runs" in text(found)
 
 
+def test_other_lengths_than_before_are_said() -> None:
+    """Their speeds have no verdict, and whoever reads it would not know why."""
+    now, before = (
+        measured(50.0).model_copy(update={"cells": (Cell(condition=each, runs=runs),)})
+        for each, runs in (
+            (Condition(kind="code", generated=256, cache="cold"), measured(50.0).cells[0].runs),
+            (Condition(kind="code", generated=128, cache="cold"), measured(100.0).cells[0].runs),
+        )
+    )
+    found = outcome(now, None, before)
+    assert found.fine
+    assert "note: answers of 256 tokens, and the last measurement has 128: their speeds are not compared" in text(found)
+    assert not outcome(now, None, now).apart
+
+
 @pytest.mark.parametrize(("expected", "said"), [(90.0, "met"), (120.0, "below by 16.7 %")])
 def test_what_is_expected(expected: float, said: str) -> None:
     found = outcome(measured(100.0), Expect(decode=expected), None)

@@ -74,6 +74,17 @@ def test_one_that_was_cut_off_is_gone_on_with() -> None:
     assert power_series(replace(known, decode=300.0), LIMITS).conditions != first.conditions
 
 
+def test_lengths_are_those_of_the_last_series_where_they_will_do() -> None:
+    known = Known(60, "a", 8192, 80.0, 1000.0, lambda tokens: "x" * tokens)
+    last = power_series(known, LIMITS).conditions
+    for speed in (140.0, 60.0):
+        assert power_series(replace(known, decode=speed, last=last), LIMITS).conditions == last
+    faster = power_series(replace(known, decode=300.0, last=last), LIMITS)
+    assert (faster.tokens, faster.read) == (3072, 2048)
+    slower = power_series(replace(known, prefill=20.0, last=last), LIMITS)
+    assert (slower.tokens, slower.read) == (768, 256)
+
+
 def test_a_small_context_has_room() -> None:
     found = power_series(Known(60, "a", 1024, 500.0, 9000.0, lambda tokens: "x" * tokens), LIMITS)
     assert found.tokens <= 512

@@ -10,7 +10,18 @@ import pytest
 
 from llamaherd.bench.asking.salt import salt
 from llamaherd.bench.asking.suite import KINDS, suite
-from llamaherd.bench.courses.quick import FEWEST, MOST, PROMPTS, TOKENS, Quick, counts, fitted, narrow, quick
+from llamaherd.bench.courses.quick import (
+    FEWEST,
+    MOST,
+    PROMPTS,
+    TOKENS,
+    Quick,
+    counts,
+    fitted,
+    lengths_of,
+    narrow,
+    quick,
+)
 from llamaherd.bench.job import Known
 from llamaherd.bench.outcome import outcome
 from llamaherd.bench.results.metrics import DECODE, PREFILL
@@ -139,9 +150,57 @@ def test_slow_servers_are_asked_for_less(
 
 def test_what_was_cut_off_keeps_its_lengths() -> None:
     before = replace(WHOLE, tokens=TOKENS[2], prompt=PROMPTS[3]).conditions
-    known = Known(150.0, "seed", 32768, 200.0, 9000.0, lambda tokens: "x" * tokens, before)
-    assert quick(known).conditions == before
-    assert quick(replace(known, before=())).tokens == TOKENS[0]
+    begun = Known(150.0, "seed", 32768, 200.0, 9000.0, lambda tokens: "x" * tokens, before)
+    assert quick(begun).conditions == before
+    assert quick(replace(begun, last=WHOLE.conditions)).conditions == before
+    assert quick(replace(begun, before=())).tokens == TOKENS[0]
+
+
+def known(decode: float | None, last: tuple[int, int], prefill: float = 9000.0, context: int = 32768) -> Known:
+    """A server about so fast, last measured in these lengths, and three minutes for it."""
+    conditions = replace(WHOLE, tokens=last[0], prompt=last[1]).conditions
+    return Known(180.0, "seed", context, decode, prefill, lambda tokens: "x" * tokens, last=conditions)
+
+
+def lengths(found: Quick) -> tuple[int, int]:
+    return found.tokens, found.prompt
+
+
+def test_a_speed_between_two_lengths_is_asked_for_one_of_them_each_time() -> None:
+    """By what it was asked for first, 3 % more or less speed changes nothing."""
+    edge = next(speed for speed in range(10, 100) if fitted(180.0, float(speed), 9000.0, 32768)[0] == TOKENS[0])
+    speeds = (edge * 0.97, edge * 1.03)
+    assert {fitted(180.0, speed, 9000.0, 32768)[0] for speed in speeds} == {TOKENS[0], TOKENS[1]}
+    for tokens in TOKENS[:2]:
+        assert {quick(known(speed, (tokens, 2048))).tokens for speed in speeds} == {tokens}
+
+
+@pytest.mark.parametrize(
+    ("decode", "last", "context", "asked"),
+    [
+        (40.0, (256, 2048), 32768, (256, 2048)),
+        (26.0, (256, 2048), 32768, (256, 2048)),  # A third slower: it is to be told so.
+        (15.0, (256, 2048), 32768, (64, 2048)),  # No three answers of each kind would fit.
+        (80.0, (128, 2048), 32768, (128, 2048)),
+        (80.0, (32, 256), 32768, (256, 2048)),  # Short ones, of a look of some seconds: they are not kept for ever.
+        (80.0, (256, 2048), 2048, (256, 1024)),
+        (None, (128, 1024), 32768, (128, 1024)),
+    ],
+)
+def test_the_last_lengths_are_kept_where_they_will_do(
+    decode: float | None, last: tuple[int, int], context: int, asked: tuple[int, int]
+) -> None:
+    assert lengths(quick(known(decode, last, context=context))) == asked
+
+
+def test_lengths_of_series_beside_it_are_none_of_its_own() -> None:
+    conditions = [
+        Condition(kind="code", generated=128, concurrency=4),
+        Condition(kind="prose", generated=768),
+        Condition(kind="long", prompt=512, cache="warm", power_limit_watts=200),
+    ]
+    assert lengths_of(conditions) == (None, None)
+    assert lengths_of([*conditions, *WHOLE.conditions]) == (256, 2048)
 
 
 def test_with_drafts_the_step_must_be_known_and_not_the_text() -> None:

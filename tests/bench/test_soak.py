@@ -115,8 +115,30 @@ def test_what_people_are_told_of_a_drift() -> None:
     ],
 )
 def test_answers_are_long_enough(decode: float | None, context: int, tokens: int | None) -> None:
-    found = long_enough(PROMPT, decode, context)
+    found = long_enough(PROMPT, known(decode, context))
     assert (found.tokens if found else None) == tokens
+
+
+def known(decode: float | None, context: int = 8192, **more: tuple[Condition, ...]) -> Known:
+    return Known(60, "seed", context, decode, 9000.0, lambda tokens: "x" * tokens, **more)
+
+
+@pytest.mark.parametrize(
+    ("decode", "last", "tokens"), [(62.0, 768, 768), (66.0, 768, 768), (80.0, 768, 1536), (55.0, 1536, 1536)]
+)
+def test_answers_as_long_as_the_last_time_where_they_take_long_enough(decode: float, last: int, tokens: int) -> None:
+    conditions = (*Energy(PROMPT, last).conditions, *quick(known(decode)).conditions)
+    found = long_enough(PROMPT, known(decode, last=conditions))
+    assert found
+    assert found.tokens == tokens
+
+
+def test_one_that_was_cut_off_keeps_the_length_of_its_answers() -> None:
+    found = long_enough(
+        PROMPT, known(80.0, before=Energy(PROMPT, 768).conditions, last=Energy(PROMPT, 3072).conditions)
+    )
+    assert found
+    assert found.tokens == 768
 
 
 def test_three_long_answers() -> None:

@@ -50,7 +50,7 @@ class Chosen:
     def series(self, known: Known) -> tuple[Series, ...]:
         """Those of single requests."""
         found: list[Series] = []
-        if self.energy and (energy := long_enough(suite().prompts["prose"][0], known.decode, known.context)):
+        if self.energy and (energy := long_enough(suite().prompts["prose"][0], known)):
             found.append(energy)
         if self.soak:
             found.append(Soak(suite().prompts["code"][0], self.soak))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from llamaherd.bench.asking.suite import Prompt
+from llamaherd.bench.job import Known
 from llamaherd.bench.results.result import Condition, Result
 from llamaherd.bench.schedule import Ask, SoFar, Step
 from llamaherd.bench.statistics.intervals import Estimate, Sample, estimate
@@ -15,7 +16,7 @@ REST, LEAST = 12.0, 10.0
 
 _LENGTHS = (96, 192, 384, 768, 1536, 3072, 6144, 12288, 24576)
 """Of answers: none that anything else is measured with."""
-_TIMES, _SPARE = 3, 1.2
+_TIMES, _SPARE, _TOO_LONG = 3, 1.2, 3.0
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,29 @@ class Energy:
         return min(1.0, len(so_far.cells[0].runs) / _TIMES)
 
 
-def long_enough(prompt: Prompt, decode: float | None, context: int) -> Energy | None:
-    """Answers that take long enough at about this speed; None where no context has room for them."""
-    tokens = length_for(LEAST, decode)
-    return Energy(prompt, tokens) if tokens <= context // 2 else None
+def long_enough(prompt: Prompt, known: Known) -> Energy | None:
+    """Answers as one that was cut off began, or that take long enough; None where no context has room for them."""
+    tokens = _last(prompt, known.before) or length_for(LEAST, known.decode, last=_last(prompt, known.last))
+    return Energy(prompt, tokens) if tokens <= known.context // 2 else None
 
 
-def length_for(seconds: float, decode: float | None, context: int | None = None) -> int:
-    """Tokens of an answer that takes so long at about this speed; where a context is named, half of it at most."""
+def _last(prompt: Prompt, conditions: Iterable[Condition]) -> int | None:
+    """Tokens of such an answer among these."""
+    energies = (Energy(prompt, each.generated).conditions[0] for each in conditions if each.generated in _LENGTHS)
+    return next((each.generated for each in energies if each in conditions), None)
+
+
+def length_for(seconds: float, decode: float | None, context: int | None = None, last: int | None = None) -> int:
+    """Tokens of an answer that takes so long at about this speed; where a context is named, half of it at most.
+
+    That of the `last` measurement is kept where it takes so long, and not several times as long: other lengths are not
+    compared with each other.
+    """
     fits = [each for each in _LENGTHS if context is None or each <= context // 2] or [_LENGTHS[0]]
-    return next((each for each in fits if each >= _SPARE * seconds * (decode or 0.0)), fits[-1])
+    least = seconds * (decode or 0.0)
+    if last in fits and (decode is None or least <= last <= _TOO_LONG * least):
+        return last
+    return next((each for each in fits if each >= _SPARE * least), fits[-1])
 
 
 @dataclass(frozen=True)

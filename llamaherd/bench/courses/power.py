@@ -8,7 +8,7 @@ from zlib import crc32
 
 from llamaherd.bench.asking.suite import Prompt, suite
 from llamaherd.bench.courses.energy import length_for
-from llamaherd.bench.courses.quick import ANSWERED, fitted
+from llamaherd.bench.courses.quick import ANSWERED, PROMPTS, fitted, kept_length
 from llamaherd.bench.job import Known
 from llamaherd.bench.results.metrics import DECODE, ENERGY, by_start
 from llamaherd.bench.results.result import Cell, Condition, Result
@@ -96,15 +96,23 @@ def _enough(cell: Cell) -> bool:
 
 def power_series(known: Known, limits: Sequence[int]) -> PowerSeries:
     """The series of a server about so fast: as one that was cut off began, else in lengths that take long enough."""
-    before = [each for each in known.before if each.power_limit_watts]
-    tokens = next((each.generated for each in before if each.generated), 0)
-    read = next((each.prompt for each in before if each.prompt), None)
-    tokens = tokens or length_for(SECONDS, known.decode, known.context)
-    read = read or fitted(ROUNDS * SECONDS * 4, known.decode, known.prefill, known.context)[1]
+    tokens, read = _lengths(known.before)
+    if not (tokens and read):
+        tokens, read = _lengths(known.last)
+        tokens = length_for(SECONDS, known.decode, known.context, tokens)
+        fits = fitted(ROUNDS * SECONDS * 4, known.decode, known.prefill, known.context)[1]
+        read = kept_length(read, fits, [each for each in PROMPTS if each <= min(known.context // 2, 2 * fits)])
     one = tokens / (known.decode or tokens / SECONDS) + read / (known.prefill or read)
     prompt = suite().prompts["prose"][0]
     long = known.text_of(read)
     return PowerSeries(prompt, long, tuple(limits), known.seed, tokens, read, ROUNDS * len(limits) * (one + 2))
+
+
+def _lengths(conditions: Sequence[Condition]) -> tuple[int | None, int | None]:
+    """Tokens of the answers and of the long prompt of such a series, where there is one among these."""
+    held = [each for each in conditions if each.power_limit_watts]
+    tokens = next((each.generated for each in held if each.generated), None)
+    return tokens, next((each.prompt for each in held if each.prompt), None)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, log
 
@@ -34,6 +34,9 @@ _TASK = 250
 
 _FOR_ANSWERS, _FOR_PROMPTS = 0.6, 0.25
 """Shares of the time that the fewest runs may take."""
+
+_AT_MOST = 0.95
+"""Share of the time that they may take altogether, where the lengths are those of the last measurement."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +120,49 @@ class Quick:
 
 
 def quick(known: Known) -> Quick:
-    """The quick measurement of a server: as one that was cut off began, or in lengths that its speed has time for."""
+    """The quick measurement of a server: as one that was cut off began, or in lengths that its speed has time for.
+
+    Those of the last measurement are kept where they will do: what is asked for otherwise cannot be compared.
+    """
+    fits = fitted(known.seconds, known.decode, known.prefill, known.context)
+    tokens, prompt = lengths_of(known.before)
+    if not (tokens and prompt):
+        tokens, prompt = _kept(known, fits)
+    answer, whole = _seconds_of_each((tokens, prompt), known)
+    return Quick(suite().prompts, known.text_of(prompt), known.seed, known.seconds, tokens, prompt, answer, whole)
+
+
+def lengths_of(conditions: Iterable[Condition]) -> tuple[int | None, int | None]:
+    """Tokens of the answers and of the long prompt of a quick measurement, where there is one among these."""
     # Series beside it have conditions of their own: none is of one request at a time with such a length.
-    before = [each for each in known.before if each.concurrency == 1 and not each.depth]
-    tokens = {each.generated for each in before if each.kind in KINDS and each.generated in TOKENS}
-    prompts = {each.prompt for each in before if each.kind == "long" and each.cache == "warm"}
-    lengths = fitted(known.seconds, known.decode, known.prefill, known.context)
-    if len(tokens) == len(prompts) == 1:
-        lengths = tokens.pop(), prompts.pop() or lengths[1]
-    long = known.text_of(lengths[1])
+    alone = [each for each in conditions if each.concurrency == 1 and not each.depth and not each.power_limit_watts]
+    tokens = {each.generated for each in alone if each.kind in KINDS and each.generated in TOKENS}
+    prompts = {each.prompt for each in alone if each.kind == "long" and each.cache == "warm" and each.prompt in PROMPTS}
+    return (tokens.pop() if len(tokens) == 1 else None), (prompts.pop() if len(prompts) == 1 else None)
+
+
+def _kept(known: Known, fits: tuple[int, int]) -> tuple[int, int]:
+    """The last lengths where the fewest runs fit into the time, and they are at most one step shorter than what fits.
+
+    A server whose speed lies between two lengths is asked for one now and for the other then; and one that got much
+    slower shall have a verdict that says so.
+    """
+    tokens, prompt = lengths_of(known.last)
+    room = [each for each in PROMPTS if each <= known.context // 2]
+    last = kept_length(tokens, fits[0], TOKENS), kept_length(prompt, fits[1], room)
+    answer, whole = _seconds_of_each(last, known)
+    return last if FEWEST * (len(KINDS) * answer + whole) <= _AT_MOST * known.seconds else fits
+
+
+def kept_length(last: int | None, fits: int, lengths: Sequence[int]) -> int:
+    """The last length, if it is one of these and at most half as long as what fits, or longer; else what fits."""
+    return next((each for each in lengths if each == last and 2 * each >= fits), fits)
+
+
+def _seconds_of_each(lengths: tuple[int, int], known: Known) -> tuple[float, float]:
+    """How long an answer and the long prompt take, about."""
     decode, prefill = known.decode or inf, known.prefill or inf
-    answer = lengths[0] / decode + _TASK / prefill
-    return Quick(suite().prompts, long, known.seed, known.seconds, *lengths, answer, lengths[1] / prefill)
+    return lengths[0] / decode + _TASK / prefill, lengths[1] / prefill
 
 
 def fitted(seconds: float, decode: float | None, prefill: float | None, context: int) -> tuple[int, int]:

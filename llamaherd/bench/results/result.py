@@ -200,12 +200,16 @@ class Result(Recorded):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        conditions = [cell.condition for cell in self.cells]
-        if len(set(conditions)) != len(conditions):
+        if len(set(self.conditions)) != len(self.conditions):
             raise ValueError("must have each condition once")
         if any(run.start >= max(1, len(self.starts)) for cell in self.cells for run in cell.runs):
             raise ValueError("must have the start of every run")
         return self
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those of its cells."""
+        return tuple(cell.condition for cell in self.cells)
 
     @property
     def label(self) -> str:

@@ -75,7 +75,7 @@ def result_files(results: Path, rig: str, instance: str) -> list[Path]:
     return [folder / name for name in sorted([*whole, *cut], reverse=True)]
 
 
-def last_result(results: Path, rig: str, instance: str, but: Path) -> Result | None:
+def last_result(results: Path, rig: str, instance: str, but: Path | None = None) -> Result | None:
     """The newest of an instance that `herd bench` has measured to its end: no arm of blocks, and none damaged."""
     for path in result_files(results, rig, instance):
         if path == but or path.suffix != ".json":
