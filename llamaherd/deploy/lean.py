@@ -7,11 +7,15 @@ works out again for each operation of each host what stays the same. What it doe
 from __future__ import annotations
 
 import gc
+import signal
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
+
+from llamaherd.diagnostics.endings import ENDINGS
 
 
 def load_pyinfra() -> None:
@@ -27,6 +31,10 @@ def load_pyinfra() -> None:
     gc.unfreeze()
     # While all wait for hosts, Ctrl-C arrives in gevent's loop. It hands it on, and would print it with a date before.
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
+    for each in ENDINGS:
+        handler = signal.getsignal(each)
+        if callable(handler):
+            signal.signal(each, partial(_in_main, handler))
     stand = _Stand("paramiko")
     if sys.modules.setdefault("paramiko", stand) is stand:
         import_module("pyinfra.api.operations")
@@ -35,6 +43,22 @@ def load_pyinfra() -> None:
     import_module("pyinfra.api.operation").__dict__["get_operation_order_from_stack"] = order_of_call
     arguments = import_module("pyinfra.api.arguments")
     arguments.__dict__["all_global_arguments"] = cache(arguments.all_global_arguments)
+
+
+def _in_main(handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+    """Handle a signal so that what is raised comes up where the program itself goes on.
+
+    In gevent's loop there are moments at which it would end the loop instead, and be lost.
+    """
+    from gevent import get_hub, getcurrent
+
+    hub = get_hub()
+    try:
+        handler(number, frame)
+    except BaseException as error:
+        if getcurrent() is hub.parent:
+            raise
+        hub.loop.run_callback(hub.parent.throw, error)
 
 
 class _Stand(ModuleType):

@@ -170,6 +170,42 @@ def test_a_signal_around_a_fork_after_which_a_command_is_over(tmp_path: Path) ->
     assert said.startswith("one: nothing listens for SSH at 127.0.0.1 port 9")
 
 
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_gevents_loop(silent: socket.socket, tmp_path: Path, by: signal.Signals, code: int) -> None:
+    """It ended the loop, and whoever waited in it for a program that was started said so in a traceback."""
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import os, select, sys
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyinfra.api.operations":
+            sys.meta_path.remove(self)
+            from gevent.hub import Hub
+            Hub.start_periodic_monitoring_thread = once  # the first thing that a loop does
+
+def once(hub, sent=[]):
+    if not sent:
+        sent.append(os.kill(os.getpid(), {int(by)}))
+        for _ in range(100):
+            pass  # it is handled here
+
+started = select.poll  # what is started runs before it is waited for
+os.register_at_fork(after_in_parent=lambda: started().poll(500))
+sys.meta_path.insert(0, Hook())
+""")
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\nexec sleep 60\n")
+    git.chmod(0o755)
+    (tmp_path / "one.yaml").write_text(
+        f"rig: one\nconnect: {{host: 127.0.0.1, port: {silent.getsockname()[1]}}}\n{EMPTY}"
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ended = herd(
+        "", ["-i", str(tmp_path), "rollback", "one", "--yes"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path), PATH=path
+    )
+    assert ended == (code, "interrupted\n" if by == signal.SIGINT else "")
+
+
 LOOK, RUN = ["up"], ["up", "-v"]
 """A look at hosts comes before a run, unless facts are to be shown."""
 

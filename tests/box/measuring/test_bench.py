@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -194,18 +195,21 @@ def test_a_server_that_somebody_uses(measured: Bench) -> None:
 
 
 def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
-    said: list[str] = []
-    first = threading.Thread(target=lambda: said.append(measured.herd(*MEASURE).output))
-    first.start()
+    """Three people, so that one of them waits for an answer whenever it is looked."""
     story = '{"messages":[{"role":"user","content":"Tell a story."}],"max_tokens":200,"ignore_eos":true}'
-    try:
-        waited_for_runs(measured, 1)
-        while first.is_alive():
+
+    def ask_on() -> None:
+        while not first.done():
             measured.ask("chat", "/v1/chat/completions", story, measured.key())
-    finally:
-        first.join(300)
-    assert "busy: chat answers" in said[0], said[0]
-    assert "of somebody else" in said[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(measured.herd, *MEASURE)
+        waited_for_runs(measured, 1)
+        for asking in [pool.submit(ask_on) for _ in range(3)]:
+            asking.result()
+    said = first.result().output
+    assert "busy: chat answers" in said, said
+    assert "of somebody else" in said
     excluded = {run.excluded for cell in newest(measured).cells for run in cell.runs if run.excluded}
     assert any(each.startswith("meanwhile chat answers") for each in excluded), excluded
 
