@@ -330,12 +330,12 @@ def smaller(bench: Bench, context: int) -> None:
 
 @contextmanager
 def clients(bench: Bench, key: str) -> Iterator[Callable[[], list[str]]]:
-    """Two people who ask without a pause: how each answer ended."""
+    """Two people who ask without a pause: how each answer ended. What the model says may hold the word error."""
     body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24, "model": "coder"})
     loop = (
         "while [ -e /tmp/asking ]; do curl -s -m 60 -o /tmp/answer-$i -w '%{http_code} %header{x-herd-instance}\\n' "
         f"-H 'Authorization: Bearer {key}' -d '{body}' http://127.0.0.1:{PORT}/v1/chat/completions"
-        " | grep . || echo none; grep error /tmp/answer-$i; done >>/tmp/asked"
+        " | grep . || echo none; grep '\"error\":' /tmp/answer-$i; done >>/tmp/asked"
     )
     bench.sh(f"rm -f /tmp/asked; touch /tmp/asking; for i in 1 2; do ({loop}) </dev/null 2>&1 & done")
     try:
