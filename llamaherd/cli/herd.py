@@ -81,6 +81,11 @@ def _raised() -> Iterator[None]:
             if handler is not signal.SIG_IGN:
                 signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
         yield
+    except RuntimeError as error:
+        # Python before 3.12 has one of its own in the place of what is raised while a class is made.
+        if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
+            raise error.__cause__ from None
+        raise
     finally:
         late = signal.setitimer(signal.ITIMER_REAL, 0)[0] and signal.getsignal(signal.SIGALRM)
         sys.unraisablehook = hook

@@ -124,6 +124,29 @@ sys.meta_path.insert(0, Hook())
     assert (got, said) == (code, "interrupted\n" if by == signal.SIGINT else "")
 
 
+def test_a_signal_while_a_class_is_made(box: str, tmp_path: Path) -> None:
+    """Python 3.11 wraps what is raised there."""
+    (tmp_path / "sitecustomize.py").write_text("""
+import os, sys
+
+class Named:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), 2)
+        for _ in range(100):
+            pass  # it is raised here
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == "llamaherd.pipeline.load":
+            sys.meta_path.remove(self)
+            type("Made", (), {"named": Named()})
+
+sys.meta_path.insert(0, Hook())
+""")
+    got = herd(box, ["-i", "BOX", "plan"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
+    assert got == (130, "interrupted\n")
+
+
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
     """What greets as an SSH server, and says nothing after that: a client is given up after half a minute."""
