@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamaherd.bench.asking.suite import Prompt
@@ -54,7 +54,7 @@ def long_enough(prompt: Prompt, known: Known) -> Energy | None:
     return Energy(prompt, tokens) if tokens <= known.context // 2 else None
 
 
-def _last(prompt: Prompt, conditions: Iterable[Condition]) -> int | None:
+def _last(prompt: Prompt, conditions: Sequence[Condition]) -> int | None:
     """Tokens of such an answer among these."""
     energies = (Energy(prompt, each.generated).conditions[0] for each in conditions if each.generated in _LENGTHS)
     return next((each.generated for each in energies if each in conditions), None)

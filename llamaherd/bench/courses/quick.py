@@ -155,7 +155,7 @@ def _kept(known: Known, fits: tuple[int, int]) -> tuple[int, int]:
 
 
 def kept_length(last: int | None, fits: int, lengths: Sequence[int]) -> int:
-    """The last length, if it is one of these and at most half as long as what fits, or longer; else what fits."""
+    """The last length, if it is one of these and at least half as long as what fits; else what fits."""
     return next((each for each in lengths if each == last and 2 * each >= fits), fits)
 
 
