@@ -204,7 +204,7 @@ def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
             measured.ask("chat", "/v1/chat/completions", story, measured.key())
 
     with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(measured.herd, *MEASURE)
+        first = pool.submit(measured.herd, *MEASURE[:-1], "80s")
         waited_for_runs(measured, 1)
         for asking in [pool.submit(ask_on) for _ in range(3)]:
             asking.result()
@@ -216,7 +216,7 @@ def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
 
 
 def test_ctrl_c_keeps_what_there_is(measured: Bench) -> None:
-    argv = ["env", "--default-signal=INT", HERD, *MEASURE]
+    argv = ["env", "--default-signal=INT", HERD, *MEASURE[:-1], "10m"]
     process = subprocess.Popen(argv, cwd=ROOT, env=measured.environment({}), stderr=subprocess.PIPE, text=True)
     try:
         journal = waited_for_runs(measured, 1)
