@@ -5,7 +5,8 @@
 
 Models are headers with holes, which take the memory that real ones take. Servers run side by side as far as the GPUs
 have room; each gets the arguments of a plan, reads three prompts in every slot and answers. A row is written as soon as
-it is known. docs/gpus.md has the tables; `--again ROWS` prints them with today's plans.
+it is known. docs/gpus.md has the tables; `--again ROWS` prints them with today's plans. `--drawn SEED` takes servers
+that are drawn by chance, as many as `--count`, instead of those that are listed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import threading
 import traceback
 from collections import Counter
@@ -26,24 +26,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
-from benchmarks.gpu_servers import ServerError, complete, free_port, running, smi
-from llamaherd.gguf.header import Header
+from benchmarks.gpu_rigs_cases import CASES, FILLED, Case
+from benchmarks.gpu_rigs_drawn import drawn
+from benchmarks.gpu_rigs_rows import PROMPT, again, planned, written
+from benchmarks.gpu_servers import ServerError, complete, running, smi
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
-from llamaherd.inventory.schema import Rig
-from llamaherd.plan import InstancePlan, ModelFile, ModelPlan
-from llamaherd.reference.cards import CARDS
-from llamaherd.scaffold.gpus import plain_name
-from roles.serve.plan import plan_instance
-from tests.support.gguf_files import write
+from llamaherd.plan import InstancePlan
 
 MIB = 1 << 20
-PROMPT = 3000
-"""Tokens that are read in every slot, three times over, each time others."""
-
-ROOM = 76_000
-"""MiB of a GPU that servers beside each other may be planned to take."""
+ROOM, SPARE = 76_000, 1500
+"""MiB of a GPU that servers beside each other may be planned to take, and that are left for each of them."""
 
 _WHERE = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)$")
 
@@ -55,60 +48,29 @@ class Bench:
     programs: Mapping[str, Path]
     folder: Path
     cards: tuple[tuple[str, str, str], ...]
+    prompt: int
 
-    def measure(self, name: str, chosen: Sequence[int], planned: InstancePlan) -> dict[str, Any]:
+    def measure(self, name: str, case: Case, chosen: Sequence[int], planned: InstancePlan) -> dict[str, Any]:
         """A row of one case on the chosen GPUs. Raises ServerError."""
-        case = CASES[name]
         log = self.folder / f"{name}.log"
         visible = ",".join(map(str, chosen))
         environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
         with running(self.programs[case.engine] / "llama-server", planned, log, environment) as process:
             ram = [resident(process.pid)]
             for start in range(3):
-                _read(planned, int(case.keys.get("parallel", 1)), start)
+                _read(planned, int(case.keys.get("parallel", 1)), self.prompt, start)
                 ram.append(resident(process.pid))
             taken = _taken(process.pid)
         return {
             "case": name,
+            "server": vars(case),
+            "prompt": self.prompt,
             "cards": [self.cards[card] for card in chosen],
             "arguments": planned.server.arguments[2:],
             "taken": [taken[card] for card in chosen],
             "ram": ram,
             "log": _said(log.read_text(errors="replace")),
         }
-
-
-def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str]]) -> InstancePlan:
-    """The plan of a case's server, on GPUs of these names, sizes and capabilities."""
-    model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
-    return plan_instance(rig_of(case, path, cards), "case", None, None, {"model": model}, {"model": header})
-
-
-def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:
-    """An inventory with one server, on GPUs of these names, sizes and capabilities."""
-    known = {
-        f"card{index}": {
-            "model": next((model for model in CARDS if model in name.split()), plain_name(name)),
-            "memory": f"{size}MiB",
-            "architecture": capability.replace(".", ""),
-        }
-        for index, (name, size, capability) in enumerate(cards)
-    }
-    even = {"tensor_split": [1] * case.cards} if case.cards > 1 else {}
-    keys = {**even, "threads": 8, "extra_args": ["-lv", "4"] if case.engine == "llama.cpp" else [], **case.keys}
-    instance = {"engine": "engine", "model": "model", "port": free_port(), "on": list(known), **keys}
-    ref = "b11434" if case.engine == "llama.cpp" else "67268c8fd"
-    return Rig.model_validate(
-        {
-            "rig": "bench",
-            "connect": "local",
-            "host": {"os": "ubuntu-24.04", "cpu": {"cores": 64}, "ram": "512GiB"},
-            "gpus": {"cuda": "13.0", "cards": known},
-            "engines": {"engine": {"kind": case.engine, "ref": ref}},
-            "models": {"model": {"file": str(path), "sha256": "0" * 64}},
-            "instances": {"case": instance},
-        }
-    )
 
 
 def resident(pid: int) -> dict[str, int]:
@@ -125,8 +87,8 @@ def resident(pid: int) -> dict[str, int]:
     return {name: size // 1024 for name, size in found.most_common(24) if size >= 1024}
 
 
-def _read(server: InstancePlan, slots: int, start: int) -> None:
-    length = min(PROMPT, server.context // slots - 100)
+def _read(server: InstancePlan, slots: int, prompt: int, start: int) -> None:
+    length = min(prompt, server.context // slots - 100)
     url = f"http://127.0.0.1:{server.endpoint.port}/completion"
     with ThreadPoolExecutor(slots) as pool:
         prompts = [[(7 * start + slot + place) % 200 for place in range(length)] for slot in range(slots)]
@@ -150,39 +112,12 @@ def _said(log: str) -> list[str]:
     return [line[:180] for line in log.splitlines() if wanted.search(line)][:120]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One server as it was measured, and as it is planned now, in MiB; the RAM is that of a server just started."""
-
-    case: str
-    taken: tuple[int, ...]
-    planned: tuple[float, ...]
-    ram: int
-    planned_ram: float
-
-    def markdown(self) -> str:
-        """A line of the table."""
-        case = CASES[self.case]
-        plan = " + ".join(f"{each:,.0f}" for each in self.planned)
-        taken = " + ".join(f"{each:,}" for each in self.taken)
-        off = ", ".join(f"{mine / real - 1:+.1%}" for mine, real in zip(self.planned, self.taken, strict=True))
-        return f"| {case} | {plan} | {taken} | {off} | {self.planned_ram:,.0f} | {self.ram:,} |"
-
-
-def again(results: Path) -> list[Row]:
-    """What was measured before, beside what is planned now."""
-    rows = [json.loads(line) for line in results.read_text().splitlines()]
-    headers: dict[str, Header] = {}
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        for row in rows:
-            case = CASES[row["case"]]
-            if case.model not in headers:
-                headers[case.model] = join(read_headers(written(Path(folder), case.model)))
-            plan = planned(case, Path("/model.gguf"), headers[case.model], row["cards"])
-            *cards, ram = [each.total / MIB for each in plan.memory.holds] if plan.memory else [0.0]
-            found.append(Row(row["case"], tuple(row["taken"]), tuple(cards), row["ram"][0]["VmRSS"], ram))
-    return found
+def _chosen(asked: argparse.Namespace, bench: Bench) -> dict[str, Case]:
+    """The servers to measure, by name."""
+    if asked.drawn is not None:
+        return {name: case for kind in bench.programs for name, case in drawn(kind, asked.drawn, asked.count).items()}
+    usual = [name for name, case in CASES.items() if case.engine in bench.programs and name not in FILLED]
+    return {name: CASES[name] for name in asked.case or usual}
 
 
 class Cards:
@@ -222,6 +157,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where models and logs are kept")
     parser.add_argument("--results", type=Path, help="file to which every row is added")
     parser.add_argument("--again", type=Path, help="such a file: print its table with what is planned now, and stop")
+    parser.add_argument("--prompt", type=int, default=PROMPT, help="tokens that are read in every slot")
+    parser.add_argument("--drawn", type=int, metavar="SEED", help="measure servers that are drawn by chance")
+    parser.add_argument("--count", type=int, default=60, help="how many are drawn of each engine")
     parser.add_argument("--lanes", type=int, default=6, help="servers beside each other")
     parser.add_argument("case", nargs="*")
     asked = parser.parse_args()
@@ -239,19 +177,22 @@ def main() -> int:
     asked.folder.mkdir(parents=True, exist_ok=True)
     programs = {"llama.cpp": asked.llama, "ik_llama.cpp": asked.ik}
     found = tuple((name, size, capability) for name, size, capability in smi("gpu", "name,memory.total,compute_cap"))
-    bench = Bench({kind: path for kind, path in programs.items() if path}, asked.folder, found)
-    names = asked.case or [name for name, case in CASES.items() if case.engine in bench.programs]
-    paths = {model: written(asked.folder, model) for model in dict.fromkeys(CASES[name].model for name in names)}
+    bench = Bench({kind: path for kind, path in programs.items() if path}, asked.folder, found, asked.prompt)
+    cases = _chosen(asked, bench)
+    paths = {model: written(asked.folder, model) for model in dict.fromkeys(case.model for case in cases.values())}
     headers = {model: join(read_headers(path)) for model, path in paths.items()}
     cards, lock = Cards(len(found)), threading.Lock()
 
     def measure(name: str) -> bool:
-        case = CASES[name]
+        case = cases[name]
         try:
             server = planned(case, paths[case.model], headers[case.model], found[: case.cards])
             holds = server.memory.holds[:-1] if server.memory else ()
-            with cards.taken([each.total // MIB + 1500 for each in holds]) as chosen:
-                row = bench.measure(name, chosen, server)
+            if max((each.total for each in holds), default=0) > (ROOM - SPARE) * MIB:
+                print(f"{name}: left out, it needs more than {ROOM - SPARE} MiB of a GPU", flush=True)
+                return True
+            with cards.taken([each.total // MIB + SPARE for each in holds]) as chosen:
+                row = bench.measure(name, case, chosen, server)
         except (ServerError, ValueError, OSError):
             print(f"{name}: {traceback.format_exc(limit=1)}", file=sys.stderr, flush=True)
             return False
@@ -262,15 +203,7 @@ def main() -> int:
         return True
 
     with ThreadPoolExecutor(asked.lanes) as pool:
-        return 0 if all(list(pool.map(measure, names))) else 1
-
-
-def written(folder: Path, name: str) -> Path:
-    """A model's file in the folder, a header and a hole, which is written unless it is there."""
-    path = folder / f"{re.sub('[^A-Za-z0-9]+', '-', name)}.gguf"
-    if not path.exists():
-        write(MODELS[name], path)
-    return path
+        return 0 if all(list(pool.map(measure, cases))) else 1
 
 
 if __name__ == "__main__":

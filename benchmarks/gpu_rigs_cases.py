@@ -40,6 +40,9 @@ MODELS: Mapping[str, Model] = {
     "Gemma 4 E4B": gemma4_e4b(),
     "DeepSeek V2 Lite": deepseek_v2_lite(),
     "Llama 2B": llama(tokens=32_000, layers=8),
+    "Llama 5B": llama(tokens=64_000, layers=20),
+    "Llama 24B": llama_70b(tokens=32_000, layers=26),
+    "Qwen3 30B-A3B, 40 experts": with_experts(qwen3_30b(), 40),
 }
 
 
@@ -160,4 +163,29 @@ HELD_OUT: Mapping[str, Case] = {
 }
 """Shapes and settings that no formula was fitted to: they are the proof."""
 
-CASES: Mapping[str, Case] = {**LLAMA, **IK, **HELD_OUT}
+_OFF = {"flash_attention": "off"}
+
+FILLED: Mapping[str, Case] = {
+    **_cases(
+        "llama.cpp",
+        {
+            "filled-llama8": ("Llama 8B", 1, _LONG),
+            "filled-llama8-off": ("Llama 8B", 1, {"context": 32_768, **_OFF}),
+            "filled-next80-2-off": ("Qwen3-Next 80B-A3B", 2, {"context": 40_960, **_OFF, "ubatch": 1536}),
+            "filled-oss20": ("gpt-oss 20B", 1, {"context": 65_536, "kv": "q8_0"}),
+        },
+    ),
+    **_cases(
+        "ik_llama.cpp",
+        {
+            "filled-ik-llama8": ("Llama 8B", 1, _LONG),
+            "filled-ik-llama8-f16": ("Llama 8B", 1, {"context": 65_536}),
+            "filled-ik-qwen35": ("35B-A3B", 1, _LONG),
+            "filled-ik-qwen30": ("Qwen3 30B-A3B", 1, {"context": 65_536, "kv": "q4_0"}),
+            "filled-ik-llama8-off": ("Llama 8B", 1, {"context": 32_768, **_OFF}),
+        },
+    ),
+}
+"""Servers whose context is to be filled, with `--prompt 40000`: some scratch memory grows with what is in it."""
+
+CASES: Mapping[str, Case] = {**LLAMA, **IK, **HELD_OUT, **FILLED}

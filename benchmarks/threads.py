@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_rigs import planned
 from benchmarks.gpu_rigs_cases import MODELS, Case
+from benchmarks.gpu_rigs_rows import planned
 from benchmarks.gpu_servers import ServerError, complete, running, smi
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers

@@ -22,7 +22,7 @@ ARITHMETIC = Arithmetic(
     reserves_all_logits=True,
     maps_ranges=False,
     repacks=False,
-    converts_weights=True,
+    scratch_in_cuda=True,
     makes_communicators=True,  # ggml-cuda.cu:257-290
     drafts_for_one_slot=True,  # examples/server/server-context.cpp:117-139
     most_slots=None,
@@ -41,6 +41,7 @@ TRAITS = Traits(
     # The server is one of the examples (8337e4cd3, examples/CMakeLists.txt:45).
     server_options=("LLAMA_BUILD_SERVER", "LLAMA_BUILD_EXAMPLES"),
     splits=frozenset({"layer", "none", "graph"}),
+    cache_types_not_on_cpu=frozenset({"q5_0", "q5_1"}),  # ggml/src/iqk/iqk_flash_attn.cpp:173
     # ggml/src/CMakeLists.txt:357-375; its images are built so (docker/ik_llama-cuda.Containerfile:38-44)
     pairs=frozenset(
         {"q4_0-q4_0", "q8_0-q8_0", "f16-f16", "q8_0-iq4_nl", "iq4_nl-iq4_nl", "q6_0-q5_0", "q8_0-q6_0"},

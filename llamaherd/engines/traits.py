@@ -36,8 +36,8 @@ class Arithmetic:
     """Of a mapped file all stays that lies between the first and the last byte which the CPU needs."""
     repacks: bool
     """Without a GPU, matrices are copied to layouts that the processor's instructions want."""
-    converts_weights: bool
-    """For large batches matrices are turned into 16 bits, in CUDA's own memory."""
+    scratch_in_cuda: bool
+    """What is alive within an operation, a cache turned into f16 among it, is in CUDA's own memory."""
     makes_communicators: bool
     """NCCL's communicators are made as it starts."""
     drafts_for_one_slot: bool
@@ -82,6 +82,8 @@ class Traits:
     """Types of a cache that relatives take and it does not."""
     cache_types_slow: frozenset[str] = frozenset()
     """Types of a cache that attention is computed on the CPU for."""
+    cache_types_not_on_cpu: frozenset[str] = frozenset()
+    """Types of a cache that end it where the CPU computes attention."""
     pairs: frozenset[str] = frozenset()
     """K-V pairs that have kernels unless a build is told more, and in its images."""
     chooses_pairs: bool = False

@@ -57,7 +57,8 @@ class Layer:
     """What one layer keeps. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
 
     `window` is how many tokens it sees, 0 for all; `heads` are those of the queries, `wide` is its dense feed-forward
-    part. A `head` predicts further tokens and is used by drafts alone.
+    part. A `head` predicts further tokens and is used by drafts alone. `source` is the layer whose keys and values it
+    reads, where it keeps none.
     """
 
     index: int
@@ -68,6 +69,7 @@ class Layer:
     heads: int = 0
     wide: int = 0
     head: bool = False
+    source: int | None = None
 
     @property
     def kind(self) -> tuple[int, ...]:
@@ -93,6 +95,8 @@ def layers(header: Header) -> tuple[Layer, ...]:
                 heads=_at(heads, index),
                 wide=_at(wide, index),
                 head=index >= trunk,
+                # llama-model.cpp (create_memory): the last layer of its kind that keeps some.
+                source=keeps - (2 if window else 1) if keeps <= index < trunk and keeps > 1 else None,
             )
         )
     return tuple(found)

@@ -11,14 +11,19 @@ from llamaherd.memory.laid import lay_out
 from llamaherd.memory.layers import layers
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.repacked import repacked
+from llamaherd.memory.working import head_width
 
 MIB = 1 << 20
+_F16 = 2
 
 _PER_MULTIPROCESSOR = 4
 """MiB of a context of CUDA for each multiprocessor of its GPU."""
 
 _DRAFT = 116
 """MiB that a draft's own cuBLAS and scratch memory take."""
+
+_OUTPUT_ALONE = 60
+"""MiB on a GPU that has the output and no layer: no kernels of attention or experts are loaded there."""
 
 _UNQUANTIZED = {"F32", "F16", "BF16"}
 
@@ -35,17 +40,42 @@ _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 
 def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
     """Bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
-    own = (_of_ik if placement.does.converts_weights else _of_llama)(header, placement)
+    own = (_of_ik if placement.does.scratch_in_cuda else _of_llama)(header, placement) + (_DRAFT if drafts else 0)
     between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
-    own += _DRAFT if drafts else 0
-    return [
-        (each * _PER_MULTIPROCESSOR + own + shared) * MIB for each, shared in zip(multiprocessors, between, strict=True)
-    ]
+    scratch = scratch_memory(header, placement, placement.cells)
+    places = lay_out(header, placement).places
+    layered = set(places[: header.trunk])
+    taken = []
+    for gpu, (each, shared) in enumerate(zip(multiprocessors, between, strict=True)):
+        alone = gpu == places[-1] and gpu not in layered and not drafts and not placement.does.scratch_in_cuda
+        usual = (_OUTPUT_ALONE if alone else own) + shared
+        taken.append((each * _PER_MULTIPROCESSOR + usual) * MIB + (0 if alone else scratch))
+    return taken
+
+
+def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
+    """Bytes of CUDA's own memory that grow with the cells in use, until so many are, on each GPU with layers.
+
+    Without flash attention, scores in 16 bits, for cuBLAS. With it, in ik_llama.cpp, a layer's cache that is not f16,
+    in f16 (ggml-cuda/fattn-mma-f16.cuh:1321); llama.cpp has that copy in its buffers. Measured: docs/gpus.md.
+    """
+    kept = [layer for layer in layers(header) if layer.keys]
+    used = {layer: min(cells, placement.window_cells(layer.window)) for layer in kept}
+    if not placement.flash_attention:
+        return max((layer.heads * used[layer] * placement.tokens * _F16 for layer in kept), default=0)
+    if not placement.does.scratch_in_cuda:
+        return 0
+    keys, values = placement.type_k != "f16", placement.type_v != "f16"
+    return max(((layer.keys * keys + layer.values * values) * used[layer] * _F16 for layer in kept), default=0)
 
 
 def _is_plain(header: Header) -> bool:
     """Whether it is dense, with attention in every layer: then the kernels that mix experts or states stay away."""
-    return not header.number("expert_used_count") and not any(layer.state for layer in layers(header))
+    return not header.number("expert_used_count") and not _recurs(header)
+
+
+def _recurs(header: Header) -> bool:
+    return any(layer.state for layer in layers(header))
 
 
 def _of_llama(header: Header, placement: Placement) -> int:
@@ -63,13 +93,12 @@ def _has_unquantized_matrices(header: Header) -> bool:
 
 
 def _of_ik(header: Header, placement: Placement) -> int:
-    """For large batches a dense model's weights are turned into 16 bits, one matrix at a time."""
+    """What it computes gate and up into is in CUDA's own memory: 10 bytes for each number of a dense layer."""
     if not _is_plain(header):
-        return 300 + 150 * max(0, placement.tokens - 512) // 1536
-    if placement.tokens < 1024:
-        return 200
+        base = 300 if _recurs(header) else 240
+        return base + (450 - base) * max(0, placement.tokens - 512) // 1536
     widest = max((layer.wide for layer in layers(header)), default=0)
-    return 210 + 2 * widest * header.number("embedding_length") // MIB
+    return max(130 if head_width(header) <= 128 else 200, 60 + 10 * widest * placement.tokens // MIB)
 
 
 def _nccl(gpus: int) -> list[int]:

@@ -15,6 +15,9 @@ from llamaherd.memory.placement import HOST, Placement
 INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
 """How tensors are called that are looked up in, and stay in RAM."""
 
+_FIRST_LAYER = ("per_layer_model_proj.", "per_layer_proj_norm.")
+"""Tensors outside of layers that are where the first layer is (gemma4.cpp:60)."""
+
 _OUTPUT_FIRST = {"gemma3n", "gemma4"}
 """They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
 
@@ -24,12 +27,16 @@ LayerPlaces = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a GPU."""
+    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a GPU.
+
+    `name` is what it is called in its layer.
+    """
 
     device: int
     size: int
     head: bool = False
     moved: bool = False
+    name: str = ""
 
 
 def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[Placed]:
@@ -44,6 +51,7 @@ def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) ->
         if group.layers is None:
             head = group.name.startswith("nextn.")
             usual = HOST if group.name.startswith(INPUT) else places[-1]
+            usual = places[0] if group.name.startswith(_FIRST_LAYER) else usual
             if placement.mtp or not head:
                 yield Placed(_device(placement, group.name, usual), size, head)
             continue
@@ -53,7 +61,7 @@ def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) ->
                 continue
             usual = places[layer] if layer < len(places) else HOST
             name = f"blk.{layer}.{group.name}" if placement.overrides else ""
-            yield Placed(_device(placement, name, usual), size, head, matrix)
+            yield Placed(_device(placement, name, usual), size, head, matrix, group.name)
     yield _second_embedding(header, placement, places)
 
 

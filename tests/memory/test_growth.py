@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.gpu_rigs import PROMPT
 from benchmarks.gpu_rigs_cases import CASES, MODELS
+from benchmarks.gpu_rigs_rows import PROMPT
 from benchmarks.gpu_servers import ANSWER
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import memory

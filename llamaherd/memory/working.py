@@ -1,0 +1,115 @@
+"""How many bytes are alive at once while one layer is computed.
+
+How many rows of each width are alive was read off the engines' own figures for servers of many shapes (docs/memory.md,
+docs/gpus.md). Facts: llama.cpp b11434, ggml/src/ggml-cuda/fattn.cu:722-756 (a cache that is not f16 is turned into it,
+behind what comes out), ggml/src/ggml-alloc.c (a block that fits nowhere else goes above all that is alive).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llamaherd.gguf.header import Header
+from llamaherd.memory.layers import Layer
+from llamaherd.memory.placement import HOST, Placement
+
+_F32 = 4
+_F16 = 2
+
+_GATED = {"qwen3next", "qwen35", "qwen35moe"}
+"""Attention has a gate as wide as its queries."""
+
+_SUMS_AT_ONCE = {"gpt-oss", "gemma4"}
+"""What comes out of experts leaves nothing below what it is summed up to."""
+
+
+@dataclass(frozen=True)
+class Working:
+    """Layers as they are computed on one device. `experts`: it also computes with experts of some of its layers."""
+
+    header: Header
+    placement: Placement
+    device: int
+    experts: bool
+
+    def peak(self, layer: Layer) -> int:
+        """The most bytes that are alive at once while a layer is computed.
+
+        Without flash attention all scores are; with it, on a GPU, an f16 copy of a cache of another type.
+        """
+        working = self.forward(layer)
+        if not layer.keys:
+            return working
+        if not self.placement.flash_attention:
+            cells = self.placement.window_cells(layer.window)
+            scores = layer.heads * cells * self.placement.tokens * _F32
+            alive = self._attending(layer) + self._lift
+            return max(working, alive * self.placement.tokens * _F32 + scores)
+        return max(working, self.converting(layer)) if self.device != HOST and self._converted(layer) else working
+
+    def converting(self, layer: Layer) -> int:
+        """Bytes alive while flash attention turns a cache into f16: queries, what comes out, a gate if there is one."""
+        embedding, query = self.header.number("embedding_length"), layer.heads * head_width(self.header)
+        gated = self.header.architecture in _GATED
+        numbers = (4 * (embedding + query) if gated else 3 * embedding + 2 * query) + self._lift
+        return numbers * self.placement.tokens * _F32 + self._converted(layer)
+
+    def forward(self, layer: Layer) -> int:
+        """Bytes alive at once in the hungriest part of a layer, without attention's own block."""
+        header, placement, gpu = self.header, self.placement, self.device != HOST
+        embedding = header.number("embedding_length")
+        if header.number("expert_used_count") and (self.experts or not gpu):
+            forward = self._mixing_experts()
+        else:
+            forward = (3 if gpu else 5) * embedding + 3 * layer.wide
+        mixing = self._recurring() if layer.state else self._attending(layer)
+        # A layer writes each slot's states, one for each drafted token too, before they go where they are kept.
+        states = layer.state * (placement.parallel * (1 + placement.mtp) - 1)
+        return (max(mixing, forward) * placement.tokens + states) * _F32
+
+    @property
+    def _lift(self) -> int:
+        """Numbers per token below a layer's own: what it reads, a sum of experts, went above what came out of those."""
+        if not self.experts or self.device == HOST or self.header.architecture in _SUMS_AT_ONCE:
+            return 0
+        return (self.header.number("expert_used_count") - 1) * self.header.number("embedding_length")
+
+    def _converted(self, layer: Layer) -> int:
+        """Bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
+        placement = self.placement
+        if not placement.flash_attention:
+            return 0
+        numbers = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
+        return numbers * placement.window_cells(layer.window) * placement.streams * _F16
+
+    def _mixing_experts(self) -> int:
+        """Numbers per token while experts are computed: what goes in, what each makes of it, what comes out."""
+        header = self.header
+        embedding, used = header.number("embedding_length"), header.number("expert_used_count")
+        inner = header.number("expert_feed_forward_length")
+        if header.architecture == "gpt-oss":
+            # Its own activation writes over what it reads.
+            return 7 * embedding // 2 + used * (embedding + 2 * inner)
+        # What comes out of experts that have a scale each is there twice (Gemma 4).
+        out = embedding * (2 if any(group.name == "ffn_down_exps.scale" for group in header.tensors) else 1)
+        return 3 * embedding + used * (out + (3 if self.device != HOST else 2) * inner)
+
+    def _recurring(self) -> int:
+        """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
+        header = self.header
+        inner = header.number("ssm.inner_size")
+        convolution = inner + 2 * header.number("ssm.group_count") * header.number("ssm.state_size")
+        embeddings = 2 if self.device != HOST else 3
+        return embeddings * header.number("embedding_length") + self._lift + 3 * convolution + 2 * inner
+
+    def _attending(self, layer: Layer) -> int:
+        """Numbers per token in attention: queries before and after they are turned, what comes out; a gate, if any."""
+        queries = 4 if self.header.architecture in _GATED else 3
+        query = layer.heads * head_width(self.header)
+        return 3 * self.header.number("embedding_length") + layer.keys + layer.values + queries * query
+
+
+def head_width(header: Header) -> int:
+    """Numbers of one head's keys, also where the header does not say."""
+    usual = header.number("embedding_length") // max((1, *header.per_layer("attention.head_count")))
+    return header.number("attention.key_length", usual)
