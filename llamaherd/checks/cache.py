@@ -37,6 +37,8 @@ def cache_types(subject: RigContext) -> Iterator[Finding]:
             yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
             yield from _without_flash_attention(subject, name, instance)
+        elif (none := _computed_on_cpu(subject, instance)) & TRAITS[engine.kind].cache_types_not_on_cpu:
+            yield from _ends_on_cpu(subject, name, min(none & TRAITS[engine.kind].cache_types_not_on_cpu), engine)
         elif instance.on:
             yield from _without_kernel(subject, name, instance, engine)
 
@@ -49,6 +51,34 @@ def _without_flash_attention(subject: RigContext, name: str, instance: Instance)
         yield NO_ATTENTION.at(
             place, message, f"leave out `flash_attention: off`, or write `kv: {{k: {instance.kv.k}}}`"
         )
+
+
+ENDS_ON_CPU = Rule(
+    "LH076",
+    "ik_llama.cpp has no attention on the CPU for a cache of this type.",
+    why="""
+    It stops at the first token where a layer is computed on the CPU: without a GPU, or with fewer `gpu_layers` than
+    the model has.
+    """,
+    example="""
+    instances:
+      coder: {kv: q5_1, gpu_layers: 0}
+    """,
+    way_out="write `kv: q6_0`, which is a little larger, or `q8_0` or `q4_1`.",
+)
+
+
+def _computed_on_cpu(subject: RigContext, instance: Instance) -> frozenset[str]:
+    """Types of the caches that attention on the CPU reads."""
+    layers, header = instance.gpu_layers, subject.headers.get(instance.model)
+    some = isinstance(layers, int) and layers < (header.layers if header else 1)
+    return frozenset({instance.kv.k, instance.kv.v}) if some or not instance.on else frozenset()
+
+
+def _ends_on_cpu(subject: RigContext, name: str, kind: str, engine: Engine) -> Iterator[Finding]:
+    place = subject.document.value(("instances", name, "kv"))
+    message = f"{engine.kind} has no attention on the CPU for a cache of type `{kind}`, and stops at the first token"
+    yield ENDS_ON_CPU.at(place, message, "write `kv: q6_0` or `kv: q8_0`")
 
 
 NO_KERNEL = Rule(

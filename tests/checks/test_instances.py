@@ -180,6 +180,15 @@ CACHE = {
         "`kv: {k: q8_0}`",
     ),
     "K quantised without flash attention": Case({TWO + "kv": {"k": "q8_0"}, TWO + "flash_attention": "off"}),
+    "of the fork, on the CPU": Case(
+        {ONE + "kv": "q5_1", ONE + "gpu_layers": 0}, "LH076", "q5_1", "no attention on the CPU for", "`kv: q6_0`"
+    ),
+    "of the fork, as values on the CPU": Case(
+        {ONE + "kv": {"k": "q8_0", "v": "q5_0"}, ONE + "gpu_layers": 0}, "LH076", "k: q8_0", "type `q5_0`", "`kv: q8_0`"
+    ),
+    "of the fork, on a GPU": Case({ONE + "kv": "q5_1"}),
+    "on the CPU, by another": Case({SMALL + "kv": "q5_1"}),
+    "another of the fork, on the CPU": Case({ONE + "kv": "q6_0", ONE + "gpu_layers": 0}),
     "all kernels": Case({TWO + "kv": {"k": "q5_1", "v": "q4_0"}}),
     "a type without kernels": Case(
         {TWO + "kv": "iq4_nl"}, "LH056", "iq4_nl", "no CUDA kernel for a cache of type `iq4_nl`", "q4_0", "warning"
