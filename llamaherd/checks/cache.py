@@ -61,6 +61,8 @@ ENDS_ON_CPU = Rule(
     the model has.
     """,
     example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
     instances:
       coder: {kv: q5_1, gpu_layers: 0}
     """,
