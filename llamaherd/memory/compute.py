@@ -114,9 +114,16 @@ class _Graph:
         """The GPU that computes with what is in RAM."""
         return self.placement.main_device if self.placement.split == "none" else 0
 
+    @cached_property
+    def _by_device(self) -> dict[int, list[Layer]]:
+        found: dict[int, list[Layer]] = {}
+        for layer in self.layers:
+            found.setdefault(self.laid.places[layer.index], []).append(layer)
+        return found
+
     def on(self, device: int) -> list[Layer]:
         """The layers of a device."""
-        return [layer for layer in self.layers if self.laid.places[layer.index] == device]
+        return self._by_device.get(device, [])
 
     def _of_host(self) -> int:
         size = self.masks * self.copies + max(self._peaks(HOST), default=0)

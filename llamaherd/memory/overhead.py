@@ -6,8 +6,10 @@ is not of a model's kind or a batch's size did not depend on the model, the cont
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.laid import lay_out
+from llamaherd.memory.laid import lay_out, places_of
 from llamaherd.memory.layers import layers
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.repacked import repacked
@@ -42,31 +44,38 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
     """Bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
     own = (_of_ik if placement.does.scratch_in_cuda else _of_llama)(header, placement) + (_DRAFT if drafts else 0)
     between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
-    scratch = scratch_memory(header, placement, placement.cells)
-    places = lay_out(header, placement).places
-    layered = set(places[: header.trunk])
+    scratch, alone = scratch_memory(header, placement, placement.cells), _output_alone(header, placement)
     taken = []
     for gpu, (each, shared) in enumerate(zip(multiprocessors, between, strict=True)):
-        alone = gpu == places[-1] and gpu not in layered and not drafts and not placement.does.scratch_in_cuda
-        usual = (_OUTPUT_ALONE if alone else own) + shared
-        taken.append((each * _PER_MULTIPROCESSOR + usual) * MIB + (0 if alone else scratch))
+        few = gpu == alone and not drafts and not placement.does.scratch_in_cuda
+        usual = (_OUTPUT_ALONE if few else own) + shared
+        taken.append((each * _PER_MULTIPROCESSOR + usual) * MIB + (0 if few else scratch))
     return taken
 
 
+@lru_cache(maxsize=1024)
+def _output_alone(header: Header, placement: Placement) -> int | None:
+    """The GPU that has the output and no layer, if there is one."""
+    *places, output = places_of(header, placement)
+    return output if output not in places[: header.trunk] else None
+
+
+@lru_cache(maxsize=1024)
 def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
     """Bytes of CUDA's own memory that grow with the cells in use, until so many are, on each GPU with layers.
 
     Without flash attention, scores in 16 bits, for cuBLAS. With it, in ik_llama.cpp, a layer's cache that is not f16,
     in f16 (ggml-cuda/fattn-mma-f16.cuh:1321); llama.cpp has that copy in its buffers. Measured: docs/gpus.md.
     """
-    kept = [layer for layer in layers(header) if layer.keys]
-    used = {layer: min(cells, placement.window_cells(layer.window)) for layer in kept}
-    if not placement.flash_attention:
-        return max((layer.heads * used[layer] * placement.tokens * _F16 for layer in kept), default=0)
-    if not placement.does.scratch_in_cuda:
+    if placement.flash_attention and not placement.does.scratch_in_cuda:
         return 0
-    keys, values = placement.type_k != "f16", placement.type_v != "f16"
-    return max(((layer.keys * keys + layer.values * values) * used[layer] * _F16 for layer in kept), default=0)
+    keys, values, most = placement.type_k != "f16", placement.type_v != "f16", 0
+    for layer in {layer.kind: layer for layer in layers(header) if layer.keys}.values():
+        numbers = layer.keys * keys + layer.values * values
+        if not placement.flash_attention:
+            numbers = layer.heads * placement.tokens
+        most = max(most, numbers * min(cells, placement.window_cells(layer.window)) * _F16)
+    return most
 
 
 def _is_plain(header: Header) -> bool:
