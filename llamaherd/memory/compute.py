@@ -135,7 +135,8 @@ class _Graph:
 
     def _of_gpu(self, device: int) -> int:
         own, header = self.on(device), self.laid.header
-        if not own and self.laid.places[-1] == device:
+        fetches = device == self.first and self.moved > 0
+        if not own and self.laid.places[-1] == device and not fetches:
             return self.embedding * self.copies + header.vocabulary * self.placement.rows * _F32
         peaks = self._peaks(device)
         if not peaks:

@@ -55,9 +55,10 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
 
 @lru_cache(maxsize=1024)
 def _output_alone(header: Header, placement: Placement) -> int | None:
-    """The GPU that has the output and no layer, if there is one."""
+    """The GPU that has the output and no layer, if there is one; the first one computes with what is in RAM, too."""
     *places, output = places_of(header, placement)
-    return output if output not in places[: header.trunk] else None
+    first = placement.main_device if placement.split == "none" else 0
+    return output if output != first and output not in places[: header.trunk] else None
 
 
 @lru_cache(maxsize=1024)
