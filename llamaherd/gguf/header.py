@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, StringConstraints, model_validator
 
 from llamaherd.text.characters import Line
 
-ParameterValue = bool | int | float | Line | tuple[int, ...]
+ParameterValue = bool | int | FiniteFloat | Line | tuple[int, ...]
 """A hyperparameter. An array of numbers or truth values, one per layer, is a tuple; other arrays are left out."""
 
 # Bytes and elements of one block of each type: the structs of ggml/src/ggml-common.h, as the table type_traits of

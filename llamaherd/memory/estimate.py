@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -19,13 +20,41 @@ from llamaherd.memory.weights import shared
 _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS (llama-hparams.h)."""
 
+_MOST = 2**31
+"""No size in a header is as large: engines read 32 bits."""
+
+_SIZES = (
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.key_length_swa",
+    "attention.shared_kv_layers",
+    "attention.value_length",
+    "attention.value_length_swa",
+    "block_count",
+    "embedding_length",
+    "embedding_length_per_layer_input",
+    "expert_count",
+    "expert_feed_forward_length",
+    "expert_used_count",
+    "feed_forward_length",
+    "nextn_predict_layers",
+    "shortconv.l_cache",
+    "ssm.conv_kernel",
+    "ssm.group_count",
+    "ssm.inner_size",
+    "ssm.state_size",
+)
+"""What the arithmetic reads of a header."""
+
 
 @lru_cache(maxsize=1024)
 def estimate(header: Header, placement: Placement) -> Memory:
     """What each GPU and the host will hold, in bytes.
 
     Raises ValueError, with a sentence, for what no engine takes: an override that is no regular expression or to a
-    GPU that is not there, a type of cache that is not known, nothing as a context or batch, too many layers.
+    GPU that is not there, a type of cache that is not known, nothing as a context or batch, too many layers, sizes in
+    the header below 0 or beyond 32 bits.
     """
     _check(header, placement)
     laid = lay_out(header, placement)
@@ -55,7 +84,18 @@ def estimate(header: Header, placement: Placement) -> Memory:
     )
 
 
+def _check_header(header: Header) -> None:
+    for key in _SIZES:
+        value = header.parameters.get(key, 0)
+        each = value if isinstance(value, tuple) else (value,)
+        if wrong := next((size for size in each if isinstance(size, int | float) and not 0 <= size < _MOST), None):
+            raise ValueError(f"the header says {wrong:.3g} for `{key}`, which no engine takes")
+    if header.number("attention.shared_kv_layers") > header.layers:
+        raise ValueError(f"the header says that more than its {header.layers} layers read the cache of others")
+
+
 def _check(header: Header, placement: Placement) -> None:
+    _check_header(header)
     if header.layers > _MOST_LAYERS or header.heads > header.layers:
         raise ValueError(f"the header says {header.layers} layers with {header.heads} prediction heads among them")
     for name in ("context", "parallel", "batch", "ubatch"):
@@ -72,6 +112,8 @@ def _check(header: Header, placement: Placement) -> None:
             raise ValueError(f"the override `{pattern}` repeats so much that trying it may take for ever")
         if isinstance(target, int) and not HOST <= target < max(placement.devices, 1):
             raise ValueError(f"the override `{pattern}` is to GPU {target} of {placement.devices}")
+    if not all(0 <= part < math.inf for part in placement.tensor_split or ()):
+        raise ValueError("a part of the tensor split is below 0, or no number")
     if placement.devices and not 0 <= placement.main_device < placement.devices:
         raise ValueError(f"the main GPU is {placement.main_device} of {placement.devices}")
     for type_ in {placement.type_k, placement.type_v, placement.draft_type_k, placement.draft_type_v}:

@@ -111,6 +111,8 @@ def doubts(header: Header) -> Iterator[str]:
         yield f"architecture `{name}` is not known: every layer is taken to keep keys and values of the whole context"
     if not header.layers:
         yield "the header does not say how many layers the model has"
+    if header.layers and not header.number("embedding_length"):
+        yield "the header does not say how wide the model is"
 
 
 def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
