@@ -57,8 +57,8 @@ ENDS_ON_CPU = Rule(
     "LH076",
     "ik_llama.cpp has no attention on the CPU for a cache of this type.",
     why="""
-    It stops at the first token where a layer is computed on the CPU: without a GPU, or with fewer `gpu_layers` than
-    the model has.
+    It stops at the first token where a layer's attention is computed on the CPU: without a GPU, with fewer
+    `gpu_layers` than the model has, or with its cache in RAM.
     """,
     example="""
     engines:
@@ -74,6 +74,7 @@ def _computed_on_cpu(subject: RigContext, instance: Instance) -> frozenset[str]:
     """Types of the caches that attention on the CPU reads."""
     layers, header = instance.gpu_layers, subject.headers.get(instance.model)
     some = isinstance(layers, int) and layers < (header.layers if header else 1)
+    some = some or not {"-nkvo", "--no-kv-offload"}.isdisjoint(instance.extra_args)
     return frozenset({instance.kv.k, instance.kv.v}) if some or not instance.on else frozenset()
 
 

@@ -186,6 +186,9 @@ CACHE = {
     "of the fork, as values on the CPU": Case(
         {ONE + "kv": {"k": "q8_0", "v": "q5_0"}, ONE + "gpu_layers": 0}, "LH076", "k: q8_0", "type `q5_0`", "`kv: q8_0`"
     ),
+    "of the fork, with its cache in RAM": Case(
+        {ONE + "kv": "q5_1"} | arguments(ONE, "-nkvo"), "LH076", "q5_1", "on the CPU for", "`kv: q6_0`"
+    ),
     "of the fork, on a GPU": Case({ONE + "kv": "q5_1"}),
     "on the CPU, by another": Case({SMALL + "kv": "q5_1"}),
     "another of the fork, on the CPU": Case({ONE + "kv": "q6_0", ONE + "gpu_layers": 0}),

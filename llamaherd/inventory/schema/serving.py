@@ -197,7 +197,10 @@ class Instance(Declared):
     @classmethod
     def _address(cls, value: str) -> str:
         if "%" in value:
-            help_ = f"write `listen: '{value.partition('%')[0]}'`, the address alone, or `listen: '::'` for all"
+            alone = value.partition("%")[0]
+            help_ = f"write `listen: '{alone}'`, the address alone, or `listen: '::'` for all"
+            if alone.lower().startswith("fe80:"):  # not to be bound without it
+                help_ = "write another address of the host, or `listen: '::'` for all"
             raise wrong(f"`{value}` names an interface behind `%`", help_)
         try:
             return str(ip_address("127.0.0.1" if value == "localhost" else value))
