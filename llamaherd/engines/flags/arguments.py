@@ -43,7 +43,8 @@ def check(
     engine refuses or surely does not do as meant.
     """
     reader = _Reader(catalogue, tuple(arguments), tuple(other), managed or {})
-    return one_load_mode(sorted(reader.problems(), key=lambda problem: (problem.index, problem.rule.code)))
+    problems = sorted(reader.problems(), key=lambda problem: (problem.index, problem.rule.code))
+    return one_load_mode(catalogue, reader.arguments, problems)
 
 
 class _Reader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -12,6 +13,7 @@ from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.advice import SECRET
 from llamaherd.engines.flags.cmake import known_options
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem
+from llamaherd.engines.flags.translations import load_mode
 
 PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
 _PRESENT = (
@@ -47,8 +49,8 @@ SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
 def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> tuple[Problem, ...]:
     """What is wrong with the variables given to a server; a problem's `index` counts them in their order."""
     found = []
-    for index, (name, value) in enumerate(environment.items()):
-        for rule, message, way_out in _problems(catalogue, name, value):
+    for index, name in enumerate(environment):
+        for rule, message, way_out in _problems(catalogue, name, environment):
             found.append(Problem(rule, index, 1, message, way_out))
     return tuple(found)
 
@@ -108,8 +110,9 @@ ENV_OFF = Rule(
 )
 
 
-def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
+def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> Iterator[tuple[Rule, str, str]]:
     """Rule, message and way out of each problem with one variable."""
+    value = environment[name]
     if name in SECRET_VARIABLES:
         yield (
             SECRET,
@@ -124,7 +127,7 @@ def _problems(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rul
         )
     yield from _unread(catalogue, name, value)
     if name.startswith(PREFIX) and catalogue.env:
-        yield from _of_engine(catalogue, name, value)
+        yield from _of_engine(catalogue, name, environment)
 
 
 def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
@@ -142,13 +145,12 @@ def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule,
         yield ENV_UNKNOWN, f"{catalogue.kind} does not read `{name}`", way_out
 
 
-def _of_engine(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
+def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> Iterator[tuple[Rule, str, str]]:
     """The engine's own variables, which stand for flags."""
-    flag = stands_for(catalogue, name)
+    flag, value = stands_for(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
-        instead = _meant(catalogue, name, value) or near(name, sorted(catalogue.environment))
-        way_out = f"did you mean `{instead}`?" if instead else "say it as a flag"
-        yield ENV_UNKNOWN, f"{catalogue} does not read `{name}`, and says nothing", way_out
+        message = f"{catalogue} does not read `{name}`, and says nothing"
+        yield ENV_UNKNOWN, message, _of_loading(catalogue, name, environment) or _instead(catalogue, name, value)
     elif catalogue.env == "above":
         yield (
             ENV_BEATS,
@@ -163,10 +165,6 @@ def _of_engine(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Ru
 
 
 MEANT: Mapping[str, tuple[str, ...]] = {
-    "LLAMA_ARG_NO_MMAP": ("LLAMA_ARG_MMAP=0", "LLAMA_ARG_LOAD_MODE=none"),
-    "LLAMA_ARG_MMAP": ("LLAMA_ARG_LOAD_MODE=mmap",),
-    "LLAMA_ARG_MLOCK": ("LLAMA_ARG_LOAD_MODE=mmap+mlock",),
-    "LLAMA_ARG_DIO": ("LLAMA_ARG_LOAD_MODE=dio",),
     **dict.fromkeys(("LLAMA_ARG_CONTEXT", "LLAMA_ARG_CONTEXT_SIZE", "LLAMA_ARG_N_CTX"), ("LLAMA_ARG_CTX_SIZE",)),
     **dict.fromkeys(("LLAMA_ARG_NGL", "LLAMA_ARG_GPU_LAYERS"), ("LLAMA_ARG_N_GPU_LAYERS",)),
     **dict.fromkeys(("LLAMA_ARG_PARALLEL", "LLAMA_ARG_NP"), ("LLAMA_ARG_N_PARALLEL",)),
@@ -179,7 +177,14 @@ MEANT: Mapping[str, tuple[str, ...]] = {
     "LLAMA_ARG_N_THREADS": ("LLAMA_ARG_THREADS",),
 }
 """Names that people give to variables, and what they are called; the first that the version has counts."""
-OLD_SWITCHES = ("LLAMA_ARG_NO_MMAP", "LLAMA_ARG_MLOCK", "LLAMA_ARG_DIO")
+MODE = "LLAMA_ARG_LOAD_MODE"
+OLD_SWITCHES: Mapping[str, tuple[str, str]] = {
+    "LLAMA_ARG_MMAP": ("--mmap", "--no-mmap"),
+    "LLAMA_ARG_NO_MMAP": ("--no-mmap", "--no-mmap"),  # it counted by its presence
+    "LLAMA_ARG_MLOCK": ("--mlock", ""),
+    "LLAMA_ARG_DIO": ("--direct-io", ""),
+}
+"""Switches for loading that `--load-mode` took the place of: what they say on, and off."""
 
 
 @cache
@@ -189,12 +194,34 @@ def variables(kind: str) -> tuple[str, ...]:
     return tuple(json.loads(text).get(kind, ()))
 
 
-def _meant(catalogue: Catalogue, name: str, value: str) -> str | None:
-    """The variable that has this meaning."""
-    if name in OLD_SWITCHES and value.lower() in FALSE:
-        return None
-    known = (each for each in MEANT.get(name, ()) if each.split("=")[0] in {*catalogue.environment, "LLAMA_API_KEY"})
-    return next(known, None)
+def _of_loading(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> str:
+    """The way out of a switch for loading: one mode for all that the variables say of it. Empty for another one."""
+    if name not in OLD_SWITCHES:
+        return ""
+    if not _switch(name, environment[name]):
+        return "leave it out: it asks for nothing"
+    if MODE not in catalogue.environment:
+        return ""
+    told = [value if each == MODE else _switch(each, value) for each, value in environment.items()]
+    mode = load_mode(catalogue, [each for each in told if each])
+    if environment.get(MODE) == mode:
+        return f"leave it out: `{MODE}={mode}` stands for it"
+    return f"did you mean `{MODE}={mode}`?"
+
+
+def _switch(name: str, value: str) -> str:
+    """The switch for loading that a variable stood for; empty for another one, and where it asks for nothing."""
+    on, off = OLD_SWITCHES.get(name, ("", ""))
+    return off if value.lower() in (*FALSE, "disabled") else on
+
+
+def _instead(catalogue: Catalogue, name: str, value: str) -> str:
+    """The way out of a variable that is not read: the one that has this meaning, or is called nearly so."""
+    slots = name == "LLAMA_ARG_SLOTS" and re.fullmatch("(?!0*[01]$)-?[0-9]+", value.strip())  # a number, no switch
+    names = ("LLAMA_ARG_N_PARALLEL",) if slots else MEANT.get(name, ())
+    known = (each for each in names if each in {*catalogue.environment, "LLAMA_API_KEY"})
+    instead = next(known, None) or near(name, sorted(catalogue.environment))
+    return f"did you mean `{instead}`?" if instead else "say it as a flag"
 
 
 ENV_VALUE = Rule(

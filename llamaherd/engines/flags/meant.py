@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 from llamaherd.engines.flags.environment import FALSE, TRUE, stands_for
 from llamaherd.engines.flags.model import Catalogue, Flag
-from llamaherd.engines.flags.translations import translate
+from llamaherd.engines.flags.translations import SWITCHES, load_mode, translate
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,25 @@ def meant(catalogue: Catalogue, arguments: Sequence[str], environment: Mapping[s
 
     What it would not understand is taken as a version does that has it, or left out.
     """
-    by_argument = tuple(_of_arguments(catalogue, tuple(arguments)))
+    by_argument = _with_one_mode(catalogue, tuple(_of_arguments(catalogue, tuple(arguments))))
     by_variable = tuple(_of_environment(catalogue, environment or {}))
     said = (*by_argument, *by_variable) if catalogue.env == "above" else (*by_variable, *by_argument)
     return Meant(catalogue, said, environment or {})
+
+
+def _with_one_mode(catalogue: Catalogue, said: tuple[Option, ...]) -> tuple[Option, ...]:
+    """The same, where switches that became modes of loading add to those that were said before."""
+    told: list[str] = []
+    options: list[Option] = []
+    for option in said:
+        if "--load-mode" not in option.flag.spellings:
+            options.append(option)
+            continue
+        switch = option.words[0].replace("_", "-")
+        told.append(switch if switch in SWITCHES else option.value)
+        mode = load_mode(catalogue, told) if switch in SWITCHES and len(told) > 1 else option.value
+        options.append(replace(option, values=(mode,)))
+    return tuple(options)
 
 
 def _of_arguments(catalogue: Catalogue, arguments: tuple[str, ...]) -> Iterator[Option]:

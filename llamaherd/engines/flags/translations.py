@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,7 +18,6 @@ MEANINGS: tuple[tuple[Way, ...], ...] = (
     (("--load-mode|-lm", "mlock"), ("--mlock", "--no-mmap"), ("--no-mmap", "--mlock")),
     (("--load-mode|-lm", "mmap+mlock"), ("--mlock",), ("--load-mode|-lm", "mlock")),
     (("--load-mode|-lm", "dio"), ("--direct-io|-dio",)),
-    (("--load-mode|-lm", "none"), ("--no-direct-io|-ndio",)),
     # Multi-token prediction. ik_llama.cpp: #1789 brought --spec-stage, #1908 --spec-type with settings.
     (
         ("--spec-type", "draft-mtp", "--spec-draft-n-max", "{}"),
@@ -90,11 +89,28 @@ NEEDLESS: dict[str, str] = {
     "--cache-reuse": "only llama.cpp can reuse shifted parts of the cache; the common beginning is reused anyway",
     "--op-offload": "there is nothing to switch on: llama.cpp does so by default, ik_llama.cpp always",
     "--license": "it printed the licence",
+    "--no-direct-io": "there is no direct I/O unless it is asked for",
+    "-ndio": "there is no direct I/O unless it is asked for",
 }
 """Flags that are best left out where they are not known, and why."""
 
 FORMERLY: dict[str, str] = {"-fmoe": "ik_llama.cpp", "--fused-moe": "ik_llama.cpp"}
 """Flags that are in no catalogue because their engine dropped them before the oldest one, and that recipes have."""
+
+SWITCHES: Mapping[str, str] = {
+    "--mmap": "mmap",
+    "--no-mmap": "none",
+    "--mlock": "lock",
+    **dict.fromkeys(("--direct-io", "-dio"), "dio"),
+    **dict.fromkeys(("--no-direct-io", "-ndio"), "no dio"),
+}
+"""What each switch says of loading that `--load-mode` took the place of."""
+_MAPPING: Mapping[str, str] = {mode: mode for mode in ("auto", "none", "mmap")} | {
+    "mlock": "none",
+    "mmap+mlock": "mmap",
+}
+"""What a mode says of mapping alone."""
+LOAD_MODE = ("--load-mode", "-lm")
 
 
 @dataclass(frozen=True)
@@ -106,10 +122,41 @@ class Translation:
     replacement: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Loading:
+    """All that arguments say of loading, by the index where they say it."""
+
+    told: Mapping[int, str]
+    """Switches, and modes."""
+    given: Mapping[int, str]
+    """Each `--load-mode` that is right as it is, with its value."""
+    mode: str
+    """What all of it means."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the mode is given as it should be, and counts."""
+        return bool(self.given) and self.told[max(self.given)] == self.mode
+
+    def way_out(self, problem: Problem, *, first: bool) -> Problem:
+        """What to do about one switch: the first is where the mode is to stand, if it is not given."""
+        written = f"`--load-mode {self.mode}`"
+        loses = self.mode == "dio" and "lock" in self.told[problem.index]
+        if first and not self.kept:
+            given = " and ".join(f"`{each}`" for each in dict.fromkeys(self.given.values()))
+            way_out = f"write {written}" + (", which cannot lock besides" if loses else "")
+            way_out += f", and leave {given} out" if given else ""
+            return replace(problem, help=way_out, replacement=("--load-mode", self.mode))
+        says = "cannot lock besides" if loses else "says both" if len(self.told) == 2 else "says all of it"
+        return replace(problem, help=f"leave it out: {written} {says}", replacement=())
+
+
 def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Translation | None:
     """What to say instead of the arguments at `index`; None if they are understood or there is no other way."""
     first = _spelling(catalogue, arguments[index]) if index < len(arguments) else ""
     for way, meaning in _by_flag().get(first, ()):
+        if len(way) > 1 and all(part in SWITCHES for part in way):
+            continue  # each switch is told of by itself, and `load_mode` puts together what they mean
         value = _matched(catalogue, way, arguments[index : index + len(way)])
         if value is None or (way[-1].startswith("-") and _has_value(catalogue, arguments, index + len(way))):
             continue
@@ -123,18 +170,62 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
     return None
 
 
-def one_load_mode(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The same, where several switches have become one `--load-mode` each, of which the last alone would count."""
-    modes = [each for each in problems if each.replacement and each.replacement[0] in ("--load-mode", "-lm")]
-    if len(modes) < 2:
+def load_mode(catalogue: Catalogue, told: Sequence[str]) -> str:
+    """The one mode that means what switches and modes mean together; of the modes, the last counts alone.
+
+    To llama.cpp b9592 the switches were three things: of `--mmap` and `--no-mmap` the last counted, `--mlock` locked
+    either way, and direct I/O took the place of mapping. No mode has direct I/O and locks; direct I/O is kept.
+    """
+    modes = [index for index, each in enumerate(told) if each not in SWITCHES]
+    parts = [SWITCHES.get(each, each) for index, each in enumerate(told) if index not in modes[:-1]]
+    if [each for each in parts if each in ("dio", "no dio")][-1:] == ["dio"]:
+        return "dio"
+    mapping = next((_MAPPING[each] for each in reversed(parts) if each in _MAPPING), "auto")
+    wanted: tuple[str, ...] = ("mmap+mlock", "mlock")
+    if not any("lock" in each for each in parts):
+        wanted = (mapping, "mmap")
+    elif mapping == "none" or (mapping == "auto" and catalogue.knows("--mlock")):
+        wanted = ("mlock",)  # a version in which the switch is deprecated takes it for this mode
+    return next((each for each in wanted if said(catalogue, ("--load-mode", each), "")), wanted[-1])
+
+
+def one_load_mode(catalogue: Catalogue, arguments: Sequence[str], problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The same, where switches become `--load-mode`: one for all of them and for any that is given besides."""
+    becoming = {each.index: mode for each in problems if (mode := _mode_instead(each))}
+    if not becoming:
         return tuple(problems)
-    said = {part for each in modes if each.replacement for part in each.replacement[1].split("+")}
-    mode = "mlock" if {"mlock", "none"} <= said else modes[-1].replacement[1] if modes[-1].replacement else "none"
-    flag, first = "--load-mode", modes[0]
-    merged = {first: replace(first, help=f"write `{flag} {mode}`", replacement=(flag, mode))}
-    for other in modes[1:]:
-        merged[other] = replace(other, help=f"leave it out: `{flag} {mode}` says both", replacement=())
-    return tuple(merged.get(each, each) for each in problems)
+    loading = _loading(catalogue, arguments, {each.index for each in problems}, becoming)
+    if len(loading.told) < 2:
+        return tuple(problems)
+    return tuple(
+        loading.way_out(each, first=each.index == min(becoming)) if _mode_instead(each) else each for each in problems
+    )
+
+
+def _loading(
+    catalogue: Catalogue, arguments: Sequence[str], wrong: Collection[int], becoming: Mapping[int, str]
+) -> _Loading:
+    """What arguments say of loading, where some of them are wrong, and some of these become a mode."""
+    told: dict[int, str] = {}
+    given: dict[int, str] = {}
+    for index, argument in enumerate(arguments):
+        name = _spelling(catalogue, argument).partition("=")[0]
+        if index in wrong and name in SWITCHES:
+            told[index] = name
+        elif index in becoming:
+            told[index] = becoming[index]
+        elif name in LOAD_MODE and _has_value(catalogue, arguments, index + 1):
+            told[index] = arguments[index + 1]
+            given[index] = f"{argument} {arguments[index + 1]}"
+    return _Loading(told, given, load_mode(catalogue, tuple(told.values())))
+
+
+def _mode_instead(problem: Problem) -> str:
+    """The mode of the `--load-mode` that is its way out; empty where that is none."""
+    match problem.replacement:
+        case (flag, mode) if flag in LOAD_MODE:
+            return mode
+    return ""
 
 
 @cache
