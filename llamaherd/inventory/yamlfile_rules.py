@@ -79,12 +79,12 @@ TOO_LARGE = Rule(
     """,
     example="""
     $ herd check
-    /home/tom/fleet/duo.yaml:9:5: error LH014: this stands for more than 50,000 values, with all that aliases stand for
+    /home/tom/fleet/duo.yaml:9:5: error LH014: this stands for more than 10,000 values, with all that aliases stand for
       help: write what is meant without `*`, or in several files
     """,
     language="console",
     after="""
-    A file of an inventory may have up to 1 MiB, 50,000 values and 100 levels. A lock may have 3 MiB and 200,000
+    A file of an inventory may have up to 1 MiB, 10,000 values and 100 levels. A lock may have 3 MiB and 200,000
     values. Of a recipe, `herd` reads the first 200 servers or services.
     """,
     way_out="write what is meant without aliases, or as rigs in several files.",

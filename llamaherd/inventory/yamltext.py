@@ -60,7 +60,7 @@ Dumper.yaml_implicit_resolvers = {
 MOST_BYTES = 1 << 20
 """Of an inventory's file: a rig with all that can be said takes some 20 kB."""
 
-MOST_NODES = 50_000
+MOST_NODES = 10_000
 """Values of an inventory's file, with all that its aliases stand for: a rig with all that can be said has 500."""
 
 MOST_LEVELS = 100

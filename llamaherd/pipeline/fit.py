@@ -91,7 +91,8 @@ def _binary(text: str) -> int:
     try:
         return parse_size(written)
     except ValueError:
-        unit = f"; is `{text.strip()}G` meant?" if text.strip().isdigit() else ""
+        number = text.strip()
+        unit = f"; is `{number}{'G' if len(number) < 4 else 'M'}` meant?" if number.isdigit() else ""
         raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several GPUs like 24G,24G,12G") from None
 
 

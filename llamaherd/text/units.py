@@ -18,6 +18,8 @@ _FACTOR = {
 }
 
 
+_LEAST_MIB = 4096
+"""A number without a unit is MiB from here on: there are no such GB."""
 _LEAST_BYTES = 10**6
 """A number without a unit is bytes if it has as many digits as sizes in bytes have."""
 
@@ -31,7 +33,8 @@ def parse_size(text: object) -> int:
     size = round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
     if not match[2] and not match[3] and 0 < size < _LEAST_BYTES:
         # Whoever writes `ram: 192` means no bytes.
-        raise ValueError(f"`{text}` has no unit; is `{text}GB` meant, or `{text}MiB`?")
+        meant = f"`{text}GB` meant, or `{text}MiB`" if size < _LEAST_MIB else f"`{text}MiB` meant"
+        raise ValueError(f"`{text}` has no unit; is {meant}?")
     return size
 
 

@@ -174,7 +174,10 @@ def test_a_secret_is_not_shown() -> None:
         (LLAMA, "-ot '*exps*=CPU'", ["LH218"]),
         (LLAMA, "-ot exps=cpu", ["LH218"]),
         (LLAMA, "-ot exps=CUDA_Host", ["LH218"]),
-        (LLAMA, r"-ot 'blk\.[0-9]\.=CUDA0,exps=CPU,a=RPC0[10.0.0.2:50052]'", []),
+        (LLAMA, "-ot exps=CUDA00", ["LH218"]),
+        (LLAMA, "-ot 'exps=RPC0[10.0.0.2:50052]'", ["LH218"]),
+        (LLAMA, "-ot exps=CPU,exps=CUDA0", ["LH260"]),
+        (LLAMA, r"-ot 'blk\.[0-9]\.=CUDA0,exps=CPU,a=RPC0[10.0.0.2:50052]' --rpc 10.0.0.2:50052", []),
     ],
 )
 def test_two_things_together(of: tuple[str, str], line: str, codes: list[str]) -> None:

@@ -15,7 +15,7 @@ from llamaherd.engines.flags.overrides import Override, parse_overrides
 from llamaherd.engines.flags.visible import visible
 
 BUFFERS = re.compile(
-    r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)[0-9]{1,4}|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
+    r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)(?:0|[1-9][0-9]{0,3})|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
 )
 """What backends call the buffers that `-ot` takes (llama.cpp b11434, common/arg.cpp:255-262): one for each device."""
 _MANY = 128
@@ -70,6 +70,9 @@ def _fault(override: Override, meant: Meant, around: Around) -> tuple[str, str, 
         there = ["`CPU`", *(f"`CUDA{number}`" for number in range(cards or 0))]
         message = f"`{override.buffer}` is no buffer that the server has"
         return message, f"write {' or '.join(there)}" if cards is not None else "write `CPU`, `CUDA0` …", "error"
+    if override.buffer.startswith("RPC") and not meant.get("--rpc"):
+        message = f"`{override.buffer}` is no buffer that the server has: no `--rpc` names its host"
+        return message, "write `--rpc HOST:PORT` before it", "error"
     if override.regex is None:
         return None
     found = [name for name in around.tensors if override.regex.search(name)]
@@ -101,16 +104,19 @@ def overtaken(meant: Meant, around: Around) -> Iterator[Clash]:
         return
     names = around.tensors or _usual()
     left = set(names)
-    before: Option | None = None
+    before: tuple[Option, Override] | None = None
     sent = ((option, override) for option in meant.said for override in _sent(meant, option))
     for option, override in islice(sent, _MOST):
         found = {name for name in names if override.regex and override.regex.search(name)}
         if found and not found & left and before and not _said_of_experts(meant, option):
-            message = f"{option} finds nothing: all its tensors go where {before} sends them, which comes first"
-            help_ = f"put {option} before {before}: of patterns that match, the first counts"
-            yield Clash(OVERTAKEN, (option, before), message, help_)
+            one, other = f"{option}", f"{before[0]}"
+            if option == before[0]:
+                one, other = (f"`{each.pattern}={each.buffer}`" for each in (override, before[1]))
+            message = f"{one} finds nothing: all its tensors go where {other} sends them, which comes first"
+            help_ = f"put {one} before {other}: of patterns that match, the first counts"
+            yield Clash(OVERTAKEN, tuple(dict.fromkeys((option, before[0]))), message, help_)
         elif found:
-            before, left = option, left - found
+            before, left = (option, override), left - found
 
 
 def _said_of_experts(meant: Meant, option: Option) -> bool:
