@@ -93,7 +93,7 @@ def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[st
     ]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
     message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
-    ways = ways_out(subject.rig, without_ram(each))[:MOST_WAYS]
+    ways = ways_out(subject.rig, each)[:MOST_WAYS]
     if not ways:
         return message, "no single change makes it fit: take a smaller quant, or more GPUs"
     return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"

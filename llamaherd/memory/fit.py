@@ -28,11 +28,15 @@ _SMALLEST = 4096
 
 @dataclass(frozen=True)
 class Room:
-    """What there is, in bytes: what each GPU can give to a server, and the RAM; None for RAM that is not known."""
+    """What there is, in bytes: what each GPU can give to a server, and the RAM; None for RAM that is not known.
+
+    `of` says what there is for another placement: what a server holds beside its model depends on it, too.
+    """
 
     cards: tuple[int, ...]
     ram: int | None = None
     reserve: int = RESERVE
+    of: Callable[[Placement], Room] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def fit_in(header: Header, placement: Placement, room: Room) -> Fit:
     if len(room.cards) != placement.devices:
         raise ValueError(f"{placement.devices} GPUs are placed on, and the sizes of {len(room.cards)} are known")
     memory = estimate(header, placement if placement.free else replace(placement, free=room.cards))
+    room = room.of(placement) if room.of else room
     spare = tuple(
         size - room.reserve - use.total if use.total else size
         for size, use in zip(room.cards, memory.devices, strict=True)
@@ -203,8 +208,10 @@ def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> I
     left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
     gone: list[int] = []
     tried = fit_in(header, placement, room)
-    while not tried.fits and tried.short[0][0] != HOST:
-        gpu = max(tried.short, key=lambda each: each[1])[0]
+    while tried.short and tried.short[0][0] != HOST:
+        if gone and tried.short[-1][0] == HOST:
+            return  # more experts would be more in RAM
+        gpu = max((each for each in tried.short if each[0] != HOST), key=lambda each: each[1])[0]
         here = [layer for layer in left if places[layer] == gpu]
         if not here:
             return
@@ -225,17 +232,22 @@ def _is_moved(header: Header, placement: Placement, layer: int) -> bool:
 
 
 def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The most layers on the GPUs that fit, if any do."""
+    """The most layers on the GPUs that fit, none of them if need be."""
     slots = header.layers + 1
     now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
-    yield from _first(
-        _tried(header, room, "gpu_layers", f"{count} layers on GPUs", replace(placement, gpu_layers=count))
-        for count in range(now - 1 if placement.devices else 0, 0, -1)
-    )
+    for count in range(now - 1 if placement.devices else -1, -1, -1):
+        text = f"{count} layers on GPUs" if count else "all layers in RAM"
+        change = _tried(header, room, "gpu_layers", text, replace(placement, gpu_layers=count))
+        if change.fit.fits:
+            yield change
+        if change.fit.fits or (change.fit.spare_ram or 0) < 0:
+            return  # fewer on GPUs are more in RAM
 
 
 def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    size = largest_context(header, placement, room, placement.context - 1)
+    """The largest context that fits, and gives no slot more than the model was trained for."""
+    trained = header.number("context_length") * placement.parallel or placement.context
+    size = largest_context(header, placement, room, min(placement.context - 1, trained))
     if size:
         yield _tried(header, room, "context", f"context {size}", replace(placement, context=size))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llamaherd.engines.command_line import CommandLine, by_hand
 from llamaherd.engines.flags.meant import Option
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.memory.fit import Change, changes, fit_in
-from llamaherd.memory.instances import Sized, placement
+from llamaherd.memory.fit import Change, Room, changes, fit_in
+from llamaherd.memory.instances import SYSTEM_RAM, Sized, cuda_bytes, placement
+from llamaherd.memory.overhead import in_ram
 from llamaherd.memory.placed_by_hand import MOVING
-from llamaherd.memory.placement import CHECKPOINTS
+from llamaherd.memory.placement import CHECKPOINTS, Placement
+from llamaherd.memory.sidecars import beside
 
 FLAGS: Mapping[str, tuple[str, ...]] = {
     "context": ("--ctx-size",),
@@ -28,7 +30,12 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
 
 
 def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
-    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first."""
+    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first.
+
+    The RAM counts as well, where it is known: what leaves a GPU must go somewhere.
+    """
+    each = replace(each, room=_with_ram_it_has(each))
+    each = replace(each, room=replace(each.room, of=_room_of(rig, each)))
     line = by_hand(rig, each.instance)
     found: list[str] = []
     for change in changes(each.header, each.placement, each.room):
@@ -36,6 +43,38 @@ def ways_out(rig: Rig, each: Sized) -> tuple[str, ...]:
         text = _word_for_word(rig, each, change, line, own) if line and own else _yaml(rig, each, change)
         found += [text] if text else []
     return tuple(dict.fromkeys(found))
+
+
+def _with_ram_it_has(each: Sized) -> Room:
+    """The room with the RAM that an instance may keep: some of the system's is no error, where it has it already."""
+    room = each.room
+    if room.ram is None:
+        return room
+    now = fit_in(each.header, each.placement, room).memory.host.total
+    return replace(room, ram=max(room.ram, min(now, room.ram + SYSTEM_RAM)))
+
+
+def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
+    """The room for other placements: what CUDA and a model that drafts take changes with the context and the split."""
+    room = each.room
+    cards, ram = _beside(rig, each, each.placement)
+
+    def of(placed: Placement) -> Room:
+        taken, taken_ram = _beside(rig, each, placed)
+        left = tuple(size + own - new for size, own, new in zip(room.cards, cards, taken, strict=True))
+        return replace(room, cards=left, ram=None if room.ram is None else room.ram + ram - taken_ram)
+
+    return of
+
+
+def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
+    """Bytes of each GPU, and of the RAM, that are no part of the model. A projector takes the same wherever it goes."""
+    instance, draft = each.instance, each.instance.draft
+    drafts = {draft.model: each.drafting} if draft and draft.model and each.drafting else {}
+    held = beside(instance, placed, drafts, {})
+    cuda = cuda_bytes(rig, instance, each.header, placed)
+    cards = tuple(use.total + own for use, own in zip(held.devices, cuda, strict=True))
+    return cards, held.host.total + in_ram(each.header, placed)
 
 
 def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own: list[Option]) -> str | None:
