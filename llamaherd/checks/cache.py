@@ -12,7 +12,9 @@ from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import TRAITS, is_on, reads_gguf
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.engines.flags.together import NO_ATTENTION
+from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Engine, Instance
+from llamaherd.memory.instances import placement
 
 FOREIGN_CACHE = Rule(
     "LH055",
@@ -37,8 +39,8 @@ def cache_types(subject: RigContext) -> Iterator[Finding]:
             yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
             yield from _without_flash_attention(subject, name, instance)
-        elif (none := _computed_on_cpu(subject, instance)) & TRAITS[engine.kind].cache_types_not_on_cpu:
-            yield from _ends_on_cpu(subject, name, min(none & TRAITS[engine.kind].cache_types_not_on_cpu), engine)
+        elif ending := _ending_on_cpu(subject, instance, TRAITS[engine.kind].cache_types_not_on_cpu):
+            yield from _ends_on_cpu(subject, name, min(ending), engine)
         elif instance.on:
             yield from _without_kernel(subject, name, instance, engine)
 
@@ -70,12 +72,21 @@ ENDS_ON_CPU = Rule(
 )
 
 
-def _computed_on_cpu(subject: RigContext, instance: Instance) -> frozenset[str]:
-    """Types of the caches that attention on the CPU reads."""
-    layers, header = instance.gpu_layers, subject.headers.get(instance.model)
-    some = isinstance(layers, int) and layers < (header.layers if header else 1)
-    some = some or not {"-nkvo", "--no-kv-offload"}.isdisjoint(instance.extra_args)
-    return frozenset({instance.kv.k, instance.kv.v}) if some or not instance.on else frozenset()
+def _ending_on_cpu(subject: RigContext, instance: Instance, without: frozenset[str]) -> frozenset[str]:
+    """Types of the caches that attention on the CPU reads, of those for which there is none.
+
+    What is told word for word counts. Without a header, no layer on a GPU is all that is known to be too few.
+    """
+    if not without:
+        return frozenset()
+    header = subject.headers.get(instance.model) or Header(architecture="")
+    try:
+        placed = placement(subject.rig, instance, header)
+    except ValueError:
+        return frozenset()  # said by what sizes it
+    few = placed.gpu_layers is not None and placed.gpu_layers < max(header.layers, 1)
+    on_cpu = few or placed.no_kv_offload or not placed.devices
+    return without & {placed.type_k, placed.type_v} if on_cpu and placed.flash_attention else frozenset()
 
 
 def _ends_on_cpu(subject: RigContext, name: str, kind: str, engine: Engine) -> Iterator[Finding]:

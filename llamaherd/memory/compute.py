@@ -109,11 +109,6 @@ class _Graph:
                     found[tensor.name] = max(found.get(tensor.name, 0), tensor.size)
         return found
 
-    @property
-    def first(self) -> int:
-        """The GPU that computes with what is in RAM."""
-        return self.placement.main_device if self.placement.split == "none" else 0
-
     @cached_property
     def _by_device(self) -> dict[int, list[Layer]]:
         found: dict[int, list[Layer]] = {}
@@ -135,7 +130,7 @@ class _Graph:
 
     def _of_gpu(self, device: int) -> int:
         own, header = self.on(device), self.laid.header
-        fetches = device == self.first and self.moved > 0
+        fetches = device == self.placement.first_gpu and self.moved > 0
         if not own and self.laid.places[-1] == device and not fetches:
             return self.embedding * self.copies + header.vocabulary * self.placement.rows * _F32
         peaks = self._peaks(device)
@@ -145,7 +140,7 @@ class _Graph:
         if self.copies > 1 and not device:
             inputs += _FIRST * self.embedding
         of_layer = header.number("embedding_length_per_layer_input") * self.row
-        if device == self.first:
+        if device == self.placement.first_gpu:
             inputs += of_layer * header.layers
             if of_layer:
                 working, projected = self._working(device), _PROJECTED * of_layer * header.layers
@@ -166,7 +161,7 @@ class _Graph:
         peaks = [working.peak(layer) for layer in own]
         if self.laid.places[-1] == device:
             peaks.append(self._output())
-        if device == self.first and self.moved:
+        if device == self.placement.first_gpu and self.moved:
             peaks += [self._fetching(layer) for layer in _kinds(self.layers)]
             peaks += [self.moved + working.converting(layer) for layer in own if layer.keys]
             if not self.placement.no_kv_offload:
@@ -230,13 +225,13 @@ class _Graph:
         header, row = self.laid.header, self.row
         embedding, used = header.number("embedding_length"), header.number("expert_used_count")
         inner = used * header.number("expert_feed_forward_length")
-        fetches, fetched, peaks = device == self.first and self.moved > 0, 0, [0]
+        fetches, fetched, peaks = device == self.placement.first_gpu and self.moved > 0, 0, [0]
         for layer in _kinds(self.on(device)):
             width = used * embedding + inner + embedding if used else layer.wide
             peaks.append(self.masks + (2 * embedding + width + (2 * embedding if fetches else 0)) * row)
         if fetches and used and self.placement.tokens * used >= _OFFLOADED * header.number("expert_count"):
             peaks.append(self.masks + 2 * self.moved + (3 * embedding + used * embedding + inner) * row)
-        if device == self.first:
+        if device == self.placement.first_gpu:
             fetched = self._output_in_ram()
         if fetched or self.laid.places[-1] == device:
             peaks.append((header.vocabulary + 2 * embedding) * row)

@@ -1,7 +1,8 @@
 """What a server takes besides the buffers that its engine allocates: of each GPU, and of the RAM.
 
 Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpus.md has the figures. What
-is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt.
+is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt, but for
+what `scratch_memory` says.
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
 def _output_alone(header: Header, placement: Placement) -> int | None:
     """The GPU that has the output and no layer, if there is one; the first one computes with what is in RAM, too."""
     *places, output = places_of(header, placement)
-    first = placement.main_device if placement.split == "none" else 0
-    return output if output != first and output not in places[: header.trunk] else None
+    return output if output != placement.first_gpu and output not in places[: header.trunk] else None
 
 
 @lru_cache(maxsize=1024)

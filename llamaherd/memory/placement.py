@@ -140,6 +140,11 @@ class Placement:
         return tuple(part / whole for part in parts)
 
     @property
+    def first_gpu(self) -> int:
+        """The GPU that computes with what is in RAM, for large batches."""
+        return self.main_device if self.split == "none" else 0
+
+    @property
     def pipelined(self) -> bool:
         """Whether GPUs work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
 

@@ -189,6 +189,9 @@ CACHE = {
     "of the fork, with its cache in RAM": Case(
         {ONE + "kv": "q5_1"} | arguments(ONE, "-nkvo"), "LH076", "q5_1", "on the CPU for", "`kv: q6_0`"
     ),
+    "of the fork, with no layer on a GPU, word for word": Case(
+        {ONE + "kv": "q5_1"} | arguments(ONE, "-ngl", "0"), "LH076", "q5_1", "on the CPU for", "`kv: q6_0`"
+    ),
     "of the fork, on a GPU": Case({ONE + "kv": "q5_1"}),
     "on the CPU, by another": Case({SMALL + "kv": "q5_1"}),
     "another of the fork, on the CPU": Case({ONE + "kv": "q6_0", ONE + "gpu_layers": 0}),
