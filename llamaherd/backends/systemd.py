@@ -10,6 +10,8 @@ from llamaherd.plan.server import ServerSpec
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 
+RESTART, RESTART_HASHED = "always", "on-failure"
+"""The restart policy of units, and the one that specs hash: a change of the policy alone restarts no server."""
 RESTART_SECONDS = 10
 START_LIMIT_SECONDS = 600
 START_LIMIT_TIMES = 3
@@ -75,6 +77,7 @@ def unit(server: ServerSpec, spec: str) -> TextFile:
         no_devices=_settings(NO_DEVICES),
         loopback_only=_settings(LOOPBACK_ONLY),
         sandbox=_settings(SANDBOX),
+        restart=RESTART if spec else RESTART_HASHED,
         restart_seconds=RESTART_SECONDS,
         start_limit_seconds=START_LIMIT_SECONDS,
         start_limit_times=START_LIMIT_TIMES,

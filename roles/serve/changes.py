@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llamaherd.backends.compose import held_to
+from llamaherd.backends.systemd import RESTART, RESTART_HASHED
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE
@@ -67,10 +68,21 @@ def _unit_restart(
     """Why what runs must be started anew."""
     if unit is None:
         return ["it runs in a container until now" if runs_elsewhere(instance, state) else "there is no such unit"]
-    why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
+    why = [
+        f"{file.path} has another text"
+        for file in changed
+        if reads_otherwise(file, state) and not _policy_alone(file, state)
+    ]
     if unit.spec != instance.spec:
         why.append(f"spec {unit.spec} runs, not {instance.spec}" if unit.spec else "nothing of ours runs")
     return [*why, *outdated(instance, state)]
+
+
+def _policy_alone(file: TextFile, state: HostState) -> bool:
+    """Return whether a unit differs only in its restart policy, which earlier versions wrote differently."""
+    have, policies = state.files.get(file.path), (f"\nRestart={RESTART}\n", f"\nRestart={RESTART_HASHED}\n")
+    texts = (file.text.replace(one, another) for one, another in (policies, reversed(policies)))
+    return have is not None and have.sha256 in {hashlib.sha256(text.encode()).hexdigest() for text in texts}
 
 
 def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
