@@ -148,6 +148,13 @@ KEPT = STATE / "kept"
 REFUSED = STATE / "refused"
 """A file for each server that was put back: what was tried, when, and why it was taken back."""
 
+PROVE = LIBEXEC / "prove"
+"""Sends a server the requests of a client, and reports what is wrong with the responses."""
+PROBATION = LIBEXEC / "probation"
+"""Watches a server after a switch, and restores the previous version if the new one fails."""
+PROBATION_RUN = PurePosixPath("/run/llamaherd/probation")
+"""What that program watches, a file for each server. Gone with the next boot, which ends every probation."""
+
 BESIDE = PurePosixPath("/run/llamaherd/beside")
 """Compose files of servers that are tried beside those that serve. Gone with the next boot, as their units are."""
 BESIDE_UNITS = PurePosixPath("/run/systemd/system")
@@ -197,6 +204,11 @@ def service_of(instance: str) -> str:
 def beside_of(instance: str) -> str:
     """What the server is called that is tried beside an instance's: no instance's service begins like this."""
     return f"llamaherd-beside-{instance}"
+
+
+def probation_of(instance: str) -> str:
+    """Name the unit that watches an instance's server after a switch."""
+    return f"llamaherd-probation-{instance}"
 
 
 def arm_of(instance: str, arm: str) -> str:

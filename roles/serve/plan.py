@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from llamaherd.backends import definition
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import LIBEXEC
+from llamaherd.layout import LIBEXEC, PROBATION, PROVE
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.held import estimated
@@ -45,7 +45,7 @@ def plan(planning: Planning) -> PlanPart:
     )
 
 
-def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
+def _programs(instances: Sequence[InstancePlan]) -> tuple[TextFile, ...]:
     """What units run beside the server, and what asks about a container's GPUs."""
     names = (
         "wait-healthy",
@@ -53,9 +53,10 @@ def _programs(instances: Iterable[InstancePlan]) -> tuple[TextFile, ...]:
         *(("wait-loaded",) if any(each.members for each in instances) else ()),
         *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
     )
-    return tuple(
-        TextFile(path=str(LIBEXEC / name), text=render(f"serve/{name}.sh", root=""), mode="0755") for name in names
-    )
+    files = {LIBEXEC / name: f"serve/{name}.sh" for name in names}
+    if instances:
+        files |= {PROVE: "serve/prove.py", PROBATION: "serve/probation.py"}
+    return tuple(TextFile(path=str(path), text=render(each, root=""), mode="0755") for path, each in files.items())
 
 
 def _alone(

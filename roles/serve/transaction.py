@@ -14,11 +14,18 @@ from llamaherd.layout import (
     BESIDE,
     BESIDE_UNITS,
     KEPT,
+    LOCK_WAIT,
+    LOCKS,
+    PROBATION,
+    PROBATION_RUN,
     PROJECTS,
+    PROVE,
     REFUSED,
+    RELEASES,
     STARTED,
     UNITS,
     beside_of,
+    probation_of,
     service_of,
     unit_user,
 )
@@ -70,6 +77,8 @@ def transaction(
         "forget": forget(instance.name, unit=systemd, project=not systemd),
         "elsewhere": elsewhere,
         "any_speed": any_speed,
+        "prove": PROVE,
+        **_probation(instance),
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
         **going,
         "beside_name": beside_of(instance.name),
@@ -91,6 +100,36 @@ def _places(instance: InstancePlan) -> dict[str, Any]:
         "key_file": instance.key_file or "",
         "kept": KEPT / instance.service,
         "refused": REFUSED / instance.service,
+    }
+
+
+def _probation(instance: InstancePlan) -> dict[str, Any]:
+    """What starts the program that watches the server for a minute after the switch, and what that program reads."""
+    systemd = instance.backend == "systemd"
+    watched = {
+        "service": instance.service,
+        "kind": "unit" if systemd else "container",
+        "spec": instance.spec,
+        "tried": tried(instance),
+        "instance": instance.name,
+        "user": unit_user(instance.name),
+        "kept": str(KEPT / instance.service),
+        "refused": str(REFUSED / instance.service),
+        "releases": str(RELEASES),
+        "locks": str(LOCKS),
+        "lock_seconds": LOCK_WAIT,
+        "seconds": chat_seconds(instance),
+        "prompts": not instance.members,
+        "prove": str(PROVE),
+        "started": str(STARTED),
+        "forget": forget(instance.name, unit=systemd, project=not systemd),
+    }
+    return {
+        "probation": base64_lines(json.dumps(watched)),
+        "probation_unit": probation_of(instance.name),
+        "probation_run": PROBATION_RUN,
+        "probation_program": PROBATION,
+        "probation_seconds": 2 * LOCK_WAIT + 2 * instance.server.start_seconds,
     }
 
 

@@ -1,3 +1,4 @@
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 

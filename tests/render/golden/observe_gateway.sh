@@ -29,7 +29,7 @@ printf '\n@ begin\n'
 # `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
 {
 # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llamaherd-gateway.service /opt/llamaherd/libexec/gateway-talk /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/gateway.pem /etc/llamaherd/gateway/keys.map /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/llamaherd-gateway.service /opt/llamaherd/libexec/gateway-talk /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/gateway.pem /etc/llamaherd/gateway/keys.map /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 

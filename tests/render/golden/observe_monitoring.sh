@@ -29,7 +29,7 @@ printf '\n@ begin\n'
 # `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
 {
 # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llamaherd-exporter.service /etc/systemd/system/llamaherd-prometheus.service /etc/systemd/system/llamaherd-alertmanager.service /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /etc/llamaherd/monitoring/prometheus.yml /etc/llamaherd/monitoring/rules.yml /etc/llamaherd/monitoring/alertmanager.yml /etc/llamaherd/monitoring/keys/box.chat /etc/llamaherd/monitoring/keys/duo.worker /etc/llamaherd/monitoring/keys/alerts-mail /etc/llamaherd/monitoring/keys/alerts-ntfy
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/llamaherd-exporter.service /etc/systemd/system/llamaherd-prometheus.service /etc/systemd/system/llamaherd-alertmanager.service /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /etc/llamaherd/monitoring/prometheus.yml /etc/llamaherd/monitoring/rules.yml /etc/llamaherd/monitoring/alertmanager.yml /etc/llamaherd/monitoring/keys/box.chat /etc/llamaherd/monitoring/keys/duo.worker /etc/llamaherd/monitoring/keys/alerts-mail /etc/llamaherd/monitoring/keys/alerts-ntfy
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 sha256sum "$@" 2>/dev/null | sed 's/^\([0-9a-f]*\)  /sum\t\1\t/'
 

@@ -12,10 +12,22 @@ intact() {
     (cd "$1/bin" && sed -n 's/.*"sha256": {\(.*\)}}.*/\1/p' ../manifest.json | tr ',' '\n' |
         sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
 }
+# Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
+runs() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        case $(systemctl show -P ActiveState "$1" 2>/dev/null) in
+        active | activating | deactivating | reloading) return 0 ;;
+        '') sleep 1 ;;
+        *) return 1 ;;
+        esac
+    done
+    echo "systemd does not respond, so it is unknown whether $1 runs; nothing was changed: run again" >&2
+    exit 1
+}
 whole() { [ -f "$home/manifest.json" ] && [ -f "$home/bin/llama-server" ] && [ -f "$home/bin/llama-fit-params" ]; }
 # Without it a build is unfinished: what is not what was built is built anew.
 ! whole || intact "$home" || rm -f "$home/manifest.json"
-if ! whole && ! systemctl -q is-active "$unit" && [ ! -f "$work/out/manifest.json" ]; then
+if ! whole && ! runs "$unit" && [ ! -f "$work/out/manifest.json" ]; then
     systemctl reset-failed "$unit" 2>/dev/null
     install -d -o llama-build "$work"
     rm -f "$work/failed" "$work/build.log" "$work/build.sh"  # links that an earlier build may have left
@@ -94,7 +106,7 @@ END
         -p ProtectHome=yes -p PrivateTmp=yes -E HOME=/var/lib/llamaherd/build sh /var/lib/llamaherd/build/build.sh || exit 1
 fi
 began=$(date +%s)
-while systemctl -q is-active "$unit"; do
+while runs "$unit"; do
     sleep 1
     elapsed=$(($(date +%s) - began))
     if [ $((elapsed % 10)) = 0 ]; then

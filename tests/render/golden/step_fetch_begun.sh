@@ -15,11 +15,17 @@ all_here() {
     [ -f "$incoming/1111111111111111111111111111111111111111111111111111111111111111" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 || return 1
     [ -f "$incoming/2222222222222222222222222222222222222222222222222222222222222222" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 || return 1
 }
+# Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
 runs() {
-    case $(systemctl show -P ActiveState "$unit") in
-    active | activating | deactivating | reloading) ;;
-    *) return 1 ;;
-    esac
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        case $(systemctl show -P ActiveState "$1" 2>/dev/null) in
+        active | activating | deactivating | reloading) return 0 ;;
+        '') sleep 1 ;;
+        *) return 1 ;;
+        esac
+    done
+    echo "systemd does not respond, so it is unknown whether $1 runs; nothing was changed: run again" >&2
+    exit 1
 }
 ours() { [ "$(cat "$run.id" 2>/dev/null)" = 8e2bba1ef066 ]; }
 # Whoever wants what a fetch brings writes itself down: what that fetch ends with is its answer, and it begins no other.
@@ -98,7 +104,7 @@ hold() {
 hold_fetch() { hold 9 fetch 3600 'beginning to fetch' || exit 1; }
 hold_fetch
 all_here && exit 0
-if runs; then
+if runs "$unit"; then
     ours && join && exit 0
     echo "the fetch that runs is for what was declared before: it ends here, and what it has is kept"
     systemctl stop "$unit"

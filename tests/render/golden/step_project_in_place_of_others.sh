@@ -128,8 +128,41 @@ keep() (
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/0404040404040404 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
 )
+# The previous version stays until the new one has passed its probation.
+keep_new() {
+    replaced=''
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = 6b3e9ef709bc ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
+    keep container 6b3e9ef709bc "$asked" || {
+        replaced=''
+        echo "llama-drafter serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+    }
+    rm -f "$refused"
+}
+# From here on, the host itself probes the new version, and restores the previous one if it fails.
+start_probation() {
+    [ "$replaced" ] || return 0
+    systemctl stop llamaherd-probation-drafter 2>/dev/null
+    (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-drafter.json) <<'END' &&
+eyJzZXJ2aWNlIjogImxsYW1hLWRyYWZ0ZXIiLCAia2luZCI6ICJjb250YWluZXIiLCAic3BlYyI6
+ICI2YjNlOWVmNzA5YmMiLCAidHJpZWQiOiAiNTZkNjdjOWNlNjY4IiwgImluc3RhbmNlIjogImRy
+YWZ0ZXIiLCAidXNlciI6ICJsbGFtYS1kcmFmdGVyIiwgImtlcHQiOiAiL3Zhci9saWIvbGxhbWFo
+ZXJkL2tlcHQvbGxhbWEtZHJhZnRlciIsICJyZWZ1c2VkIjogIi92YXIvbGliL2xsYW1haGVyZC9y
+ZWZ1c2VkL2xsYW1hLWRyYWZ0ZXIiLCAicmVsZWFzZXMiOiAiL3Zhci9saWIvbGxhbWFoZXJkL3Jl
+bGVhc2VzIiwgImxvY2tzIjogIi9ydW4vbGxhbWFoZXJkL2xvY2tzIiwgImxvY2tfc2Vjb25kcyI6
+IDM2MDAsICJzZWNvbmRzIjogMTIwLCAicHJvbXB0cyI6IHRydWUsICJwcm92ZSI6ICIvb3B0L2xs
+YW1haGVyZC9saWJleGVjL3Byb3ZlIiwgInN0YXJ0ZWQiOiAiL29wdC9sbGFtYWhlcmQvbGliZXhl
+Yy9zdGFydGVkIiwgImZvcmdldCI6ICJzeXN0ZW1jdGwgc3RvcCBsbGFtYWhlcmQtYmVzaWRlLWRy
+YWZ0ZXIuc2VydmljZSAyPi9kZXYvbnVsbFxuZG9ja2VyIHN0b3AgbGxhbWEtZHJhZnRlciA+L2Rl
+di9udWxsIDI+JjFcbmRvY2tlciBybSAtZiBsbGFtYS1kcmFmdGVyID4vZGV2L251bGwgMj4mMVxu
+ZG9ja2VyIG5ldHdvcmsgcm0gbGxhbWEtZHJhZnRlcl9kZWZhdWx0ID4vZGV2L251bGwgMj4mMVxu
+cm0gLXJmIC9ldGMvbGxhbWFoZXJkL2NvbXBvc2UvZHJhZnRlciAvdmFyL2xpYi9sbGFtYWhlcmQv
+c3RhcnRlZC9sbGFtYS1kcmFmdGVyXG46XG4ifQ==
+END
+        systemd-run --quiet --collect --unit=llamaherd-probation-drafter --property=RuntimeMaxSec=7800 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-drafter.json ||
+        echo "llama-drafter serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
+}
 # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
@@ -165,6 +198,7 @@ proved() {
     [ "$1" = "$asked" ] || how=back
     BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-drafter.service) $(docker top llama-drafter -eo pid 2>/dev/null | sed 1d) <<'END'
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 
@@ -779,6 +813,6 @@ esac
 /opt/llamaherd/libexec/started record container llama-drafter - /var/lib/llamaherd/models/local/0404040404040404
 # The network that it had before, if it is on the host's own now: one in use is not removed.
 docker network rm llama-drafter_default >/dev/null 2>&1 || :
-keep container 6b3e9ef709bc "$asked" || echo "llama-drafter serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
-rm -f "$refused"
+keep_new
 end_beside
+start_probation

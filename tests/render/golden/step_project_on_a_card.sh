@@ -133,8 +133,41 @@ keep() (
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
 )
+# The previous version stays until the new one has passed its probation.
+keep_new() {
+    replaced=''
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = f662f55e648d ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
+    keep container f662f55e648d "$asked" || {
+        replaced=''
+        echo "llama-boxed serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+    }
+    rm -f "$refused"
+}
+# From here on, the host itself probes the new version, and restores the previous one if it fails.
+start_probation() {
+    [ "$replaced" ] || return 0
+    systemctl stop llamaherd-probation-boxed 2>/dev/null
+    (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-boxed.json) <<'END' &&
+eyJzZXJ2aWNlIjogImxsYW1hLWJveGVkIiwgImtpbmQiOiAiY29udGFpbmVyIiwgInNwZWMiOiAi
+ZjY2MmY1NWU2NDhkIiwgInRyaWVkIjogIjI1NWVjYzE4MTUxNiIsICJpbnN0YW5jZSI6ICJib3hl
+ZCIsICJ1c2VyIjogImxsYW1hLWJveGVkIiwgImtlcHQiOiAiL3Zhci9saWIvbGxhbWFoZXJkL2tl
+cHQvbGxhbWEtYm94ZWQiLCAicmVmdXNlZCI6ICIvdmFyL2xpYi9sbGFtYWhlcmQvcmVmdXNlZC9s
+bGFtYS1ib3hlZCIsICJyZWxlYXNlcyI6ICIvdmFyL2xpYi9sbGFtYWhlcmQvcmVsZWFzZXMiLCAi
+bG9ja3MiOiAiL3J1bi9sbGFtYWhlcmQvbG9ja3MiLCAibG9ja19zZWNvbmRzIjogMzYwMCwgInNl
+Y29uZHMiOiAxMjAsICJwcm9tcHRzIjogdHJ1ZSwgInByb3ZlIjogIi9vcHQvbGxhbWFoZXJkL2xp
+YmV4ZWMvcHJvdmUiLCAic3RhcnRlZCI6ICIvb3B0L2xsYW1haGVyZC9saWJleGVjL3N0YXJ0ZWQi
+LCAiZm9yZ2V0IjogInN5c3RlbWN0bCBzdG9wIGxsYW1haGVyZC1iZXNpZGUtYm94ZWQuc2Vydmlj
+ZSAyPi9kZXYvbnVsbFxuZG9ja2VyIHN0b3AgbGxhbWEtYm94ZWQgPi9kZXYvbnVsbCAyPiYxXG5k
+b2NrZXIgcm0gLWYgbGxhbWEtYm94ZWQgPi9kZXYvbnVsbCAyPiYxXG5kb2NrZXIgbmV0d29yayBy
+bSBsbGFtYS1ib3hlZF9kZWZhdWx0ID4vZGV2L251bGwgMj4mMVxucm0gLXJmIC9ldGMvbGxhbWFo
+ZXJkL2NvbXBvc2UvYm94ZWQgL3Zhci9saWIvbGxhbWFoZXJkL3N0YXJ0ZWQvbGxhbWEtYm94ZWRc
+bjpcbiJ9
+END
+        systemd-run --quiet --collect --unit=llamaherd-probation-boxed --property=RuntimeMaxSec=7800 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-boxed.json ||
+        echo "llama-boxed serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
+}
 # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
@@ -170,6 +203,7 @@ proved() {
     [ "$1" = "$asked" ] || how=back
     BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-boxed.service) $(docker top llama-boxed -eo pid 2>/dev/null | sed 1d) <<'END'
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 
@@ -732,6 +766,6 @@ esac
 /opt/llamaherd/libexec/started record container llama-boxed - /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
 # The network that it had before, if it is on the host's own now: one in use is not removed.
 docker network rm llama-boxed_default >/dev/null 2>&1 || :
-keep container f662f55e648d "$asked" || echo "llama-boxed serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
-rm -f "$refused"
+keep_new
 end_beside
+start_probation

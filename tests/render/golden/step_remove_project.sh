@@ -148,6 +148,7 @@ docker stop llama-old >/dev/null 2>&1
 docker rm -f llama-old >/dev/null 2>&1
 docker network rm llama-old_default >/dev/null 2>&1
 rm -rf /etc/llamaherd/compose/old /var/lib/llamaherd/started/llama-old
+systemctl stop llamaherd-probation-old.service 2>/dev/null
 rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :
 

@@ -150,6 +150,7 @@ systemctl disable -q --now llama-old.service
 rm -f /etc/systemd/system/llama-old.service /run/llamaherd/started/llama-old
 systemctl daemon-reload
 systemctl reset-failed llama-old.service 2>/dev/null
+systemctl stop llamaherd-probation-old.service 2>/dev/null
 rm -rf /etc/llamaherd/keys/old /var/lib/llamaherd/kept/llama-old /var/lib/llamaherd/refused/llama-old
 :
 

@@ -86,8 +86,43 @@ keep() (
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
 )
+# The previous version stays until the new one has passed its probation.
+keep_new() {
+    replaced=''
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = ea3d36a7a072 ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
+    keep unit ea3d36a7a072 "$asked" || {
+        replaced=''
+        echo "llama-chat serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+    }
+    rm -f "$refused"
+}
+# From here on, the host itself probes the new version, and restores the previous one if it fails.
+start_probation() {
+    [ "$replaced" ] || return 0
+    systemctl stop llamaherd-probation-chat 2>/dev/null
+    (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-chat.json) <<'END' &&
+eyJzZXJ2aWNlIjogImxsYW1hLWNoYXQiLCAia2luZCI6ICJ1bml0IiwgInNwZWMiOiAiZWEzZDM2
+YTdhMDcyIiwgInRyaWVkIjogImI1ZjNkMDQwNGZhNyIsICJpbnN0YW5jZSI6ICJjaGF0IiwgInVz
+ZXIiOiAibGxhbWEtY2hhdCIsICJrZXB0IjogIi92YXIvbGliL2xsYW1haGVyZC9rZXB0L2xsYW1h
+LWNoYXQiLCAicmVmdXNlZCI6ICIvdmFyL2xpYi9sbGFtYWhlcmQvcmVmdXNlZC9sbGFtYS1jaGF0
+IiwgInJlbGVhc2VzIjogIi92YXIvbGliL2xsYW1haGVyZC9yZWxlYXNlcyIsICJsb2NrcyI6ICIv
+cnVuL2xsYW1haGVyZC9sb2NrcyIsICJsb2NrX3NlY29uZHMiOiAzNjAwLCAic2Vjb25kcyI6IDEy
+MCwgInByb21wdHMiOiB0cnVlLCAicHJvdmUiOiAiL29wdC9sbGFtYWhlcmQvbGliZXhlYy9wcm92
+ZSIsICJzdGFydGVkIjogIi9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvc3RhcnRlZCIsICJmb3JnZXQi
+OiAic3lzdGVtY3RsIHN0b3AgbGxhbWFoZXJkLWJlc2lkZS1jaGF0LnNlcnZpY2UgMj4vZGV2L251
+bGxcbnN5c3RlbWN0bCBkaXNhYmxlIC1xIC0tbm93IGxsYW1hLWNoYXQuc2VydmljZVxuIyBUaGUg
+dW5pdCdzIGZpbGUgZ29lcyBhZnRlciBpdHMgdXNlcjogYXMgbG9uZyBhcyBpdCBpcyB0aGVyZSwg
+dGhlIG5leHQgcnVuIGtub3dzIHRoYXQgdGhpcyBvbmUgZGlkIG5vdCBlbmQuXG4hIGlkIC11IGxs
+YW1hLWNoYXQgPi9kZXYvbnVsbCAyPiYxIHx8IHVzZXJkZWwgbGxhbWEtY2hhdCB8fCBleGl0IDFc
+bnJtIC1mIC9ldGMvc3lzdGVtZC9zeXN0ZW0vbGxhbWEtY2hhdC5zZXJ2aWNlIC9ydW4vbGxhbWFo
+ZXJkL3N0YXJ0ZWQvbGxhbWEtY2hhdFxuc3lzdGVtY3RsIGRhZW1vbi1yZWxvYWRcbnN5c3RlbWN0
+bCByZXNldC1mYWlsZWQgbGxhbWEtY2hhdC5zZXJ2aWNlIDI+L2Rldi9udWxsXG46XG4ifQ==
+END
+        systemd-run --quiet --collect --unit=llamaherd-probation-chat --property=RuntimeMaxSec=7800 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-chat.json ||
+        echo "llama-chat serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
+}
 # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
@@ -123,6 +158,7 @@ proved() {
     [ "$1" = "$asked" ] || how=back
     BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-chat.service) $(docker top llama-chat -eo pid 2>/dev/null | sed 1d) <<'END'
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 
@@ -612,31 +648,30 @@ dCA4MDgwIC0tbWV0cmljcyAtLWFwaS1rZXktZmlsZSAvZXRjL2xsYW1haGVyZC9rZXlzL2NoYXQK
 IyBTdGFydGVkIG1lYW5zOiBpdCBhbnN3ZXJzLiBMb2FkaW5nIGEgbW9kZWwgZnJvbSBhIGNvbGQg
 ZGlzayB0YWtlcyBpdHMgdGltZS4KRXhlY1N0YXJ0UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVj
 L3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwODAvaGVhbHRoClRpbWVvdXRTdGFydFNl
-Yz0zMDAKUmVzdGFydD1vbi1mYWlsdXJlClJlc3RhcnRTZWM9MTAKS2lsbFNpZ25hbD1TSUdJTlQK
-IyBXaGF0IGl0IGhhcyB0byBsb3NlIGlzIGluIGl0cyBjbGllbnRzOiB3aGlsZSBpdCBzdHJlYW1z
-LCBTSUdJTlQgY2FuIGxlYXZlIGl0IGhhbmdpbmcgd2l0aCBpdHMgcG9ydCBjbG9zZWQuClRpbWVv
-dXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZp
-cnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoOyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlz
-IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
-cmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0LgpPT01TY29yZUFkanVzdD01MDAKRW52
-aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9ZWEzZDM2YTdhMDcyCiMgTm8gY29uZmlndXJhdGlvbiBi
-dXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29uZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZy
-b20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhER19DT05GSUdfSE9NRT0vbm9uZXhpc3Rl
-bnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEuY3BwCgpVc2VyPWxsYW1hLWNoYXQKR3Jv
-dXA9bGxhbWEtY2hhdApVTWFzaz0wMDc3Ck5vTmV3UHJpdmlsZWdlcz15ZXMKQ2FwYWJpbGl0eUJv
-dW5kaW5nU2V0PQpBbWJpZW50Q2FwYWJpbGl0aWVzPQpQcml2YXRlRGV2aWNlcz15ZXMKRGV2aWNl
-UG9saWN5PWNsb3NlZApQcm9jU3Vic2V0PXBpZApJUEFkZHJlc3NEZW55PWFueQpJUEFkZHJlc3NB
-bGxvdz1sb2NhbGhvc3QKTG9ja1BlcnNvbmFsaXR5PXllcwpNZW1vcnlEZW55V3JpdGVFeGVjdXRl
-PXllcwpQcml2YXRlSVBDPXllcwpQcml2YXRlVG1wPXllcwpQcm90ZWN0Q2xvY2s9eWVzClByb3Rl
-Y3RDb250cm9sR3JvdXBzPXllcwpQcm90ZWN0SG9tZT15ZXMKUHJvdGVjdEhvc3RuYW1lPXllcwpQ
-cm90ZWN0S2VybmVsTG9ncz15ZXMKUHJvdGVjdEtlcm5lbE1vZHVsZXM9eWVzClByb3RlY3RLZXJu
-ZWxUdW5hYmxlcz15ZXMKUHJvdGVjdFByb2M9aW52aXNpYmxlClByb3RlY3RTeXN0ZW09c3RyaWN0
-ClJlbW92ZUlQQz15ZXMKUmVzdHJpY3RBZGRyZXNzRmFtaWxpZXM9QUZfSU5FVCBBRl9JTkVUNiBB
-Rl9VTklYClJlc3RyaWN0TmFtZXNwYWNlcz15ZXMKUmVzdHJpY3RSZWFsdGltZT15ZXMKUmVzdHJp
-Y3RTVUlEU0dJRD15ZXMKU3lzdGVtQ2FsbEFyY2hpdGVjdHVyZXM9bmF0aXZlClN5c3RlbUNhbGxF
-cnJvck51bWJlcj1FUEVSTQpTeXN0ZW1DYWxsRmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1D
-YWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0luc3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFy
-Z2V0Cg==
+Yz0zMDAKUmVzdGFydD1hbHdheXMKUmVzdGFydFNlYz0xMApLaWxsU2lnbmFsPVNJR0lOVAojIFdo
+YXQgaXQgaGFzIHRvIGxvc2UgaXMgaW4gaXRzIGNsaWVudHM6IHdoaWxlIGl0IHN0cmVhbXMsIFNJ
+R0lOVCBjYW4gbGVhdmUgaXQgaGFuZ2luZyB3aXRoIGl0cyBwb3J0IGNsb3NlZC4KVGltZW91dFN0
+b3BTZWM9MQojIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVuIGZpbGUsIGFuZCB0aGUgZmlyc3Qg
+MSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2g7IHN5c3RlbWQncyBvd24gbGltaXQgaXMgMSww
+MjQgZmlsZXMuCkxpbWl0Tk9GSUxFPTE2Mzg0ClRhc2tzTWF4PTQwOTYKIyBEaWVzIGJlZm9yZSBz
+c2hkIGRvZXMgd2hlbiBtZW1vcnkgcnVucyBvdXQuCk9PTVNjb3JlQWRqdXN0PTUwMApFbnZpcm9u
+bWVudD1MTEFNQUhFUkRfU1BFQz1lYTNkMzZhN2EwNzIKIyBObyBjb25maWd1cmF0aW9uIGJ1dCB0
+aGlzIGZpbGU6IGxsYW1hLmNwcCByZWFkcyBjb25maWcuaW5pIGZyb20gaGVyZSBhbmQgZnJvbSAv
+ZXRjL2xsYW1hLmNwcC4KRW52aXJvbm1lbnQ9WERHX0NPTkZJR19IT01FPS9ub25leGlzdGVudApJ
+bmFjY2Vzc2libGVQYXRocz0tL2V0Yy9sbGFtYS5jcHAKClVzZXI9bGxhbWEtY2hhdApHcm91cD1s
+bGFtYS1jaGF0ClVNYXNrPTAwNzcKTm9OZXdQcml2aWxlZ2VzPXllcwpDYXBhYmlsaXR5Qm91bmRp
+bmdTZXQ9CkFtYmllbnRDYXBhYmlsaXRpZXM9ClByaXZhdGVEZXZpY2VzPXllcwpEZXZpY2VQb2xp
+Y3k9Y2xvc2VkClByb2NTdWJzZXQ9cGlkCklQQWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93
+PWxvY2FsaG9zdApMb2NrUGVyc29uYWxpdHk9eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVz
+ClByaXZhdGVJUEM9eWVzClByaXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENv
+bnRyb2xHcm91cHM9eWVzClByb3RlY3RIb21lPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3Rl
+Y3RLZXJuZWxMb2dzPXllcwpQcm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1
+bmFibGVzPXllcwpQcm90ZWN0UHJvYz1pbnZpc2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVt
+b3ZlSVBDPXllcwpSZXN0cmljdEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VO
+SVgKUmVzdHJpY3ROYW1lc3BhY2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNV
+SURTR0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9y
+TnVtYmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxG
+aWx0ZXI9fkBwcml2aWxlZ2VkCgpbSW5zdGFsbF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
 END
 
 # With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
@@ -688,8 +723,7 @@ case $? in
     take_back "$why"
     ;;
 esac
-keep unit ea3d36a7a072 "$asked" || echo "llama-chat.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
-rm -f "$refused"
+keep_new
 end_beside
 systemctl stop llamaherd-beside-chat.service 2>/dev/null
 docker stop llama-chat >/dev/null 2>&1
@@ -698,3 +732,4 @@ docker network rm llama-chat_default >/dev/null 2>&1
 rm -rf /etc/llamaherd/compose/chat /var/lib/llamaherd/started/llama-chat
 :
 
+start_probation

@@ -85,8 +85,44 @@ keep() (
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
 )
+# The previous version stays until the new one has passed its probation.
+keep_new() {
+    replaced=''
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = 9413e80713cb ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
+    keep unit 9413e80713cb "$asked" || {
+        replaced=''
+        echo "llama-reasoner serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+    }
+    rm -f "$refused"
+}
+# From here on, the host itself probes the new version, and restores the previous one if it fails.
+start_probation() {
+    [ "$replaced" ] || return 0
+    systemctl stop llamaherd-probation-reasoner 2>/dev/null
+    (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-reasoner.json) <<'END' &&
+eyJzZXJ2aWNlIjogImxsYW1hLXJlYXNvbmVyIiwgImtpbmQiOiAidW5pdCIsICJzcGVjIjogIjk0
+MTNlODA3MTNjYiIsICJ0cmllZCI6ICI4ZmU1Mjk4YjI4M2UiLCAiaW5zdGFuY2UiOiAicmVhc29u
+ZXIiLCAidXNlciI6ICJsbGFtYS1yZWFzb25lciIsICJrZXB0IjogIi92YXIvbGliL2xsYW1haGVy
+ZC9rZXB0L2xsYW1hLXJlYXNvbmVyIiwgInJlZnVzZWQiOiAiL3Zhci9saWIvbGxhbWFoZXJkL3Jl
+ZnVzZWQvbGxhbWEtcmVhc29uZXIiLCAicmVsZWFzZXMiOiAiL3Zhci9saWIvbGxhbWFoZXJkL3Jl
+bGVhc2VzIiwgImxvY2tzIjogIi9ydW4vbGxhbWFoZXJkL2xvY2tzIiwgImxvY2tfc2Vjb25kcyI6
+IDM2MDAsICJzZWNvbmRzIjogMTIwLCAicHJvbXB0cyI6IHRydWUsICJwcm92ZSI6ICIvb3B0L2xs
+YW1haGVyZC9saWJleGVjL3Byb3ZlIiwgInN0YXJ0ZWQiOiAiL29wdC9sbGFtYWhlcmQvbGliZXhl
+Yy9zdGFydGVkIiwgImZvcmdldCI6ICJzeXN0ZW1jdGwgc3RvcCBsbGFtYWhlcmQtYmVzaWRlLXJl
+YXNvbmVyLnNlcnZpY2UgMj4vZGV2L251bGxcbnN5c3RlbWN0bCBkaXNhYmxlIC1xIC0tbm93IGxs
+YW1hLXJlYXNvbmVyLnNlcnZpY2VcbiMgVGhlIHVuaXQncyBmaWxlIGdvZXMgYWZ0ZXIgaXRzIHVz
+ZXI6IGFzIGxvbmcgYXMgaXQgaXMgdGhlcmUsIHRoZSBuZXh0IHJ1biBrbm93cyB0aGF0IHRoaXMg
+b25lIGRpZCBub3QgZW5kLlxuISBpZCAtdSBsbGFtYS1yZWFzb25lciA+L2Rldi9udWxsIDI+JjEg
+fHwgdXNlcmRlbCBsbGFtYS1yZWFzb25lciB8fCBleGl0IDFcbnJtIC1mIC9ldGMvc3lzdGVtZC9z
+eXN0ZW0vbGxhbWEtcmVhc29uZXIuc2VydmljZSAvcnVuL2xsYW1haGVyZC9zdGFydGVkL2xsYW1h
+LXJlYXNvbmVyXG5zeXN0ZW1jdGwgZGFlbW9uLXJlbG9hZFxuc3lzdGVtY3RsIHJlc2V0LWZhaWxl
+ZCBsbGFtYS1yZWFzb25lci5zZXJ2aWNlIDI+L2Rldi9udWxsXG46XG4ifQ==
+END
+        systemd-run --quiet --collect --unit=llamaherd-probation-reasoner --property=RuntimeMaxSec=7920 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-reasoner.json ||
+        echo "llama-reasoner serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
+}
 # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
@@ -122,6 +158,7 @@ proved() {
     [ "$1" = "$asked" ] || how=back
     BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-reasoner.service) $(docker top llama-reasoner -eo pid 2>/dev/null | sed 1d) <<'END'
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 
@@ -692,37 +729,37 @@ aWJleGVjL3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwMDEvaGVhbHRoCiMgV2l0aG91
 dCBDVURBIGl0IHdvdWxkIGJlIGhlYWx0aHkgYXMgd2VsbCwgb24gdGhlIENQVS4KRXhlY1N0YXJ0
 UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVjL2dwdS1jaGVjayBldmVyeSAiam91cm5hbGN0bCAt
 dSBsbGFtYS1yZWFzb25lciIgJHtNQUlOUElEfSBHUFUtNTA5MCBHUFUtMzA5MApUaW1lb3V0U3Rh
-cnRTZWM9MzYwClJlc3RhcnQ9b24tZmFpbHVyZQpSZXN0YXJ0U2VjPTEwCktpbGxTaWduYWw9U0lH
-SU5UCiMgV2hhdCBpdCBoYXMgdG8gbG9zZSBpcyBpbiBpdHMgY2xpZW50czogd2hpbGUgaXQgc3Ry
-ZWFtcywgU0lHSU5UIGNhbiBsZWF2ZSBpdCBoYW5naW5nIHdpdGggaXRzIHBvcnQgY2xvc2VkLgpU
-aW1lb3V0U3RvcFNlYz0xCiMgRWFjaCBjb25uZWN0aW9uIGlzIGFuIG9wZW4gZmlsZSwgYW5kIHRo
-ZSBmaXJzdCAxLDAwMCBvciBzbyBhcmUgYSB0aHJlYWQgZWFjaDsgc3lzdGVtZCdzIG93biBsaW1p
-dCBpcyAxLDAyNCBmaWxlcy4KTGltaXROT0ZJTEU9MTYzODQKVGFza3NNYXg9NDA5NgojIERpZXMg
-YmVmb3JlIHNzaGQgZG9lcyB3aGVuIG1lbW9yeSBydW5zIG91dC4KT09NU2NvcmVBZGp1c3Q9NTAw
-CkVudmlyb25tZW50PUxMQU1BSEVSRF9TUEVDPTk0MTNlODA3MTNjYgojIE5vIGNvbmZpZ3VyYXRp
-b24gYnV0IHRoaXMgZmlsZTogbGxhbWEuY3BwIHJlYWRzIGNvbmZpZy5pbmkgZnJvbSBoZXJlIGFu
-ZCBmcm9tIC9ldGMvbGxhbWEuY3BwLgpFbnZpcm9ubWVudD1YREdfQ09ORklHX0hPTUU9L25vbmV4
-aXN0ZW50CkluYWNjZXNzaWJsZVBhdGhzPS0vZXRjL2xsYW1hLmNwcApFbnZpcm9ubWVudD1MTEFN
-QV9BUkdfQ09SU19PUklHSU5TPWxvY2FsaG9zdApFbnZpcm9ubWVudD1DVURBX0RFVklDRV9PUkRF
-Uj1QQ0lfQlVTX0lECkVudmlyb25tZW50PUNVREFfVklTSUJMRV9ERVZJQ0VTPUdQVS01MDkwLEdQ
-VS0zMDkwCgpVc2VyPWxsYW1hLXJlYXNvbmVyCkdyb3VwPWxsYW1hLXJlYXNvbmVyClVNYXNrPTAw
-NzcKTm9OZXdQcml2aWxlZ2VzPXllcwpDYXBhYmlsaXR5Qm91bmRpbmdTZXQ9CkFtYmllbnRDYXBh
-YmlsaXRpZXM9CkRldmljZVBvbGljeT1jbG9zZWQKRGV2aWNlQWxsb3c9Y2hhci1udmlkaWEgcncK
-RGV2aWNlQWxsb3c9Y2hhci1udmlkaWEtZnJvbnRlbmQgcncKRGV2aWNlQWxsb3c9Y2hhci1udmlk
-aWFjdGwgcncKIyBtOiBudmlkaWEtbW9kcHJvYmUgbWFrZXMgdGhlIG5vZGUuIFRoZSBzZXJ2ZXIg
-Y2Fubm90LCBpdCBoYXMgbm8gQ0FQX01LTk9ELgpEZXZpY2VBbGxvdz1jaGFyLW52aWRpYS11dm0g
-cndtCkRldmljZUFsbG93PWNoYXItbnZpZGlhLWNhcHMgcgpEZXZpY2VBbGxvdz0vZGV2L2R4ZyBy
-dwpJUEFkZHJlc3NEZW55PWFueQpJUEFkZHJlc3NBbGxvdz1sb2NhbGhvc3QKTG9ja1BlcnNvbmFs
-aXR5PXllcwpNZW1vcnlEZW55V3JpdGVFeGVjdXRlPXllcwpQcml2YXRlSVBDPXllcwpQcml2YXRl
-VG1wPXllcwpQcm90ZWN0Q2xvY2s9eWVzClByb3RlY3RDb250cm9sR3JvdXBzPXllcwpQcm90ZWN0
-SG9tZT15ZXMKUHJvdGVjdEhvc3RuYW1lPXllcwpQcm90ZWN0S2VybmVsTG9ncz15ZXMKUHJvdGVj
-dEtlcm5lbE1vZHVsZXM9eWVzClByb3RlY3RLZXJuZWxUdW5hYmxlcz15ZXMKUHJvdGVjdFByb2M9
-aW52aXNpYmxlClByb3RlY3RTeXN0ZW09c3RyaWN0ClJlbW92ZUlQQz15ZXMKUmVzdHJpY3RBZGRy
-ZXNzRmFtaWxpZXM9QUZfSU5FVCBBRl9JTkVUNiBBRl9VTklYClJlc3RyaWN0TmFtZXNwYWNlcz15
-ZXMKUmVzdHJpY3RSZWFsdGltZT15ZXMKUmVzdHJpY3RTVUlEU0dJRD15ZXMKU3lzdGVtQ2FsbEFy
-Y2hpdGVjdHVyZXM9bmF0aXZlClN5c3RlbUNhbGxFcnJvck51bWJlcj1FUEVSTQpTeXN0ZW1DYWxs
-RmlsdGVyPUBzeXN0ZW0tc2VydmljZQpTeXN0ZW1DYWxsRmlsdGVyPX5AcHJpdmlsZWdlZAoKW0lu
-c3RhbGxdCldhbnRlZEJ5PW11bHRpLXVzZXIudGFyZ2V0Cg==
+cnRTZWM9MzYwClJlc3RhcnQ9YWx3YXlzClJlc3RhcnRTZWM9MTAKS2lsbFNpZ25hbD1TSUdJTlQK
+IyBXaGF0IGl0IGhhcyB0byBsb3NlIGlzIGluIGl0cyBjbGllbnRzOiB3aGlsZSBpdCBzdHJlYW1z
+LCBTSUdJTlQgY2FuIGxlYXZlIGl0IGhhbmdpbmcgd2l0aCBpdHMgcG9ydCBjbG9zZWQuClRpbWVv
+dXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZp
+cnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoOyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlz
+IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
+cmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0LgpPT01TY29yZUFkanVzdD01MDAKRW52
+aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9OTQxM2U4MDcxM2NiCiMgTm8gY29uZmlndXJhdGlvbiBi
+dXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29uZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZy
+b20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhER19DT05GSUdfSE9NRT0vbm9uZXhpc3Rl
+bnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEuY3BwCkVudmlyb25tZW50PUxMQU1BX0FS
+R19DT1JTX09SSUdJTlM9bG9jYWxob3N0CkVudmlyb25tZW50PUNVREFfREVWSUNFX09SREVSPVBD
+SV9CVVNfSUQKRW52aXJvbm1lbnQ9Q1VEQV9WSVNJQkxFX0RFVklDRVM9R1BVLTUwOTAsR1BVLTMw
+OTAKClVzZXI9bGxhbWEtcmVhc29uZXIKR3JvdXA9bGxhbWEtcmVhc29uZXIKVU1hc2s9MDA3NwpO
+b05ld1ByaXZpbGVnZXM9eWVzCkNhcGFiaWxpdHlCb3VuZGluZ1NldD0KQW1iaWVudENhcGFiaWxp
+dGllcz0KRGV2aWNlUG9saWN5PWNsb3NlZApEZXZpY2VBbGxvdz1jaGFyLW52aWRpYSBydwpEZXZp
+Y2VBbGxvdz1jaGFyLW52aWRpYS1mcm9udGVuZCBydwpEZXZpY2VBbGxvdz1jaGFyLW52aWRpYWN0
+bCBydwojIG06IG52aWRpYS1tb2Rwcm9iZSBtYWtlcyB0aGUgbm9kZS4gVGhlIHNlcnZlciBjYW5u
+b3QsIGl0IGhhcyBubyBDQVBfTUtOT0QuCkRldmljZUFsbG93PWNoYXItbnZpZGlhLXV2bSByd20K
+RGV2aWNlQWxsb3c9Y2hhci1udmlkaWEtY2FwcyByCkRldmljZUFsbG93PS9kZXYvZHhnIHJ3CklQ
+QWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93PWxvY2FsaG9zdApMb2NrUGVyc29uYWxpdHk9
+eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVzClByaXZhdGVJUEM9eWVzClByaXZhdGVUbXA9
+eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRyb2xHcm91cHM9eWVzClByb3RlY3RIb21l
+PXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RLZXJuZWxMb2dzPXllcwpQcm90ZWN0S2Vy
+bmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFibGVzPXllcwpQcm90ZWN0UHJvYz1pbnZp
+c2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVtb3ZlSVBDPXllcwpSZXN0cmljdEFkZHJlc3NG
+YW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VOSVgKUmVzdHJpY3ROYW1lc3BhY2VzPXllcwpS
+ZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNVSURTR0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0
+ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9yTnVtYmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0
+ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxGaWx0ZXI9fkBwcml2aWxlZ2VkCgpbSW5zdGFs
+bF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
 END
 
 # With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
@@ -775,6 +812,6 @@ case $? in
     take_back "$why"
     ;;
 esac
-keep unit 9413e80713cb "$asked" || echo "llama-reasoner.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
-rm -f "$refused"
+keep_new
 end_beside
+start_probation

@@ -62,7 +62,7 @@ END
 # Another run may have held the lock since we looked, and have put back what served before: what is not written anew would
 # then be another server's, and be taken for what is declared.
 sha256sum --status -c - 2>/dev/null <<'END' || {
-4268a31b1fd59a6416224e619356c5da6a5f57de6f85a098ee37e5f930b385bd  /etc/systemd/system/llama-chat.service
+45077dc8cff0bca83024dc11f6b73023cc8281da7f1a4c5e6de018fa9fb2499c  /etc/systemd/system/llama-chat.service
 a7998f247bd965694ff227fa325c81169a07471a8b6808d3e002a486c4e65975  /etc/llamaherd/keys/chat
 END
     echo "another run has changed llama-chat since this one looked at it, so it was left as it is" >&2
@@ -83,8 +83,43 @@ keep() (
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || rm -rf "$each"; done
+    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
 )
+# The previous version stays until the new one has passed its probation.
+keep_new() {
+    replaced=''
+    [ ! -f "$kept/last/how" ] || [ "$(was)" = ea3d36a7a072 ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
+    keep unit ea3d36a7a072 "$asked" || {
+        replaced=''
+        echo "llama-chat serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
+    }
+    rm -f "$refused"
+}
+# From here on, the host itself probes the new version, and restores the previous one if it fails.
+start_probation() {
+    [ "$replaced" ] || return 0
+    systemctl stop llamaherd-probation-chat 2>/dev/null
+    (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-chat.json) <<'END' &&
+eyJzZXJ2aWNlIjogImxsYW1hLWNoYXQiLCAia2luZCI6ICJ1bml0IiwgInNwZWMiOiAiZWEzZDM2
+YTdhMDcyIiwgInRyaWVkIjogImI1ZjNkMDQwNGZhNyIsICJpbnN0YW5jZSI6ICJjaGF0IiwgInVz
+ZXIiOiAibGxhbWEtY2hhdCIsICJrZXB0IjogIi92YXIvbGliL2xsYW1haGVyZC9rZXB0L2xsYW1h
+LWNoYXQiLCAicmVmdXNlZCI6ICIvdmFyL2xpYi9sbGFtYWhlcmQvcmVmdXNlZC9sbGFtYS1jaGF0
+IiwgInJlbGVhc2VzIjogIi92YXIvbGliL2xsYW1haGVyZC9yZWxlYXNlcyIsICJsb2NrcyI6ICIv
+cnVuL2xsYW1haGVyZC9sb2NrcyIsICJsb2NrX3NlY29uZHMiOiAzNjAwLCAic2Vjb25kcyI6IDEy
+MCwgInByb21wdHMiOiB0cnVlLCAicHJvdmUiOiAiL29wdC9sbGFtYWhlcmQvbGliZXhlYy9wcm92
+ZSIsICJzdGFydGVkIjogIi9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvc3RhcnRlZCIsICJmb3JnZXQi
+OiAic3lzdGVtY3RsIHN0b3AgbGxhbWFoZXJkLWJlc2lkZS1jaGF0LnNlcnZpY2UgMj4vZGV2L251
+bGxcbnN5c3RlbWN0bCBkaXNhYmxlIC1xIC0tbm93IGxsYW1hLWNoYXQuc2VydmljZVxuIyBUaGUg
+dW5pdCdzIGZpbGUgZ29lcyBhZnRlciBpdHMgdXNlcjogYXMgbG9uZyBhcyBpdCBpcyB0aGVyZSwg
+dGhlIG5leHQgcnVuIGtub3dzIHRoYXQgdGhpcyBvbmUgZGlkIG5vdCBlbmQuXG4hIGlkIC11IGxs
+YW1hLWNoYXQgPi9kZXYvbnVsbCAyPiYxIHx8IHVzZXJkZWwgbGxhbWEtY2hhdCB8fCBleGl0IDFc
+bnJtIC1mIC9ldGMvc3lzdGVtZC9zeXN0ZW0vbGxhbWEtY2hhdC5zZXJ2aWNlIC9ydW4vbGxhbWFo
+ZXJkL3N0YXJ0ZWQvbGxhbWEtY2hhdFxuc3lzdGVtY3RsIGRhZW1vbi1yZWxvYWRcbnN5c3RlbWN0
+bCByZXNldC1mYWlsZWQgbGxhbWEtY2hhdC5zZXJ2aWNlIDI+L2Rldi9udWxsXG46XG4ifQ==
+END
+        systemd-run --quiet --collect --unit=llamaherd-probation-chat --property=RuntimeMaxSec=7800 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-chat.json ||
+        echo "llama-chat serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
+}
 # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
@@ -120,6 +155,7 @@ proved() {
     [ "$1" = "$asked" ] || how=back
     BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
         $(systemctl show -P MainPID llama-chat.service) $(docker top llama-chat -eo pid 2>/dev/null | sed 1d) <<'END'
+#!/usr/bin/python3 -I
 """Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
 what about the answer is not as declared, or how much slower it is than the same model was here before.
 
@@ -647,6 +683,6 @@ case $? in
     take_back "$why"
     ;;
 esac
-keep unit ea3d36a7a072 "$asked" || echo "llama-chat.service serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
-rm -f "$refused"
+keep_new
 end_beside
+start_probation

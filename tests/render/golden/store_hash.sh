@@ -46,8 +46,8 @@ needed() {
     done | head -n 3 | while read -r number; do
         gunzip -c </var/lib/llamaherd/releases/"$number.plan" 2>/dev/null | head -c 8388608 | tr '"' '\n' | label release "$number"
     done
-    for folder in /var/lib/llamaherd/kept/*/last; do
-        name=${folder%/last}
+    for folder in /var/lib/llamaherd/kept/*/last /var/lib/llamaherd/kept/*/before; do
+        name=${folder%/*}
         [ ! -f "$folder/file" ] || label kept "${name##*/}" <"$folder/file"
     done
 }
