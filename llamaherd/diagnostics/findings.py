@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from llamaherd.diagnostics.near import begun, slip
-from llamaherd.text.terminal import plain
+from llamaherd.text.terminal import MOST_HELP, one_line, plain
 
 Severity = Literal["error", "warning", "note"]
 GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
@@ -35,6 +35,11 @@ class Finding:
     message: str
     help: str
     severity: Severity = "error"
+
+    def __post_init__(self) -> None:
+        # Both quote what others have written.
+        object.__setattr__(self, "message", one_line(self.message))
+        object.__setattr__(self, "help", one_line(self.help, MOST_HELP))
 
     def __str__(self) -> str:
         return plain(f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}")
@@ -68,6 +73,9 @@ class UserError(Exception):
 
     message: str
     help: str
+
+    def __post_init__(self) -> None:
+        self.message, self.help = one_line(self.message), one_line(self.help, MOST_HELP)
 
     def __str__(self) -> str:
         return plain(f"{self.message}\n  help: {self.help}")

@@ -17,6 +17,7 @@ from llamaherd.inventory.yamlfile import Document
 from llamaherd.inventory.yamlfile_rules import NO_RIG
 from llamaherd.lock.entries import Lock
 from llamaherd.lock.sizes import contradiction
+from llamaherd.text.terminal import MOST_HELP, one_line
 
 VERSION = 2
 HEADER = """\
@@ -49,10 +50,10 @@ class LockError(Exception):
 
     def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, rule: Rule = BAD_LOCK) -> None:
         self.place = place
-        self.message = message
-        self.help = way_out
+        self.message = one_line(message)
+        self.help = one_line(way_out, MOST_HELP)
         self.rule = rule
-        super().__init__(f"{place}: {message}\n  help: {way_out}")
+        super().__init__(f"{place}: {self.message}\n  help: {self.help}")
 
     @property
     def finding(self) -> Finding:

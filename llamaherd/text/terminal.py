@@ -28,6 +28,35 @@ def plain(text: str) -> str:
     return "\n".join(map(shown, text.split("\n")))
 
 
+MOST_MESSAGE, MOST_HELP = 480, 1000
+"""Characters of a message, and of a help text, which may contain a whole command."""
+
+_MOST_VALUE = 80
+"""Characters of a quoted value in a text that is too long."""
+
+_VALUE = re.compile(rf"`[^`\n]{{{_MOST_VALUE + 1},}}`|[^\s`]{{{_MOST_VALUE + 1},}}")
+
+
+def one_line(text: str, most: int = MOST_MESSAGE) -> str:
+    """Return a text as one line of at most `most` characters: `\\x1b` for a character that cannot be printed.
+
+    If it is longer, each quoted value and each word is shortened first, and the end is cut only then.
+    """
+    if len(text) > most:
+        text = _VALUE.sub(_shortened, text)
+    if len(text) > most:
+        text = f"{text[: most - 1]}…"
+    if text.isprintable():
+        return text
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escaped if len(escaped) <= most else f"{escaped[: most - 1]}…"
+
+
+def _shortened(found: re.Match[str]) -> str:
+    text, mark = found[0].strip("`"), "`" if found[0].startswith("`") else ""
+    return f"{mark}{text[: _MOST_VALUE - 1]}…{mark}"
+
+
 def printable(text: str) -> str:
     """One line for rich, without control characters: models and names say what they like, and a terminal obeys."""
     from rich.markup import escape
