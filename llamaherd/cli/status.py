@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -53,7 +54,7 @@ def _with_seconds(words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_number(word: str) -> bool:
-    return word.replace(".", "", 1).isdigit()
+    return re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]*)?|\.[0-9]+", word) is not None
 
 
 @click.command(cls=_Status)

@@ -13,6 +13,7 @@ from llamaherd.engines import reads_gguf
 from llamaherd.engines.command_line import CommandLine, by_hand
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
+from llamaherd.text.numbers import whole
 
 ALL_LAYERS = 99
 """What recipes write for all layers; this few are taken for all where the model's header is not known."""
@@ -95,7 +96,7 @@ def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool
 def _moves(line: CommandLine, layers: int) -> bool:
     """Whether arguments or variables leave layers, tensors or the cache to the CPU."""
     held = line.own("--gpu-layers", "--n-gpu-layers")
-    if held and held.value.isdecimal() and len(held.value) < 6 and int(held.value) < layers:
+    if held and (count := whole(held.value)) is not None and count < layers:
         return True
     cache = line.own("--no-kv-offload")
     if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from llamaherd.host.protocol import take_facts
 from llamaherd.host.remote import RemoteError
+from llamaherd.text.numbers import parse_whole
 
 ServerState = Literal["up", "down", "draining"]
 
 _REFUSES = "the gateway does not do as it is told: "
 """How the host's program begins to say why."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
-_COUNT = re.compile(r"[0-9]{1,15}")
+_MOST_COUNT = 10**15
 
 
 @dataclass(frozen=True)
@@ -215,9 +216,7 @@ def _name(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise ValueError("no number")
-    return int(text)
+    return parse_whole(text, _MOST_COUNT)
 
 
 def _counts(fields: list[str], number: int) -> list[int]:

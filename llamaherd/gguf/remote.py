@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.parse import CHUNK, MAX_HEADER, parse_header, reach
 from llamaherd.gguf.parsed import GgufError, Parsed
+from llamaherd.text.numbers import whole
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -100,12 +101,12 @@ class _Held:
         """See that the body goes on where `data` ends, in the same file; else drop `data`, or raise HubError."""
         if response.status_code == 206:
             said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if said is None or int(said["first"]) != len(self.data):
+            if said is None or whole(said["first"]) != len(self.data):
                 raise HubError(f"{self.url} was answered with another part than was asked for", "check any proxy")
             size = said["size"]
         else:
             size = response.headers.get("Content-Length", "*")
-        if size.isdecimal() and int(size) != self.size:
+        if size != "*" and whole(size) != self.size:
             raise HubError(f"{self.url} has {size} bytes, and not the {self.size} that are expected of it", _RELOCK)
         etag = response.headers.get("ETag")
         if self.etag and etag and etag != self.etag:
@@ -199,8 +200,8 @@ def _refusal(held: _Held, response: Response, token: str | None) -> Exception:
 def _retry_after(response: Response) -> float | None:
     """For how many seconds the hub asks, which says it as a number or as a date."""
     text = response.headers.get("Retry-After", "")
-    if text.isdecimal():
-        return float(text)
+    if (seconds := whole(text)) is not None:
+        return float(seconds)
     try:
         then = parsedate_to_datetime(text)
     except (ValueError, OverflowError):

@@ -16,6 +16,7 @@ from llamaherd.layout import RELEASES
 from llamaherd.plan import Plan
 from llamaherd.plan.base import Planned
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_whole
 from llamaherd.text.quoting import base64_lines
 
 KEPT = 50
@@ -120,9 +121,9 @@ def past_of(lines: Iterable[str]) -> Past:
     def take(kind: str, fields: list[str]) -> bool:
         about, content = fields
         if kind == "release" and (release := _release(content)):
-            releases[int(about)] = release
+            releases[parse_whole(about)] = release
         elif kind == "planned" and (plan := _plan(content)):
-            plans[int(about)] = plan
+            plans[parse_whole(about)] = plan
         elif kind == "text":
             texts[about] = content == "same"
         return kind in ("release", "planned", "text")

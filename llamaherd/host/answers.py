@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from llamaherd.text.numbers import parse_json, whole
 
 SIZE = re.compile(r"[0-9]{1,18}")
 """Bytes of a file."""
@@ -52,8 +53,8 @@ class Reply:
     def json(self) -> dict[str, Any]:
         """The body, if it is a JSON object; else nothing."""
         try:
-            value = json.loads(self.body)
-        except (ValueError, RecursionError):
+            value = parse_json(self.body)
+        except ValueError:
             return {}
         return mapping(value)
 
@@ -62,7 +63,7 @@ def reply(text: str) -> Reply:
     """What curl printed: the body, its own complaints, and the status code on the last line."""
     lines = text.rstrip("\n").split("\n")
     complaint = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
-    if not (len(lines[-1]) == 3 and lines[-1].isascii() and lines[-1].isdigit()):
+    if not (len(lines[-1]) == 3 and whole(lines[-1]) is not None):
         return Reply(0, "", complaint or lines[-1].strip() or "no answer")
     status, body = int(lines[-1]), "\n".join(lines[:-1])
     if complaint or status == 200:

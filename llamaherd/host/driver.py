@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.reference.drivers import PARTS, DriverSource, branch_of, upstream
+from llamaherd.text.numbers import parse_whole
 
 GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
@@ -115,7 +116,7 @@ class DriverState:
             case "component", [name]:
                 self.components.add(name.rpartition("/")[2])
             case "free", [size]:
-                self.free = int(size)
+                self.free = parse_whole(size)
             case "tried", [words]:
                 self.tried = words
             case "kept", [version]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.text.numbers import parse_whole
 from llamaherd.text.pci import is_address
 
 CONTAINERS = frozenset(
@@ -82,7 +83,7 @@ class MachineState:
             case "amx", []:
                 self.amx = True
             case "bus", [devices]:
-                self.bus = int(devices)
+                self.bus = parse_whole(devices)
             case "card", [address, device, name, driver]:
                 known = address if is_address(address) else ""
                 self.cards.append(PciGpu(known, device.strip("-"), name.removeprefix("-"), driver))
@@ -93,11 +94,11 @@ class MachineState:
             case "headers", [kernel]:
                 self.headers.add(kernel)
             case "gcc", [version]:
-                self.gcc.add(int(version))
+                self.gcc.add(parse_whole(version))
             case "memory", [kibibytes]:
-                self.memory = int(kibibytes) * 1024
+                self.memory = parse_whole(kibibytes) * 1024
             case "boot", [free]:
-                self.boot_free = int(free)
+                self.boot_free = parse_whole(free)
             case "holder", [who]:
                 self.package_holder = who
             case "held", [package]:

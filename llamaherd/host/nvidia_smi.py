@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from llamaherd.text.numbers import whole
+
 FIELDS = (
     "uuid",
     "pci.bus_id",
@@ -71,8 +73,8 @@ def gpu(line: str) -> GpuState:
 def find_gpu(at: str, gpus: Iterable[P]) -> P | None:
     """The GPU that a plan means: by its UUID, its PCI address, or its number in the order of addresses."""
     in_order = sorted(gpus, key=lambda gpu: gpu.pci.upper())
-    if at.isdigit():
-        return in_order[int(at)] if int(at) < len(in_order) else None
+    if (place := whole(at)) is not None:
+        return in_order[place] if place < len(in_order) else None
     return next((gpu for gpu in in_order if at.upper() in (gpu.uuid.upper(), gpu.pci.upper())), None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.host.limits import ContainerLimits
+from llamaherd.text.numbers import parse_whole
 
 BEFORE_OURS = (
     *("/etc/systemd/system.control", "/run/systemd/system.control"),
@@ -128,7 +129,7 @@ class ServingState:
             case "hangs", [why]:
                 self.hangs = why
             case "loaded", [milliseconds, *folders]:
-                self.loaded = Loaded(int(milliseconds) / 1000, tuple(folders))
+                self.loaded = Loaded(parse_whole(milliseconds) / 1000, tuple(folders))
             case "untried", [spec]:
                 self.untried.append(spec)
             case "beside", []:

@@ -60,7 +60,7 @@ def _is_told(declared: Any, what: str, word: str) -> bool:
     values = [declared.get(key) for key in _TOLD_BY[what]] if isinstance(declared, Mapping) else []
     plain = _plain(word)
     if what == "card" and (card := known_as(word)):
-        return known_as(str(values[0])) == card
+        return bool(values) and known_as(str(values[0])) == card
     return any(
         plain in (_plain(str(value)), _plain(str(value).rpartition("/")[2])) for value in values if value is not None
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from llamaherd.diagnostics.near import near
 from llamaherd.reference.cards import known_as
+from llamaherd.text.numbers import whole
 
 MOST = 200
 """Signs of a value that is looked at: longer ones are no slips."""
@@ -34,7 +35,7 @@ def candidates(field: str, given: Any) -> Iterator[Any]:
     if isinstance(given, bool):
         yield from _SWITCHED.get(field, ((), ()))[given]
         return
-    if number := [int(text)] if text.isascii() and text.isdecimal() else []:
+    if number := [found] if (found := whole(text)) is not None else []:
         yield from (number[0], number)
     yield from (text, text.lower())
     if field in ("Rig.rig", "Host.os"):
@@ -133,7 +134,7 @@ def _rate(text: str) -> Iterator[str]:
 
 def _data_rate(text: str) -> Iterator[str]:
     """`8MBps` is of bytes, `64 Mb/s` and `64Mbit` of bits: a small b is a bit."""
-    if text.isascii() and text.isdecimal():
+    if whole(text) is not None:
         yield f"{text}MB/s"
     if match := re.fullmatch(
         r"(\d+(?:\.\d+)?) ?([kmg])(i?)(b|B|bit|byte|bytes)?(ps|/s|/sec| per second|/second)?", text, re.IGNORECASE

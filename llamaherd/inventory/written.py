@@ -9,6 +9,7 @@ from glob import escape
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.text.numbers import whole
 
 
 def write_whole(file: Path, text: str, mode: int) -> None:
@@ -31,7 +32,7 @@ def remove_abandoned(*files: Path) -> None:
     for file in files:
         for part in file.parent.glob(f".{escape(file.name)}.*.part"):
             number = part.name.removeprefix(f".{file.name}.").removesuffix(".part")
-            if number.isdecimal() and not _runs(int(number)):
+            if (process := whole(number)) is not None and not _runs(process):
                 with suppress(OSError):
                     part.unlink()
 

@@ -26,6 +26,8 @@ class Loader(yaml.SafeLoader):
 
 def _whole_number(loader: Loader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
+    if len(text) > MOST_DIGITS:
+        raise ValueError("this number is too large")
     return int(text, 16 if text.startswith("0x") else 10)
 
 
@@ -59,6 +61,9 @@ Dumper.yaml_implicit_resolvers = {
 
 MOST_BYTES = 1 << 20
 """Of an inventory's file: a rig with all that can be said takes some 20 kB."""
+
+MOST_DIGITS = 80
+"""Of a whole number: commits have 40, hashes 64."""
 
 MOST_NODES = 10_000
 """Values of an inventory's file, with all that its aliases stand for: a rig with all that can be said has 500."""

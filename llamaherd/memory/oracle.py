@@ -16,9 +16,9 @@ from llamaherd.memory.use import Memory, Use, add
 
 MIB = 1024**2
 
-_ROW = re.compile(r"^(\S+) (\d+) (\d+) (\d+) *$", re.MULTILINE)
-_BUFFER = re.compile(r"(\S+) +(model|KV|RS) buffer size = +(\d+\.\d+) MiB")
-_CARD = re.compile(r"CUDA(\d+)")
+_ROW = re.compile(r"^(\S+) ([0-9]{1,12}) ([0-9]{1,12}) ([0-9]{1,12}) *$", re.MULTILINE)
+_BUFFER = re.compile(r"(\S+) +(model|KV|RS) buffer size = +([0-9]{1,12}\.[0-9]+) MiB")
+_CARD = re.compile(r"CUDA([0-9]{1,4})")
 
 
 class NoFigureError(ValueError):

@@ -20,6 +20,7 @@ from llamaherd.engines.flags.overrides import parse_overrides
 from llamaherd.gguf.header import Header
 from llamaherd.memory.ik import spread_experts
 from llamaherd.memory.placement import Placement
+from llamaherd.text.numbers import parse_real, saturated
 
 PlacedOverride = tuple[str, str | int]
 
@@ -112,7 +113,7 @@ def _number(line: CommandLine, *names: str) -> int | None:
     """The number that counts, as C++ reads it; None where keys say it, or it is none."""
     option = line.own(*names)
     found = INTEGER.match(option.value) if option else None
-    return int(found[1]) if found else None
+    return saturated(found[1]) if found else None
 
 
 def _slots(line: CommandLine, header: Header) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def _layers(option: Option, placed: Placement) -> int | None:
     """How many layers GPUs hold; None for all. Less than nothing is all in llama.cpp (src/llama-model.cpp,
     n_gpu_layers), and none in ik_llama.cpp, as is its default (src/llama.cpp:4935)."""
     found = INTEGER.match(option.value)
-    number = int(found[1]) if found else -1
+    number = saturated(found[1]) if found else -1
     if number < 0:
         return None if placed.does.negative_layers_mean_all else 0
     return number
@@ -180,7 +181,7 @@ def _layers(option: Option, placed: Placement) -> int | None:
 def _shares(text: str) -> tuple[float, ...]:
     """The GPUs' parts; `,` and `/` separate them. Raises ValueError."""
     try:
-        return tuple(float(part) for part in re.split("[,/]+", text))
+        return tuple(parse_real(part.strip()) for part in re.split("[,/]+", text))
     except ValueError:
         raise ValueError(f"`{text}` is no list of parts") from None
 
@@ -196,10 +197,10 @@ def _draft(line: CommandLine, placed: Placement) -> dict[str, Any]:
     head = next(iter(kinds), switch if switch and switch.on else None)
     if named or head is None or (line.is_by_key(head) and (count is None or line.is_by_key(count))):
         return found
-    inside = re.search(r"n_max=(\d+)", head.value)
+    inside = re.search(r"n_max=([0-9]+)", head.value)
     usual = placed.does.drafted
     number = INTEGER.match(count.value) if count else None
-    return found | {"mtp": int(inside[1]) if inside else int(number[1]) if number else usual}
+    return found | {"mtp": saturated(inside[1]) if inside else saturated(number[1]) if number else usual}
 
 
 def _is_head(option: Option) -> bool:
@@ -231,9 +232,9 @@ def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOver
         elif not option.values:
             if option.on:
                 yield LLAMA_EXPERTS, "CPU"
-        elif number and int(number[1]) > 0:
+        elif number and saturated(number[1]) > 0:
             names = LLAMA_DENSE if option.flag == find("--n-cpu-ffn") else LLAMA_EXPERTS
-            yield _of_layers(range(min(int(number[1]), MOST_LAYERS)), names), "CPU"
+            yield _of_layers(range(min(saturated(number[1]), MOST_LAYERS)), names), "CPU"
 
 
 def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[PlacedOverride]:
@@ -241,7 +242,7 @@ def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[Pl
     options = line.meant.every("--n-cpu-moe", "--cpu-moe")
     if options:
         found = INTEGER.match(options[-1].value)
-        count = int(found[1]) if found else 0 if options[-1].values else header.layers
+        count = saturated(found[1]) if found else 0 if options[-1].values else header.layers
         if layers := spread_experts(header, placed, min(count, header.layers)):
             yield _of_layers(layers, IK_EXPERTS), "CPU"
 

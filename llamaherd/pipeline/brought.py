@@ -14,6 +14,7 @@ from llamaherd.plan import Plan, TextFile
 from llamaherd.role.programs import programs
 from llamaherd.role.report import Check
 from llamaherd.role.role import Role
+from llamaherd.text.numbers import parse_mode
 
 _NAMED = 3
 """Files that are named in one sentence."""
@@ -51,7 +52,7 @@ def _wrong(files: dict[str, TextFile], stats: str, sums: str) -> Iterator[str]:
             yield f"{path} is not there"
         elif hashes.get(path) != hashlib.sha256(file.text.encode()).hexdigest():
             yield f"{path} is not as planned"
-        elif (int(there[path][0], 8), there[path][1]) != (int(file.mode, 8), file.owner):
+        elif (parse_mode(there[path][0]), there[path][1]) != (int(file.mode, 8), file.owner):
             mode, owner = there[path]
             yield f"{path} has mode {mode} and is {owner}'s, not {int(file.mode, 8):o} and {file.owner}'s"
     yield from (f"{path} is not in the plan" for path in there if path not in files)

@@ -20,6 +20,7 @@ from llamaherd.memory.answer import Answer
 from llamaherd.memory.fit import Room
 from llamaherd.memory.instances import SYSTEM_RAM
 from llamaherd.reference.cards import usable
+from llamaherd.text.numbers import whole
 from llamaherd.text.units import parse_size, show_mib
 
 _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
@@ -92,7 +93,7 @@ def _binary(text: str) -> int:
         return parse_size(written)
     except ValueError:
         number = text.strip()
-        unit = f"; is `{number}{'G' if len(number) < 4 else 'M'}` meant?" if number.isdigit() else ""
+        unit = f"; is `{number}{'G' if len(number) < 4 else 'M'}` meant?" if whole(number) is not None else ""
         raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several GPUs like 24G,24G,12G") from None
 
 

@@ -11,6 +11,7 @@ from llamaherd.host.protocol import question_of, take_facts
 from llamaherd.host.state import FileState, HostState
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
+from llamaherd.text.numbers import parse_mode, parse_real
 
 
 def inspect_script(plan: Plan, roles: Sequence[Role]) -> str:
@@ -40,7 +41,8 @@ def parse_state(lines: Iterable[str], roles: Sequence[Role]) -> HostState:
                 stats[path] = stat.split()
             case "sum", [sha256, path]:
                 mode, uid, user, written = stats.get(path, [])
-                state.files[path] = FileState(mode, (uid, user), float(written), sha256)
+                parse_mode(mode)
+                state.files[path] = FileState(mode, (uid, user), parse_real(written), sha256)
             case _:
                 return any(role.parse(state, kind, fields) for role in roles)
         return True

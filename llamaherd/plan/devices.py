@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llamaherd.inventory.schema import Card, Instance, Rig
 from llamaherd.plan import GpuRef
+from llamaherd.text.numbers import whole
 from llamaherd.text.pci import address
 
 DEVICE_FLAGS = ("--device", "-dev")
@@ -25,7 +26,7 @@ def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
 
 def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
     """The value of CUDA_VISIBLE_DEVICES. Where only these GPUs are given, as to a container, numbers count those."""
-    if given and ids and all(each.isdigit() for each in ids):
+    if given and ids and all(whole(each) is not None for each in ids):
         order = sorted(ids, key=int)
         return ",".join(str(order.index(each)) for each in ids)
     return ",".join(ids)

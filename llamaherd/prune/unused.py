@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from llamaherd.host.protocol import take_facts
 from llamaherd.layout import BUILDS, PRESETS
 from llamaherd.plan import Plan
+from llamaherd.text.numbers import parse_whole
 
 Kind = Literal["build", "image", "preset", "source", "work", "packages"]
 """Finished builds, images of them, what servers of groups read, sources as they were sent, what builds left behind, and
@@ -84,7 +85,7 @@ class _Said:
         """Take in one fact; whether it is one. Raises ValueError where it is none."""
         match kind, fields:
             case "thing", [what, name, size]:
-                self.things.append((_KINDS[what], name, int(size or 0)))
+                self.things.append((_KINDS[what], name, parse_whole(size or "0")))
             case "need", [who, name, thing]:
                 self.needs.append((f"{who} {name}", thing))
             case "building", []:

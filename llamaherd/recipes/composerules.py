@@ -24,6 +24,7 @@ from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.servers import is_loopback
 from llamaherd.recipes.unitrules import SECRET_NAME
 from llamaherd.reference import images
+from llamaherd.text.numbers import parse_real, whole
 
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
@@ -123,7 +124,7 @@ class _Rules:
         if several and service.declared.get("container_name"):
             message = f"{replicas} containers cannot have one name, and Compose refuses that"
             yield self._said(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
-        elif several and service.container and any(port.host.isdigit() for port in service.container.ports):
+        elif several and service.container and any(whole(port.host) is not None for port in service.container.ports):
             message = f"{replicas} containers want one port of the host: the second does not start"
             yield self._said(
                 WANTED_TWICE, (*service.path, "ports"), message, "a service for each, with a port of its own"
@@ -165,7 +166,9 @@ class _Rules:
             return
         for port in second.container.ports:
             for other in first.container.ports:
-                same = port.host == other.host and port.host.isdigit() and _overlap(port.address, other.address)
+                same = (
+                    port.host == other.host and whole(port.host) is not None and _overlap(port.address, other.address)
+                )
                 if same and port.text.endswith("/udp") == other.text.endswith("/udp"):
                     message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
                     place = Place(self.document.file, *port.start)
@@ -199,7 +202,7 @@ def utilization(server: ServerCommand) -> float:
     """The share of a GPU that a vLLM takes."""
     word = server.value("--gpu-memory-utilization")
     try:
-        return float(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
+        return parse_real(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
     except ValueError:
         return 0.0
 
@@ -217,6 +220,7 @@ def _cards(service: Service) -> frozenset[str]:
     if ids:
         return frozenset(ids)
     counts = [str(device.get("count", "all")) for device in devices]
-    if counts and all(count.isdigit() for count in counts):
-        return frozenset(str(number) for number in range(sum(map(int, counts))))
+    numbers = [number for count in counts if (number := whole(count, _MOST_CARDS)) is not None]
+    if counts and len(numbers) == len(counts):
+        return frozenset(str(number) for number in range(sum(numbers)))
     return frozenset(map(str, range(_MOST_CARDS))) if devices or gpus else frozenset()

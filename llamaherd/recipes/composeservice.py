@@ -11,6 +11,7 @@ from llamaherd.inventory.yamlfile import Path_
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memorylimit import bytes_of
 from llamaherd.recipes.programs import ServerCommand
+from llamaherd.text.numbers import whole
 
 SHARED = 1 << 30
 """Bytes of shared or locked memory that are more than a container's default."""
@@ -91,7 +92,7 @@ def given_cards(service: Mapping[str, Any]) -> int | None:
     """How many GPUs a service is given; None where that is not told."""
     devices = reserved(service) + [each for each in listed(service.get("gpus")) if isinstance(each, dict)]
     counts = [len(listed(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
-    numbers = [int(str(count)) for count in counts if str(count).isdecimal() and len(str(count)) < 4]
+    numbers = [number for count in counts if (number := whole(str(count), 999)) is not None]
     return sum(numbers) if counts and len(numbers) == len(counts) else None
 
 

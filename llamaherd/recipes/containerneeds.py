@@ -12,6 +12,7 @@ from llamaherd.recipes.containers import Container
 from llamaherd.recipes.heldweights import LIMIT_BELOW_HELD, holds_beyond
 from llamaherd.recipes.memorylimit import LIMIT_BELOW_SAVED, saves_beyond
 from llamaherd.recipes.programs import ServerCommand
+from llamaherd.text.numbers import whole
 
 _FILE_FLAGS = (
     *("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model", "--lora", "--api-key-file"),
@@ -50,7 +51,7 @@ def check(file: Path, container: Container, server: ServerCommand) -> Iterator[F
     if held := holds_beyond(server, container.memory, there, without_cards=container.of_cpu and not container.gpu):
         yield LIMIT_BELOW_HELD.at(Place(file, *server.start), *held)
     parallel = server.value("--tensor-parallel-size", "-tp")
-    several = parallel is not None and str(parallel).isdigit() and int(str(parallel)) > 1
+    several = parallel is not None and (whole(str(parallel)) or 0) > 1
     if parallel and several and server.program == "vllm" and not container.shares_memory:
         message = "vLLM on several GPUs shares memory between its processes, and a container has 64 MB of that"
         way_out = "add `--ipc=host`; in Compose, `ipc: host` or `shm_size: 8gb`"

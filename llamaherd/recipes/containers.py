@@ -25,6 +25,7 @@ from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NAME_GONE
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.recipes.tokens import Position, Text
 from llamaherd.reference import images
+from llamaherd.text.numbers import whole
 
 
 @dataclass(frozen=True)
@@ -233,12 +234,12 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
     if host and not host.unknown and container.ports and not container.host_network and is_loopback(str(host)):
         message = f"inside a container, {host} is the container itself: no published port reaches it"
         yield CONTAINER_FAILS.at(Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
-    known = port.isdigit()
+    known = whole(port) is not None
     keyed = container.settings_elsewhere or bool(API_KEY_VARIABLES & set(container.environment))
     keyed = keyed or server.has(*API_KEY_FLAGS) is not None
     for published in () if container.host_network else container.ports:
         place = Place(file, *published.start)
-        if known and published.container.isdigit() and published.container != port:
+        if known and whole(published.container) is not None and published.container != port:
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
@@ -281,5 +282,5 @@ def published(text: str, start: Position) -> Published:
     container = ports.split("/")[0]
     if "." in before.rpartition(":")[2] or before.endswith("]"):
         return Published(text, start, before, "", container)  # a port of Docker's choice
-    address, _, host = before.rpartition(":") if not before.isdigit() else ("", "", before)
+    address, _, host = before.rpartition(":") if whole(before) is None else ("", "", before)
     return Published(text, start, address, host or container, container)

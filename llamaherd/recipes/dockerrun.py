@@ -14,6 +14,7 @@ from llamaherd.recipes.compose_rules import NETWORK_MODE
 from llamaherd.recipes.containers import Container, placed, published
 from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, NOT_AS_IT_LOOKS
 from llamaherd.recipes.tokens import Position
+from llamaherd.text.numbers import whole
 
 _SWITCHES = {
     *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
@@ -105,7 +106,7 @@ def _cards(gpus: DockerOption | None) -> int | None:
     value = gpus.value.strip("\"'") if gpus else ""
     if value.startswith("device="):
         return len(value.split(","))
-    return int(value) if value.isdecimal() and len(value) < 4 else None
+    return whole(value, 999)
 
 
 _BEHIND: Mapping[str, str] = {

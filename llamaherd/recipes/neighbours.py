@@ -11,6 +11,7 @@ from llamaherd.diagnostics.rule import Rule
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.recipes.composeservice import Service, as_mapping, listed
 from llamaherd.recipes.servers import PORTS
+from llamaherd.text.numbers import whole
 
 _ADDRESS = re.compile(
     r"https?://(?P<host>localhost|127\.0\.0\.1|host\.docker\.internal|[\w-]+):(?P<port>\d{1,5})(?=[/;,\s]|$)"
@@ -69,7 +70,7 @@ def _called(service: Service) -> _Called | None:
         return None
     given = server.value("--port") or server.settings.get("LLAMA_ARG_PORT")
     port = str(given) if given else PORTS.get(server.program, "")
-    return _Called(service.name, port, frozenset(each.host for each in container.ports)) if port.isdigit() else None
+    return _Called(service.name, port, frozenset(each.host for each in container.ports)) if whole(port) else None
 
 
 def _wrong(service: Service, servers: list[_Called], host: str, port: str) -> tuple[str, str] | None:

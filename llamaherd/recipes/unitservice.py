@@ -16,6 +16,7 @@ from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT
 from llamaherd.recipes.unitrules import Started
 from llamaherd.recipes.units import Unit
+from llamaherd.text.numbers import whole
 
 _NEVER_READY = {
     "notify": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
@@ -137,7 +138,7 @@ def _port(started: Started, server: ServerCommand) -> Iterator[Finding]:
     able = _is_root(started) or "CAP_NET_BIND_SERVICE" in started.unit.value("AmbientCapabilities")
     if port is None or able or server.contained or started.partial:
         return
-    if str(port).isdigit() and 0 < int(str(port)) < 1024:
+    if 0 < (whole(str(port)) or 0) < 1024:
         message = f"port {port} is below 1024, and only root may listen there"
         way_out = "take a port from 1024 on, or add `AmbientCapabilities=CAP_NET_BIND_SERVICE`"
         yield started.finding(NOT_ALLOWED, port.start, message, way_out)

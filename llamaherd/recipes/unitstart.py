@@ -11,6 +11,7 @@ from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED
 from llamaherd.recipes.unitrules import Started, swallowed
 from llamaherd.recipes.units import known_keys, words
+from llamaherd.text.numbers import whole
 
 
 def check(started: Started, server: ServerCommand) -> Iterator[Finding]:
@@ -134,16 +135,17 @@ FEWER_PROCESSORS = Rule(
 def _processors(started: Started, server: ServerCommand) -> Iterator[Finding]:
     """More threads than the processors that the service may use: they wait for each other."""
     threads = server.value("-t", "--threads")
-    if threads is None or not str(threads).isdecimal() or len(str(threads)) > 4:
+    count = whole(str(threads), 9999) if threads else None
+    if threads is None or count is None:
         return
     for key in ("CPUAffinity", "AllowedCPUs"):
         setting = started.unit.last(key)
         number = _counted(setting.text) if setting else 0
-        if 0 < number < int(str(threads)):
+        if 0 < number < count:
             message = f"`-t {threads}` are more threads than the {number} processors of `{key}=`"
             yield started.finding(FEWER_PROCESSORS, threads.start, message, f"write {number} at most")
     quota = re.fullmatch(r"(\d{1,6})%", started.unit.value("CPUQuota"))
-    if quota and int(quota[1]) < 100 * int(str(threads)):
+    if quota and int(quota[1]) < 100 * count:
         message = f"`CPUQuota={quota[0]}` stops {threads} threads for a part of every tenth of a second"
         way_out = f"leave `CPUQuota=` out, and write `-t {max(1, int(quota[1]) // 100)}`"
         yield started.finding(FEWER_PROCESSORS, threads.start, message, way_out)

@@ -11,6 +11,7 @@ from llamaherd.host import protocol
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.text.numbers import parse_real, parse_whole, whole
 
 INIT_SECONDS = 60.0
 """More than `nvidia-smi` gets to answer in the script."""
@@ -121,12 +122,12 @@ def _found(
         os=facts.get("os", ""),
         arch=facts.get("arch", ""),
         cpu=facts.get("cpu", ""),
-        cores=int(facts.get("cores", 0)),
-        threads=int(facts.get("threads", 0)),
-        performance=int(facts.get("performance", 0)) or None,
+        cores=parse_whole(facts.get("cores", "0")),
+        threads=parse_whole(facts.get("threads", "0")),
+        performance=parse_whole(facts.get("performance", "0")) or None,
         amx="amx" in facts,
-        memory=int(facts.get("memory", 0)) << 10,
-        free=int(facts.get("free", 0)) << 10,
+        memory=parse_whole(facts.get("memory", "0")) << 10,
+        free=parse_whole(facts.get("free", "0")) << 10,
         wsl="wsl" in facts,
         cuda=tuple(cuda),
         cards=tuple(gpus),
@@ -135,15 +136,18 @@ def _found(
     )
 
 
+_MOST_COUNT = 10**15
+
+
 def _count(value: str) -> bool:
-    return not value or (value.isascii() and value.isdigit() and len(value) < 16)
+    return not value or whole(value, _MOST_COUNT) is not None
 
 
 def _gpu(fields: list[str]) -> FoundGpu:
     index, uuid, pci, memory, limit, default, most, driver, capability, name = fields
     total = _number(memory)
     return FoundGpu(
-        index=int(index),
+        index=parse_whole(index),
         uuid=uuid,
         pci=pci,
         memory_mib=None if total is None else int(total),
@@ -158,4 +162,4 @@ def _gpu(fields: list[str]) -> FoundGpu:
 
 def _number(text: str) -> float | None:
     """The number of `350.00`; None for `[N/A]`, `[Not Supported]` and the like."""
-    return None if text.startswith("[") else float(text)
+    return None if text.startswith("[") else parse_real(text)

@@ -12,6 +12,7 @@ from llamaherd.history.release import Release, past_of
 from llamaherd.host.nvidia_smi import number
 from llamaherd.host.protocol import take_facts
 from llamaherd.host.remote import RemoteError
+from llamaherd.text.numbers import parse_whole
 
 CARD_FIELDS = (
     *("uuid", "pci.bus_id", "memory.used", "memory.total", "power.draw", "power.limit"),
@@ -19,7 +20,7 @@ CARD_FIELDS = (
 )
 """What nvidia-smi is asked; the name comes last, since nobody promises that none has a comma."""
 
-_COUNT = re.compile(r"[0-9]{1,15}")
+_MOST_COUNT = 10**15
 _WORD = re.compile(r"[a-z-]{0,30}")
 _HTTP = re.compile(r"[0-9]{3}|refused|silent|broken")
 _MOST_CARDS, _MOST_MODELS, _LETTERS = 64, 64, 200
@@ -153,6 +154,4 @@ def _word(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise ValueError("no number")
-    return int(text)
+    return parse_whole(text, _MOST_COUNT)

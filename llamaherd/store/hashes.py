@@ -11,6 +11,7 @@ from llamaherd.host.protocol import heard, question_of, take_facts
 from llamaherd.host.remote import Remote
 from llamaherd.plan import ModelFile, Plan
 from llamaherd.store.ask import store_places
+from llamaherd.text.numbers import whole
 
 Status = Literal["ok", "damaged", "missing"]
 
@@ -140,7 +141,8 @@ class Hearing:
 
 
 def _integer(text: str, otherwise: int) -> int:
-    return int(text) if text.isdecimal() and len(text) < 19 else otherwise
+    number = whole(text)
+    return otherwise if number is None else number
 
 
 def _judged(file: ModelFile, what: str, said: str = "") -> tuple[Status, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from llamaherd.host.protocol import take_facts
+from llamaherd.text.numbers import parse_whole, whole
 
 UseKind = Literal["unit", "container", "file", "process", "release", "kept"]
 """`release` and `kept` need it to be gone back to."""
@@ -65,7 +66,7 @@ class StoreState:
         match kind, fields:
             case "free", [free]:
                 self.there = True
-                self.free = _integer(free) if free.isdecimal() else None
+                self.free = whole(free)
             case "file", [_, _, _, _, _]:
                 self.files.append(_file(*fields))
             case "sent", [_, _, _, _, _]:
@@ -79,7 +80,7 @@ class StoreState:
             case "manifest", [path]:
                 self.manifests.add(_relative(path))
             case "vouched", [size, path]:
-                self.vouched[_relative(path)] = _integer(size)
+                self.vouched[_relative(path)] = parse_whole(size)
             case "use", [use, name, *path] if path:
                 self.uses.append(_use(use, name, *path))
             case "fetch", progress:
@@ -98,13 +99,7 @@ def parse_store(lines: Iterable[str]) -> StoreState:
 
 
 def _file(inode: str, links: str, size: str, blocks: str, path: str) -> StoredFile:
-    return StoredFile(path, inode, _integer(links), _integer(size), _integer(blocks) * BLOCK)
-
-
-def _integer(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 19):
-        raise ValueError(text)
-    return int(text)
+    return StoredFile(path, inode, parse_whole(links), parse_whole(size), parse_whole(blocks) * BLOCK)
 
 
 def _relative(path: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.text.numbers import parse_real, parse_whole
+
 
 class TextState(NamedTuple):
     """A file of the user's: when it was written (seconds since the epoch), and its bytes."""
@@ -48,10 +50,10 @@ class WslState:
             case "profile", [path, disk]:
                 self.profiles[path] = disk == "yes"
             case "file", [path, written, content]:
-                self.files[path] = TextState(float(written), base64.b64decode(content, validate=True))
+                self.files[path] = TextState(parse_real(written), base64.b64decode(content, validate=True))
             case "script", [path, sha256, applied]:
                 self.scripts[path] = ScriptState(sha256, applied.lower())
             case "machine", [started, memory, processors]:
-                self.machine = WslMachineState(float(started), int(memory) * 1024, int(processors))
+                self.machine = WslMachineState(parse_real(started), parse_whole(memory) * 1024, parse_whole(processors))
             case _:
                 raise ValueError(what)

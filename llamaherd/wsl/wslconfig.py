@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity, nearest
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.text.numbers import whole
 from llamaherd.wsl.wslconfig_rules import UNKNOWN_SETTING, WRONG_SETTING, WRONG_TIMEOUT
 
 WSL_KEYS: Mapping[str, Mapping[str, str]] = {
@@ -229,7 +230,7 @@ def _wrong_value(key: str, kind: str, value: str) -> Fault | None:
 
 
 def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text[:6]) < 1 << 16
+    return 0 < (whole(text) or 0) < 1 << 16
 
 
 def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
@@ -246,7 +247,7 @@ def check_together(settings: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
         message += "last terminal, and its servers with it"
         help_ = f"add `instanceIdleTimeout={idle}` under `[general]`"
         yield "wsl2.vmidletimeout", Fault(WRONG_TIMEOUT, message, help_)
-    elif idle.isdecimal() and 0 < int(idle[:9]) < LEAST_IDLE:
+    elif 0 < (whole(idle) or 0) < LEAST_IDLE:
         message = f"`vmIdleTimeout={idle}` is {idle} ms: the virtual machine ends at once when it is idle"
         yield "wsl2.vmidletimeout", Fault(WRONG_TIMEOUT, message, f"write `vmIdleTimeout={idle}000` for seconds")
     for key in MIRRORED_ONLY if mode != "mirrored" else ():
@@ -266,7 +267,7 @@ def _wrong_size(key: str, value: str) -> Fault | None:
             f"`{value}` is no size to WSL: a whole number, and at once K, M, G or T, with a B behind it or without"
         )
         return Fault(WRONG_SETTING, message, way_out)
-    if 0 < int(size[1]) * _UNITS[(size[2] or "").upper()] < 1 << 20:
+    if 0 < (whole(size[1]) or 0) * _UNITS[(size[2] or "").upper()] < 1 << 20:
         message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
         return Fault(WRONG_SETTING, message, f"write `{key}={size[1]}GB`")
     return None

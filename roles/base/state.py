@@ -8,6 +8,7 @@ from llamaherd.host.state import FolderState, HostState, UserState
 from llamaherd.layout import FETCHER, OURS
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_mode, parse_whole
 from llamaherd.wsl.state import WslState
 
 
@@ -40,11 +41,11 @@ def _system(state: HostState, kind: str, fields: Sequence[str]) -> bool:
         case "systemd", [_]:
             state.systemd = True
         case "free", [folder, size, device]:
-            state.free = (folder, int(size), device)
+            state.free = (folder, parse_whole(size), device)
         case "address", [address]:
             state.addresses.append(address)
         case "listens", [port]:
-            state.listening.add(int(port, 16))
+            state.listening.add(int.from_bytes(bytes.fromhex(port)))
         case "machine", [what, *rest]:
             state.machine.tell(what, rest)
         case "wsl", ["release", release]:
@@ -58,7 +59,7 @@ def _accounts(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Who may do what: packages, accounts, folders. Returns whether the line was about that."""
     match kind, fields:
         case "folder", [path, mode, owner]:
-            state.folders[path] = FolderState(int(mode, 8) & 0o777, owner)
+            state.folders[path] = FolderState(parse_mode(mode) & 0o777, owner)
         case "package", [name, status]:
             if status == "installed":
                 state.packages.add(name)

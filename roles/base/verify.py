@@ -10,6 +10,7 @@ from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
+from llamaherd.text.numbers import parse_mode, parse_whole
 
 _MAY_NOT_LOG_IN = ("nologin", "false", "")
 
@@ -51,7 +52,7 @@ def _accounts(plan: Plan, said: str) -> Iterator[str]:
             continue
         if twins := [other for other, row in users.items() if other != name and row[2] == users[name][2]]:
             yield f"{name} has the number of {', '.join(twins)}"
-        if int(users[name][2]) < 1000:
+        if parse_whole(users[name][2]) < 1000:
             _, _, _, group, *_, shell = users[name]
             if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
                 yield f"{name} can log in ({shell})"
@@ -71,7 +72,7 @@ def _folders(said: str) -> Iterator[str]:
             continue
         if owner != "root":
             yield f"{path} belongs to {owner}"
-        if int(mode, 8) & 0o022:
+        if parse_mode(mode) & 0o022:
             yield f"others may write to {path} (mode {mode})"
-        if path == str(KEYS) and int(mode, 8) & 0o044:
+        if path == str(KEYS) and parse_mode(mode) & 0o044:
             yield f"others may see which keys there are in {path} (mode {mode})"

@@ -10,6 +10,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import CHAT, CHAT_CONTAINER
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_whole
 
 
 class PageState(NamedTuple):
@@ -46,7 +47,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
         case "chat", ["unsigned"]:
             ChatState.within(state).unsigned = True
         case "chat", ["container", status, health, spec, port]:
-            ChatState.within(state).page = PageState(status, health, spec, int(port))
+            ChatState.within(state).page = PageState(status, health, spec, parse_whole(port))
         case _:
             return False
     return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import UNDO_RUN
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_json, parse_whole
 
 PACKAGES = (
     *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
@@ -124,7 +124,7 @@ class DockerState(StatePart):
             case "compose", [version]:
                 self.compose = _version(version)
             case "info", [text]:
-                info = json.loads(text)
+                info = parse_json(text)
                 self.answers, self.version = True, _version(info["ServerVersion"])
                 self.live_restore = bool(info.get("LiveRestoreEnabled"))
                 self.runtimes, self.cdi = frozenset(info.get("Runtimes") or ()), bool(info.get("CDISpecDirs"))
@@ -149,8 +149,8 @@ class DockerState(StatePart):
 
 def _version(text: str) -> DockerVersion:
     """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
-    match = re.match(r"(?:\d+:)?v?(\d+(?:\.\d+)*)", text)
-    return tuple(int(number) for number in match[1].split(".")) if match else ()
+    match = re.match(r"(?:[0-9]+:)?v?([0-9]+(?:\.[0-9]+)*)", text)
+    return tuple(parse_whole(number) for number in match[1].split(".")) if match else ()
 
 
 def inspect(plan: Plan) -> str:

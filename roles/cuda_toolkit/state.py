@@ -9,6 +9,7 @@ from typing import NamedTuple
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_whole
 
 
 class RoomState(NamedTuple):
@@ -39,7 +40,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
         case "toolkit", [version]:
             ToolkitState.within(state).version = version
         case "room", [folder, size, device, begun]:
-            ToolkitState.within(state).room = RoomState(folder, int(size), device, int(begun))
+            ToolkitState.within(state).room = RoomState(folder, parse_whole(size), device, parse_whole(begun))
         case _:
             return False
     return True

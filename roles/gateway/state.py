@@ -11,6 +11,7 @@ from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.service import ServiceState
+from llamaherd.text.numbers import parse_whole
 
 
 class RunningState(NamedTuple):
@@ -46,7 +47,7 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
             GatewayState.within(state).unit = ServiceState(active, enabled, needs_reload == "yes", spec)
         case "gateway", ["running", said, maps]:
             spec, _, port = said.partition("/")
-            running = RunningState(spec, int(port) if port else None, maps == "same")
+            running = RunningState(spec, parse_whole(port) if port else None, maps == "same")
             GatewayState.within(state).running = running
         case "gateway", ["idle-own"]:
             GatewayState.within(state).idle_own = True

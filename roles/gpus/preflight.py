@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llamaherd.host.state import HostState
 from llamaherd.plan import GpuPlan, Plan
 from llamaherd.role.facts import Row
+from llamaherd.text.numbers import whole
 from llamaherd.text.pci import short_address
 from roles.gpus.refusals import GPUS_ROW, about_gpu, gpus_of, matches, named
 
@@ -36,4 +37,4 @@ def _gpus(plan: Plan, state: HostState) -> Iterator[Row]:
 def _declared(gpu: GpuPlan) -> str:
     if ":" in gpu.at:
         return f"{gpu.model} at {short_address(gpu.at)}"
-    return f"{gpu.model}, number {gpu.at}" if gpu.at.isdigit() else gpu.model
+    return f"{gpu.model}, number {gpu.at}" if whole(gpu.at) is not None else gpu.model

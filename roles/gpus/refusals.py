@@ -12,6 +12,7 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import GpuPlan, Plan
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.role.refusal import Refusal
+from llamaherd.text.numbers import whole
 from llamaherd.text.pci import address, short_address
 
 _PASSED_ON = "vfio-pci"
@@ -65,8 +66,8 @@ def matches(gpus: Sequence[GpuPlan], state: HostState) -> list[Match]:
             found[gpu.name] = by_address[address(shown.pci)]
         elif ":" in gpu.at and len(by_address) == len(there):
             found[gpu.name] = by_address.get(address(gpu.at))
-        elif gpu.at.isdigit() and not state.machine.in_container:
-            found[gpu.name] = there[int(gpu.at)] if int(gpu.at) < len(there) else None
+        elif (place := whole(gpu.at)) is not None and not state.machine.in_container:
+            found[gpu.name] = there[place] if place < len(there) else None
     left = [gpu for gpu in there if gpu not in found.values()]
     # Those that surely fit first; then GPUs of which nothing is known; and what is not known here fits anything.
     for fits in (_is_that, _may_be_that):
@@ -154,7 +155,8 @@ def _none(plan: Plan, state: HostState) -> Refusal:
 def _missing(gpu: GpuPlan) -> str:
     if ":" in gpu.at:
         return f"nothing is at {short_address(gpu.at)}"
-    return f"there are not {int(gpu.at) + 1} GPUs" if gpu.at.isdigit() else "there are fewer GPUs than declared"
+    place = whole(gpu.at)
+    return "there are fewer GPUs than declared" if place is None else f"there are not {place + 1} GPUs"
 
 
 def _search(shown: str) -> str:

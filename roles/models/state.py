@@ -8,6 +8,7 @@ from llamaherd.host.state import HostState, StoreFolderState
 from llamaherd.layout import FETCH_RUN
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_real, parse_whole
 
 
 def inspect(plan: Plan) -> str:
@@ -20,15 +21,15 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
     """Take in one line of the answer; returns whether it was about that."""
     match kind, fields:
         case "store", [folder, size, device, filesystem, ("rw" | "ro") as access]:
-            state.store = StoreFolderState(folder, int(size), device, filesystem, access == "rw")
+            state.store = StoreFolderState(folder, parse_whole(size), device, filesystem, access == "rw")
         case "verified", [folder, size, written, sha256, name]:
-            state.verified.setdefault(folder, {})[name] = (int(size), float(written), sha256)
+            state.verified.setdefault(folder, {})[name] = (parse_whole(size), parse_real(written), sha256)
         case "stored", [folder, size, written, name]:
-            state.stored.setdefault(folder, {})[name] = (int(size), float(written))
+            state.stored.setdefault(folder, {})[name] = (parse_whole(size), parse_real(written))
         case "incoming", [name, size, blocks]:
-            state.incoming[name] = min(int(size), int(blocks) * 512)
+            state.incoming[name] = min(parse_whole(size), parse_whole(blocks) * 512)
         case "kept", [folder, size]:
-            state.kept[folder] = int(size)
+            state.kept[folder] = parse_whole(size)
         case "fetch", [job]:
             state.fetch = job
         case _:

@@ -11,6 +11,7 @@ from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.role.service import service_check
+from llamaherd.text.numbers import whole
 from roles.monitoring.recordings import unanswered
 
 
@@ -45,7 +46,7 @@ def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]
         yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))
     if made.exporter:
         count = answers.get(("monitoring exporter", ""), "").strip()
-        told = count.isdecimal() and int(count) > 0
+        told = bool(whole(count))
         yield Check("figures of the host", told, f"{count} are told" if told else "none are told: `herd up`")
     if made.exporter and made.exporter.figures:
         told = bool(answers.get(("monitoring figures", ""), "").strip())

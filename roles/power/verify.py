@@ -12,6 +12,7 @@ from llamaherd.plan import GpuPower, Plan, PowerPlan
 from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
+from llamaherd.text.numbers import whole
 
 QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
 """The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""
@@ -60,8 +61,8 @@ def _rows(said: str) -> list[QueryRow]:
 
 
 def _row_of(at: str, rows: Sequence[QueryRow]) -> QueryRow | None:
-    if at.isdigit():
-        return dict(enumerate(sorted(rows, key=lambda row: row["pci.bus_id"].upper()))).get(int(at))
+    if (place := whole(at)) is not None:
+        return dict(enumerate(sorted(rows, key=lambda row: row["pci.bus_id"].upper()))).get(place)
     return next((row for row in rows if at.upper() in (row["uuid"].upper(), row["pci.bus_id"].upper())), None)
 
 

@@ -10,6 +10,7 @@ from llamaherd.host.state import Holder, HostState
 from llamaherd.layout import BESIDE_UNITS, GPU_CHECK, KEPT, KEYS, REFUSED
 from llamaherd.plan import Plan
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_whole
 from roles.serve import keys
 
 
@@ -47,17 +48,17 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
                 needs_reload == "yes",
                 run,
                 spec,
-                int(port) if port else None,
-                int(waits) if waits else None,
+                parse_whole(port) if port else None,
+                parse_whole(waits) if waits else None,
             )
         case "project", [name]:
             state.projects.add(name)
         case "container", [name, status, health, run, spec, port, limits]:
             state.containers[name.lstrip("/")] = ContainerState(
-                status, health, run, spec, int(port) if port else None, read_limits(limits)
+                status, health, run, spec, parse_whole(port) if port else None, read_limits(limits)
             )
         case "holder", [port, pid, program, container]:
-            state.holders[int(port)] = Holder(int(pid), program, container)
+            state.holders[parse_whole(port)] = Holder(parse_whole(pid), program, container)
         case "serving", [name, what, *rest]:
             state.serving.setdefault(name, ServingState()).tell(what, rest)
         case "image", [tag]:

@@ -15,6 +15,7 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
+from llamaherd.text.numbers import whole
 from llamaherd.text.quoting import base64_lines
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, canonical, counting, merge_wslconfig
@@ -123,10 +124,11 @@ def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
         for name, setting in counting(read_settings(text.decode().lstrip("\ufeff")), canonical).items()
     }
     size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", says.get("wsl2.memory", ""), re.IGNORECASE)
-    if size and machine.memory < _SHOWN * int(size[1]) * _UNITS[(size[2] or "").upper()]:
+    number = whole(size[1]) if size else None
+    if size and number is not None and machine.memory < _SHOWN * number * _UNITS[(size[2] or "").upper()]:
         yield f"memory={size[0]}, and the virtual machine has {machine.memory >> 20}MB"
     processors = says.get("wsl2.processors", "")
-    if processors.isdecimal() and machine.processors < int(processors):
+    if machine.processors < (whole(processors) or 0):
         yield f"processors={processors}, and the virtual machine has {machine.processors}"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+
+from llamaherd.text.numbers import parse_json
 
 Keys = dict[str, Any]
 
@@ -199,7 +200,7 @@ def _special(flag: str, value: str) -> Keys:
 
 def _thinking(value: str) -> Keys:
     try:
-        settings = json.loads(value)
+        settings = parse_json(value)
     except ValueError:
         return {}
     if isinstance(settings, dict) and list(settings) == ["enable_thinking"]:

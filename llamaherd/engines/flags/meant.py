@@ -10,6 +10,7 @@ from typing import Literal
 from llamaherd.engines.flags.environment import FALSE, TRUE, stands_for
 from llamaherd.engines.flags.model import Catalogue, Flag
 from llamaherd.engines.flags.translations import SWITCHES, load_mode, translate
+from llamaherd.text.numbers import saturated
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Meant:
     def number(self, *spellings: str, default: int) -> int:
         """The value that counts as a whole number; the default where it is none."""
         try:
-            return int(self.text(*spellings))
+            return saturated(self.text(*spellings))
         except ValueError:
             return default
 

@@ -10,14 +10,17 @@ from typing import Literal
 
 from llamaherd.diagnostics.findings import Finding, Place, Severity
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.text.numbers import saturated
 
 Kind = Literal["text", "word", "list", "stages", "int", "long", "float", "numbers", "json"]
 """`list` is words with commas between, `stages` is ik_llama.cpp's SPEC[:key=value,…], `numbers` is `1,0.5,1`."""
 Wrong = Literal["number", "choice", "range", "rest"]
 """`rest`: a number with more behind it, which C++ does not read (std::stoi)."""
 
-INTEGER = re.compile(r"\s*([+-]?\d+)")
-FLOAT = re.compile(r"\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+INTEGER = re.compile(r"\s*([+-]?[0-9]+)")
+FLOAT = re.compile(
+    r"\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
+)
 SYNONYMS = ("enabled", "true", "1", "disabled", "false", "0", "-1")
 """Beside `on`, `off` and `auto`, which need no other words in a message."""
 BITS: Mapping[str, int] = {"int": 31, "long": 64}
@@ -57,7 +60,7 @@ class Value:
         if not found:
             return "number"
         if whole:
-            number = int(found[1]) if len(found[1]) < 25 else 1 << 80
+            number = saturated(found[1], 1 << 64)
             low = -(1 << BITS[self.kind]) if self.minimum is None else self.minimum
             high = (1 << BITS[self.kind]) - 1 if self.maximum is None else self.maximum
             if not low <= number <= high or number == self.refused:

@@ -116,7 +116,7 @@ def _atom(token: str) -> str:
         return _class(token)
     if not token.startswith("\\"):
         return token if token in "|^$." else re.escape(token)
-    if token[1].isdigit() and token != r"\0":
+    if token[1] in "0123456789" and token != r"\0":
         return rf"(?:{token})"
     if token.startswith(r"\c"):
         return re.escape(chr(ord(token[2]) % 32))

@@ -13,6 +13,7 @@ from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant, Option
 from llamaherd.engines.flags.overrides import Override, parse_overrides
 from llamaherd.engines.flags.visible import visible
+from llamaherd.text.numbers import whole
 
 BUFFERS = re.compile(
     r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)(?:0|[1-9][0-9]{0,3})|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
@@ -128,8 +129,8 @@ def _sent(meant: Meant, option: Option) -> tuple[Override, ...]:
     """What an option sends elsewhere; none for one that says nothing of tensors."""
     if option.flag == meant.catalogue.find("--cpu-moe") and option.on:
         return (Override("_exps", "CPU"),)
-    if option.flag == meant.catalogue.find("--n-cpu-moe") and option.value.isdecimal() and len(option.value) < 5:
-        numbers = "|".join(str(number) for number in range(min(int(option.value), _MANY)))
+    if option.flag == meant.catalogue.find("--n-cpu-moe") and (count := whole(option.value)) is not None:
+        numbers = "|".join(str(number) for number in range(min(count, _MANY)))
         return (Override(rf"blk\.({numbers})\.ffn_.*_exps", "CPU"),) if numbers else ()
     if option.flag != meant.catalogue.find("--override-tensor"):
         return ()

@@ -10,6 +10,7 @@ from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.environment import ENV_VALUE
 from llamaherd.engines.flags.meant import Meant, Option
 from llamaherd.engines.flags.model import Flag
+from llamaherd.text.numbers import whole
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ORDERS = ("PCI_BUS_ID", "FASTEST_FIRST")
@@ -57,7 +58,7 @@ def order(meant: Meant, _around: Around) -> Iterator[Clash]:
         message = f"{option} is no order that CUDA knows: it counts the fastest GPU first"
         yield Clash(ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
         return
-    if given or not all(number.isdecimal() for number in numbers) or numbers in ([], ["0"]):
+    if given or any(whole(number) is None for number in numbers) or numbers in ([], ["0"]):
         return
     option = variable(meant, VISIBLE)
     message = f"{option} may be other GPUs than nvidia-smi's: CUDA counts the fastest first"
@@ -87,10 +88,8 @@ def hidden(meant: Meant, around: Around) -> Iterator[Clash]:
     option = variable(meant, VISIBLE)
     names = [name.strip() for name in chosen.split(",")]
     strange = next((name for name in names if not CARD.fullmatch(name)), None)
-    twice = next((name for name in names if name.isdecimal() and names.count(name) > 1), None)
-    beyond = next(
-        (name for name in names if re.fullmatch("[0-9]{1,9}", name) and int(name) >= (around.cards or 1 << 30)), None
-    )
+    twice = next((name for name in names if whole(name) is not None and names.count(name) > 1), None)
+    beyond = next((name for name in names if (whole(name) or 0) >= (around.cards or 1 << 30)), None)
     help_ = f"write numbers or UUIDs with commas between, such as `{VISIBLE}=0,1`"
     if strange is not None:
         message = f"`{strange}` in {option} is no card: CUDA offers those before it alone"

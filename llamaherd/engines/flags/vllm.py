@@ -12,6 +12,7 @@ from llamaherd.engines.flags.clash import Around, Clash, Finder
 from llamaherd.engines.flags.meant import Meant
 from llamaherd.engines.flags.placing import TOO_MANY
 from llamaherd.engines.flags.visible import hidden, order, visible
+from llamaherd.text.numbers import parse_real
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
 """What files of llama.cpp are quantised as; vLLM names methods."""
@@ -47,7 +48,7 @@ def _share(meant: Meant, _around: Around) -> Iterator[Clash]:
     """config/cache.py: above 0, 1 at most."""
     option = meant.get("--gpu-memory-utilization")
     try:
-        share = float(option.value) if option else 0.9
+        share = parse_real(option.value) if option else 0.9
     except ValueError:
         return
     if option and not 0 < share <= 1:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from llamaherd.inventory.schema.base import Declared, Name, Port, Secret, Watts, wrong
 from llamaherd.inventory.schema.tuning import Gate, Quality, Tune
 from llamaherd.text.characters import Line, TextLines
+from llamaherd.text.numbers import whole
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
@@ -106,9 +107,8 @@ def _share(value: Any) -> Any:
     """`75%`, a number of layers, or `all`, which is `100%`."""
     if value == "all":
         return "100%"
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    return value
+    number = whole(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 Share = Annotated[

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 from llamaherd.lock.resolve.image_name import DOCKER_HUB
+from llamaherd.text.numbers import parse_json
 
 _DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"  # what `docker login` calls it in its file
 
@@ -44,7 +44,7 @@ def _is_base64(text: str) -> bool:
 def json_object(body: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = parse_json(body)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -5,7 +5,6 @@ Somebody may have changed it by `docker update`, or made it from other files or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 
 from llamaherd.host.limits import declared_limits, read_limits
 from llamaherd.plan import InstancePlan, TextFile
+from llamaherd.text.numbers import parse_json
 from llamaherd.text.quoting import Written
 
 _HOST = ("Privileged", "ReadonlyRootfs", "NetworkMode", "PidMode", "IpcMode", "CapAdd", "CapDrop", "SecurityOpt")
@@ -74,7 +74,7 @@ def otherwise(file: TextFile, said: Mapping[str, str]) -> list[str]:
 def _mounts(said: str) -> list[tuple[bool, str]]:
     """What of the host it has, and whether it may write to it. The list that Docker prints ends with `null`."""
     try:
-        return sorted((bool(writable), str(source)) for writable, source in json.loads(said)[:-1])
+        return sorted((bool(writable), str(source)) for writable, source in parse_json(said)[:-1])
     except (ValueError, TypeError):
         return []
 

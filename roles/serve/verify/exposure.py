@@ -9,6 +9,7 @@ from llamaherd.host.answers import Answers
 from llamaherd.layout import EXPORTER_UNIT
 from llamaherd.plan import Plan
 from llamaherd.role.report import Check
+from llamaherd.text.numbers import parse_whole, whole
 
 _WAY_IN = frozenset({"sshd", "sshd-session"})
 _SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
@@ -30,8 +31,8 @@ def exposed(plan: Plan, answers: Answers) -> Iterator[Check]:
     strange: list[str] = []
     for line in filter(None, answers["listens", ""].split("\n")):
         port, pid, program, of = line.split(" ", 3)
-        if int(port) in open_:
-            fine.append(f"{open_[int(port)]} ({port})")
+        if whole(port) in open_:
+            fine.append(f"{open_[parse_whole(port)]} ({port})")
         elif program in _WAY_IN or of in _SSH_UNITS:
             fine.append(f"ssh ({port})")
         elif of == _OURS:
@@ -67,5 +68,5 @@ def _published(said: str, declared: set[int]) -> Iterator[str]:
         name, _, ports = line.partition(" ")
         found = (match for match in _PUBLISHED.finditer(ports) if not match["address"].startswith(_LOOPBACK))
         open_ = dict.fromkeys(match["port"] for match in found)
-        if strange := [port for port in open_ if not (port.isdigit() and int(port) in declared)]:
+        if strange := [port for port in open_ if whole(port) not in declared]:
             yield f"container {name} publishes {', '.join(strange)}, past most firewalls"

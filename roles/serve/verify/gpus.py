@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llamaherd.host.answers import Answers
 from llamaherd.host.nvidia_smi import number
 from llamaherd.plan import GpuRef, InstancePlan
+from llamaherd.text.numbers import whole
 
 OFF_BY = 0.1
 """Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
@@ -71,7 +72,7 @@ def _gpus(answers: Answers) -> list[Gpu]:
     """All GPUs in the order of their addresses."""
     minors = {}
     for line in answers.get(("gpu minors", ""), "").splitlines():
-        if match := re.search(r"/gpus/([^/]+)/information:Device Minor:\s*(\d+)", line):
+        if match := re.search(r"/gpus/([^/]+)/information:Device Minor:\s*([0-9]{1,9})", line):
             minors[match[1].lower()] = int(match[2])
     rows = (line.split(", ") for line in answers.get(("gpus", ""), "").splitlines())
     # The driver's program writes the domain with eight digits, the kernel with four.
@@ -95,7 +96,7 @@ def _listed(pids: frozenset[str], answers: Answers) -> Found | None:
     clear = True
     for line in answers.get(("gpu processes", ""), "").splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 3 or not fields[0].isdigit() or not fields[1].startswith("GPU-"):
+        if len(fields) != 3 or whole(fields[0]) is None or not fields[1].startswith("GPU-"):
             # `[N/A]`, `[Insufficient Permissions]`, or a sentence instead of a list.
             clear = clear and not line.strip()
         elif fields[0] in pids:
@@ -124,8 +125,8 @@ def _wanted(planned: InstancePlan, gpus: list[Gpu], found: Found) -> dict[str, s
 
 
 def _uuid(card: GpuRef, gpus: list[Gpu]) -> str | None:
-    if card.at.isdigit():
-        return gpus[int(card.at)].uuid if int(card.at) < len(gpus) else None
+    if (place := whole(card.at)) is not None:
+        return gpus[place].uuid if place < len(gpus) else None
     return next((gpu.uuid for gpu in gpus if card.at.upper() in (gpu.uuid.upper(), gpu.pci.upper())), None)
 
 

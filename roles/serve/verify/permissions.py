@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import InstancePlan
+from llamaherd.text.numbers import parse_mode
 
 
 def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
@@ -21,5 +22,5 @@ def permissions(instance: InstancePlan, said: str) -> Iterator[str]:
                 yield f"{path} is not {instance.server.user}'s alone (mode {mode}, of {owner}): `herd up`"
         elif kind == "l":
             yield f"{path} is a symbolic link: `herd up`"
-        elif owner != "root" or int(mode, 8) & 0o022:
+        elif owner != "root" or parse_mode(mode) & 0o022:
             yield f"{path} is not root's alone to write (mode {mode}, of {owner}): `herd up`"
