@@ -71,15 +71,16 @@ def plans(
     doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
-    edit: Edit = lambda whole: whole,
+    edit: Edit | None = None,
     locked: lock.Lock | None = None,
     made: Made | None = None,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
     `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
-    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked. `locked` is taken
-    for the lock, whatever lies there. Where `made` is there, missing keys of servers are made, and it is told of each.
+    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked, without the checks
+    of the whole fleet. `locked` is taken for the lock, whatever lies there. Where `made` is there, missing keys of
+    servers are made, and it is told of each.
 
     Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
     """

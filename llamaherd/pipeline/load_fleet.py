@@ -77,9 +77,12 @@ def examine_fleet(
 
 
 def survey_fleet(
-    source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit = lambda whole: whole
+    source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit | None = None
 ) -> Survey:
-    """The same as `examine_fleet`, and where everything stands. `edit` may change each rig before it is checked."""
+    """The same as `examine_fleet`, and where everything stands. `edit` may change each rig before it is checked.
+
+    A rig that was edited is a candidate and no part of the fleet, so the fleet's own checks are left out then.
+    """
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
     wholes: dict[str, Document] = {}
@@ -95,7 +98,8 @@ def survey_fleet(
     read_well: list[tuple[Rig, Document]] = []
     for document in documents:
         try:
-            whole = edit(inherited(document, others, defaults))
+            whole = inherited(document, others, defaults)
+            whole = edit(whole) if edit else whole
             rig = _rig(whole)
         except InventoryError as error:
             findings.extend(error.findings)
@@ -110,7 +114,8 @@ def survey_fleet(
     for rig, whole in read_well:
         findings.extend(_of_rig(with_server_keys(rig, keys), whole, lock, around, frozenset(others)))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
-    findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
+    if edit is None:
+        findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
     return Survey(Fleet(rigs={name: around[name] for name in rigs}), ordered, wholes, around, of_fleet.declared, keys)
 

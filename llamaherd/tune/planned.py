@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llamaherd.bench.arms.planned import arm_instance, placed_at, unit_of
+from llamaherd.bench.arms.planned import arm_instance, unit_of
 from llamaherd.bench.arms.reading import LOGITS, read_text
 from llamaherd.bench.arms.units import Arm, arms_port, run_unit
 from llamaherd.bench.asking.suite import suite
@@ -127,10 +127,9 @@ class Tuned:
         """A candidate as a unit of its own, which may take so long to load. Raises UserError and InventoryError."""
         rig, name = self.rig.rig, self.declared.name
         port = arms_port(self.plan, name)
-        there = [*placed_at(port, self.server)]
+        settings = settings_of(candidate, self.start)
         if load_seconds is not None:
-            there.append(Setting(("load_timeout",), load_seconds, f"load_timeout={load_seconds}"))
-        settings = (*settings_of(candidate, self.start), *there)
+            settings = (*settings, Setting(("load_timeout",), load_seconds, f"load_timeout={load_seconds}"))
 
         def edit(whole: Document) -> Document:
             return with_settings(whole, name, settings) if whole.data.get("rig") == rig else whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import stat
 from pathlib import Path
 
@@ -11,17 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from llamaherd.cli.herd import main
-from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
 from llamaherd.pipeline.load import declared
 from llamaherd.plan import Plan
+from tests.support.household import household, made_up_lock
 from tests.support.ours import plan
-from tests.support.rigs import COMMIT, DIGEST, ROOT, SHA
+from tests.support.rigs import DIGEST
 
 
 @pytest.fixture(name="fleet")
 def _fleet(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "inventory/examples/household", tmp_path / "fleet")
-    return tmp_path / "fleet"
+    return household(tmp_path / "fleet")
 
 
 def herd(fleet: Path, *words: str) -> str:
@@ -48,22 +46,7 @@ def test_it_becomes_a_gateway_and_a_page(fleet: Path) -> None:
     assert surveyed.own
     assert surveyed.own.gateway
     assert surveyed.own.gateway.chat
-    models = [model for rig in surveyed.around.values() for model in rig.models.values()]
-    lock = Lock(
-        engines=(LockedRef(git="https://github.com/ggml-org/llama.cpp", ref="b11434", commit=COMMIT),),
-        images=(LockedImage(image=surveyed.own.gateway.chat.image, digest=f"sha256:{DIGEST}"),),
-        models=tuple(
-            LockedModel(
-                repo=str(model.hf),
-                revision=model.revision,
-                files=str(model.files),
-                commit=COMMIT,
-                endpoint="https://hub.example",
-                shards=(LockedFile(path="model.gguf", size=1, sha256=SHA),),
-            )
-            for model in models
-        ),
-    )
+    lock = made_up_lock(surveyed)
     made: dict[str, Plan] = {
         name: plan(rig, lock, surveyed.around, fleet=surveyed.own) for name, rig in surveyed.around.items()
     }

@@ -1,9 +1,10 @@
-"""An instance of a group as a server of its own: so it is compared and tuned, while the group is stopped. Pure."""
+"""Place a planned server where arms listen: for its own host alone, and one of a group as a server of its own. Pure."""
 
 from __future__ import annotations
 
 from llamaherd.backends import definition
 from llamaherd.bench.arms.units import LISTEN
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.loaded import instances_of
 
@@ -16,6 +17,24 @@ def names_in(server: InstancePlan) -> tuple[str, ...]:
 def server_of(plan: Plan, name: str) -> InstancePlan:
     """The server that an instance is, or is one of."""
     return next(each for each in plan.instances if name in names_in(each))
+
+
+def at_port(server: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return an instance of a server as it is planned, but for its own host alone and at this port.
+
+    It is placed after the plan: an inventory with another `listen` would be another fleet, with other keys. Raises
+    UserError where its arguments do not contain where it listens.
+    """
+    if server.members:
+        return alone(server, name, port, start_seconds)
+    places = {"--host": LISTEN, "--port": str(port)}
+    if missing := next((flag for flag in places if flag not in server.server.arguments[:-1]), None):
+        raise UserError(f"the arguments of {name} have no `{missing}`", "let `listen` and `port` set it")
+    update = {
+        "arguments": _placed(server.server.arguments, places),
+        "endpoint": server.endpoint.model_copy(update={"listen": LISTEN, "port": port}),
+    }
+    return server.model_copy(update={"server": server.server.model_copy(update=update)})
 
 
 def alone(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:

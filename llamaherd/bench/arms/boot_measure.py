@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from secrets import token_hex
 
+from llamaherd.bench.arms.alone import at_port
 from llamaherd.bench.arms.boots import CellReading, ServerReading, boot_rows, known, read_cells
 from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import GateRow, at_port, gate_cells
+from llamaherd.bench.arms.gate import GateRow, gate_cells
 from llamaherd.bench.arms.host import ArmsHost
 from llamaherd.bench.arms.units import Arm, arms_port, arms_script
 from llamaherd.diagnostics.findings import UserError
@@ -53,7 +54,7 @@ class BootSide:
 
     def _cells(self, enough: Callable[[tuple[CellReading, ...]], bool]) -> tuple[CellReading, ...]:
         serves, seconds = self._serves, self.gate.seconds / 2
-        arm = Arm("A", f"what serves as {self.name}", at_port(serves, arms_port(self.plan, self.name)))
+        arm = Arm("A", f"what serves as {self.name}", at_port(serves, self.name, arms_port(self.plan, self.name)))
         asked = conditions(gate_cells(self.gate), serves.context // max(1, serves.endpoint.streams))
         self.say(
             f"{self.name}: it is measured for {show_seconds(seconds)} at most; "

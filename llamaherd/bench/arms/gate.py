@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from llamaherd.bench.arms.alone import alone, server_of
+from llamaherd.bench.arms.alone import at_port, server_of
 from llamaherd.bench.arms.cells import PREFILL_CELL
-from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
+from llamaherd.bench.arms.units import Arm, arms_port
 from llamaherd.bench.comparing.compare import Comparison
 from llamaherd.bench.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.bench.results.result import Condition
 from llamaherd.bench.statistics.intervals import Ratio
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import GatePlan, InstancePlan, Plan
 
 WRITING = ("code", "prose")
@@ -59,29 +58,13 @@ class GateArms:
 def gate_arms(was: Plan, plan: Plan, name: str) -> GateArms:
     """Both at the port of arms; of a group, the instance alone. Raises UserError where a port cannot be told."""
     port = arms_port(plan, name)
-    a, b = (_arm(server_of(of, name), name, port) for of in (was, plan))
+    a, b = (at_port(server_of(of, name), name, port) for of in (was, plan))
     return GateArms(
         Arm("A", f"what serves as {name}", a),
         Arm("B", f"what is declared as {name}", b),
         was,
         plan,
     )
-
-
-def _arm(server: InstancePlan, name: str, port: int) -> InstancePlan:
-    return alone(server, name, port) if server.members else at_port(server, port)
-
-
-def at_port(instance: InstancePlan, port: int) -> InstancePlan:
-    """The same server, for its own host alone and at another port."""
-    arguments = list(instance.server.arguments)
-    for flag, value in (("--host", LISTEN), ("--port", str(port))):
-        if flag not in arguments[:-1]:
-            raise UserError(f"{instance.name} is not told its `{flag}`", "take `gate` out of it, or the arguments")
-        arguments[arguments.index(flag) + 1] = value
-    endpoint = instance.endpoint.model_copy(update={"listen": LISTEN, "port": port})
-    server = instance.server.model_copy(update={"arguments": tuple(arguments), "endpoint": endpoint})
-    return instance.model_copy(update={"server": server})
 
 
 def gate_cells(gate: GatePlan) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.bench.arms.alone import alone, names_in
-from llamaherd.bench.arms.units import LISTEN, Arm, arms_port
+from llamaherd.bench.arms.alone import at_port, names_in
+from llamaherd.bench.arms.units import Arm, arms_port
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
@@ -89,25 +89,19 @@ def two_arms(
     servers = {each: unit_of(plan, rig, each) for each in (one, other)}
     port = arms_port(plan, one)
 
-    def planned(name: str, keys: Sequence[Setting]) -> Plan:
-        whole_keys = (*keys, *placed_at(port, servers[name]))
+    def edit(whole: Document) -> Document:
+        return with_settings(whole, other, settings) if whole.data.get("rig") == rig else whole
 
-        def edit(whole: Document) -> Document:
-            return with_settings(whole, name, whole_keys) if whole.data.get("rig") == rig else whole
+    def new(found: Sequence[Finding]) -> None:
+        doubtful([each for each in found if each not in usual])
 
-        def new(found: Sequence[Finding]) -> None:
-            if keys:
-                doubtful([each for each in found if each not in usual])
-
-        return plans(inventory, roles, (rig,), edit=edit, doubtful=new)[rig][1]
-
-    plan_a, plan_b = planned(one, ()), planned(other, settings)
+    plan_b = plans(inventory, roles, (rig,), edit=edit, doubtful=new)[rig][1] if settings else plan
     title_b = " with ".join([f"{rig}/{other}", *([", ".join(map(str, settings))] if settings else [])])
     return Two(
         declared,
-        Arm("A", f"{rig}/{one}", arm_instance(plan_a, rig, one, port)),
+        Arm("A", f"{rig}/{one}", arm_instance(plan, rig, one, port)),
         Arm("B", title_b, arm_instance(plan_b, rig, other, port)),
-        plan_a,
+        plan,
         plan_b,
         tuple({each.name: each for each in servers.values()}.values()),
         bool(settings),
@@ -131,17 +125,9 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
     return found
 
 
-def placed_at(port: int, server: InstancePlan) -> tuple[Setting, ...]:
-    """Keys that have an instance listen where arms do. One of a group has these with its others, and is placed then."""
-    if server.members:
-        return ()
-    return Setting(("port",), port, f"port={port}"), Setting(("listen",), LISTEN, f"listen={LISTEN}")
-
-
 def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
     """An instance of a plan as an arm that listens at this port. Raises UserError."""
-    server = unit_of(plan, rig, name)
-    return alone(server, name, port, start_seconds) if server.members else server
+    return at_port(unit_of(plan, rig, name), name, port, start_seconds)
 
 
 def not_there(two: Two, state: HostState) -> str | None:
