@@ -14,8 +14,6 @@ from llamaherd.bench.results.result import Cell, Condition, Result, Run
 from llamaherd.bench.results.telemetry import Peak
 from llamaherd.bench.statistics.intervals import Estimate, estimate
 
-_APART = 1e6
-"""How many times as high the upper end of an interval may be, to say anything."""
 _WITHOUT_TIME = ("table", "sweep-bench")
 
 
@@ -33,10 +31,8 @@ class Figure:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval in the metric's unit, the lower end first; None where none follows that says anything."""
+        """The interval in the metric's unit, the lower end first; None where there are too few runs for one."""
         if self.estimate.low is None or self.estimate.high is None:
-            return None
-        if self.estimate.high > _APART * self.estimate.low:
             return None
         low, high = sorted((self.metric.shown(self.estimate.low), self.metric.shown(self.estimate.high)))
         return low, high

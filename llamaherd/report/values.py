@@ -15,11 +15,12 @@ def number(value: float) -> str:
 
 
 def figure(each: Figure | None) -> str:
-    """A value with its interval: `249.3 (247.2 to 251.4)`."""
+    """A value with its interval: `249.3 (247.2 to 251.4)`, or `249.3 (n = 2, too few)`."""
     if each is None:
         return NONE
     if each.ends is None:
-        return number(each.value)
+        few = f" ({each.estimate.counted})" if each.estimate.n > 1 else ""
+        return f"{number(each.value)}{few}"
     low, high = map(number, each.ends)
     return f"{number(each.value)} ({low} to {high})"
 

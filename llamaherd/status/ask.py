@@ -121,5 +121,5 @@ def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> d
             last = last_result(results, name, instance.name, results)
             decode = decode_of(last) if last else None
             if last and decode:
-                found[name, instance.name] = Speed(decode.value, decode.low, decode.high, last.began)
+                found[name, instance.name] = Speed(decode.value, decode.low, decode.high, last.began, decode.counted)
     return found

@@ -17,12 +17,16 @@ ANSWERS: tuple[State, ...] = ("serves", "waits", "busy")
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second that were measured once, with the 95 % interval where there is one; `began` in UTC."""
+    """Tokens a second that were measured once, with the 95 % interval where there is one; `began` in UTC.
+
+    `counted` is of how many runs or starts: `n = 2, too few`.
+    """
 
     value: float
     low: float | None
     high: float | None
     began: str
+    counted: str
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _measured(each: InstanceNow) -> str:
 def _plus_minus(speed: Speed) -> str:
     """As a report writes it."""
     if speed.low is None or speed.high is None:
-        return number(speed.value)
+        return f"{number(speed.value)} ({speed.counted})"
     half = (speed.high - speed.low) / 2
     return f"{number(speed.value)} ± {short(half) if half < speed.value / 2 else 'over 50 %'}"
 

@@ -32,8 +32,10 @@ def value_text(key: str, value: Value) -> str:
 def score_text(aim: Aim, standing: Standing) -> str:
     """How good it was in the rounds of the end, with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
     told = standing.estimate
-    if told is None or told.low is None or told.high is None:
+    if told is None:
         return aim.shown(standing.score)
+    if told.low is None or told.high is None:
+        return f"{aim.shown(standing.score)}, {told.counted}"
     ends = sorted((told.low, told.high), key=lambda score: float(aim.figure(score)))
     return f"{aim.shown(standing.score)} ({' to '.join(map(aim.figure, ends))})"
 
@@ -54,6 +56,7 @@ def ratio_text(ratio: Ratio | None) -> str:
     if ratio is None:
         return ""
     said = percent(ratio.value - 1)
-    if ratio.low is None or ratio.high is None:
+    if ratio.ends is None:
         return said
-    return f"{said} ({100 * (ratio.low - 1):+.1f} to {100 * (ratio.high - 1):+.1f})"
+    low, high = ratio.ends
+    return f"{said} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"

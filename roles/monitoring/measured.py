@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[str, float]:
-    """Tokens a second of each server whose newest result says it, by `RIG.INSTANCE`."""
+    """Tokens a second of each server by its newest result with enough runs, by `RIG.INSTANCE`."""
     if fleet.monitoring is None:
         return {}
     from llamaherd.bench.results.store import results_folder
@@ -30,7 +30,8 @@ def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float
 
     for rig_name, rig in sorted(rigs.items()):
         for name, instance in sorted(rig.instances.items()):
-            found = last_result(results, rig_name, name, results)
+            # A result with too few runs takes no floor away, and makes none.
+            found = last_result(results, rig_name, name, wanted=lambda each: slowest_of(each) is not None)
             speed = slowest_of(found) if found and _counts(found, instance, rig) else None
             if speed:
                 yield f"{rig_name}.{name}", speed

@@ -148,6 +148,16 @@ def test_only_equal_cells_are_compared() -> None:
     assert [str(each) for each in (*found.only_a, *found.only_b)] == ["code, 256 out", "prose, 256 out"]
 
 
+@pytest.mark.parametrize("base", [(100.0,), (70.0, 140.0)], ids=["one run", "two that are far apart"])
+def test_what_has_too_few_runs_is_no_base(base: tuple[float, ...]) -> None:
+    """Of many runs beside them the ratio would have an interval: that of these."""
+    few = result(*(run(each) for each in base), suite=SUITE, ended=ENDED)
+    for row in (only(compare(few, steady(2, 20.0, n=90))), only(compare(steady(2, 20.0, n=90), few))):
+        assert row.judgement
+        assert row.judgement.verdict == "not known yet"
+        assert row.ratio.ends is None
+
+
 def test_what_does_not_count_is_left_out_and_said() -> None:
     cached = run(500.0, excluded="12 tokens came from the cache")
     a = result(run(), run(100.1), cached, suite=SUITE, ended=ENDED)

@@ -97,6 +97,12 @@ def test_it_counts_where_it_writes_fastest() -> None:
     assert (found.outcome, found.where) == ("met", "code, 256 out")
 
 
+def test_two_runs_that_are_far_apart_are_not_what_is_expected_of() -> None:
+    wild = decoded(300.0, 1500.0, kind="prose")
+    assert one(wild, decoded(*CLOSE), decode=110).outcome == "below"
+    assert (one(wild, decode=110).outcome, one(wild, decode=2000).outcome) == ("not known yet", "not known yet")
+
+
 @pytest.mark.parametrize(
     "other", [{"concurrency": 4}, {"depth": 32768}, {"power_limit_watts": 400}], ids=["at once", "depth", "power"]
 )

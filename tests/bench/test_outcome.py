@@ -41,6 +41,12 @@ def test_two_runs_make_no_verdict() -> None:
     assert "too few runs" in text(found)
 
 
+def test_two_runs_that_are_far_apart_have_no_interval() -> None:
+    said = text(outcome(result(run(600.0), run(1900.0), suite=SUITE, ended="2026-11-23T20:18:00Z"), None, None))
+    assert "912.0, n = 2, too few" in said
+    assert " to " not in said
+
+
 def test_other_lengths_than_before_are_said() -> None:
     """Their speeds have no verdict, and whoever reads it would not know why."""
     now, before = (

@@ -80,12 +80,36 @@ def test_one_value_has_no_interval() -> None:
 
 
 def test_the_interval_of_a_mean_by_hand() -> None:
-    """1, 2, 3 as logarithms: a spread of 1, and t is 4.303 for three values."""
-    found = estimate([[Sample(math.exp(each), 1)] for each in (1, 2, 3)])
+    """0.1, 0.2, 0.3 as logarithms: a spread of 0.1, and t is 4.303 for three values."""
+    found = estimate([[Sample(math.exp(each), 1)] for each in (0.1, 0.2, 0.3)])
     assert found is not None
     assert found.high is not None
-    assert found.spread == pytest.approx(1)
-    assert math.log(found.high / found.value) == pytest.approx(4.3026527 / math.sqrt(3), rel=1e-6)
+    assert found.spread == pytest.approx(0.1)
+    assert math.log(found.high / found.value) == pytest.approx(0.43026527 / math.sqrt(3), rel=1e-6)
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=2, max_size=6), st.lists(st.floats(0.001, 1e6), min_size=2, max_size=6))
+def test_no_interval_is_told_that_is_wider_than_four_times(a: list[float], b: list[float]) -> None:
+    one, two = ([[Sample(each, 1)] for each in speeds] for speeds in (a, b))
+    found, beside = estimate(one), unpaired_ratio(one, two)
+    in_blocks = paired_ratio([Block(*each) for each in zip(a, b, strict=False)])
+    assert found is not None
+    assert found.too_few == (found.high is None) == (found.low is None) == found.counted.endswith(", too few")
+    assert beside is not None
+    assert in_blocks is not None
+    assert found.low is None or found.high is None or found.high <= 4.0001 * found.low
+    for each in filter(None, (beside.ends, in_blocks.ends)):
+        assert each[1] <= 4.0001 * each[0]
+
+
+def test_what_is_far_apart_is_no_interval_and_may_be_a_verdict() -> None:
+    twice = estimate([[Sample(700, 1), Sample(1200, 1)]])
+    assert twice is not None
+    assert (twice.low, twice.high, twice.counted) == (None, None, "n = 2, too few")
+    slow = paired_ratio([Block(100, 30), Block(100, 9), Block(100, 20), Block(100, 8)])
+    assert slow is not None
+    assert slow.ends is None
+    assert judge(slow, 0.02).verdict == "slower"
 
 
 def test_one_start_each_takes_the_difference_between_starts_into_account() -> None:

@@ -7,7 +7,7 @@ from llamaherd.status.now import CardNow, ChangeNow, InstanceNow, RigNow, Speed,
 
 AT = "2026-11-25 10:00:00 UTC"
 GIB = 1 << 30
-SPEED = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z")
+SPEED = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
 CHAT = InstanceNow("chat", "qwen3.6-35b-a3b", 8080, "serves", "", 2, 4, 0, 3, 41.25, SPEED, 40.0)
 CODE = InstanceNow("code", "gemma", 8081, "down", "its unit is failed (exit-code)", expected=90.0)
 CARD = CardNow("new", "NVIDIA GeForce RTX 5090", 20 * GIB, 32 * GIB, 310.4, 600.0, 64.0, 99.0)

@@ -9,7 +9,8 @@ import pytest
 from llamaherd.history.release import Origin, Release
 from llamaherd.plan import Plan
 from llamaherd.status.judged import rig_now
-from llamaherd.status.now import RigNow, Speed
+from llamaherd.status.now import RigNow, Speed, StatusNow
+from llamaherd.status.tables import tables
 from llamaherd.status.told import CardTold, HostTold, ServerTold
 from tests.bench.grouped import GROUPED
 from tests.support.rigs import cpu_rig, gpu_rig, planned
@@ -29,7 +30,9 @@ def told(plan: Plan, **servers: ServerTold) -> HostTold:
 def in_turn(**models: str) -> RigNow:
     """The rig with a group, whose server says this of its models."""
     server = replace(FINE, models=models)
-    return rig_now(GROUPED, told(GROUPED, card=server), {"two": Speed(10.0, None, None, "2026-11-23T20:15:00Z")})
+    return rig_now(
+        GROUPED, told(GROUPED, card=server), {"two": Speed(10.0, None, None, "2026-11-23T20:15:00Z", "n = 2, too few")}
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +139,7 @@ def test_a_problem_says_where_to_look() -> None:
 
 
 def test_streams_and_tokens_a_second() -> None:
-    speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z")
+    speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
     wrote = ServerTold("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))
     chat, drafter = rig_now(
         BOX, told(BOX, chat=wrote, drafter=ServerTold(health="200", busy=5)), {"chat": speed}
@@ -145,6 +148,20 @@ def test_streams_and_tokens_a_second() -> None:
     assert (chat.tokens_per_second, chat.measured) == (80.0, speed)
     # An engine that says nothing of slots has as many as are declared.
     assert (drafter.streams, drafter.slots, drafter.tokens_per_second) == (5, 1, None)
+
+
+def shown(rig: RigNow) -> tuple[str, ...]:
+    """The row of its first instance."""
+    return next(iter(tables(StatusNow("2026-11-23T20:15:00Z", (rig,)))[0].rows))
+
+
+def test_a_speed_of_too_few_runs_says_so() -> None:
+    few, many = (
+        rig_now(BOX, told(BOX), {"chat": Speed(938.3, low, high, "2026-11-23T20:15:00Z", counted)})
+        for low, high, counted in ((None, None, "n = 2, too few"), (930.0, 946.0, "n = 9"))
+    )
+    assert "938.3 (n = 2, too few)" in shown(few)
+    assert "938.3 ± 8.0" in shown(many)
 
 
 def card(uuid: str, pci: str = "00000000:01:00.0") -> CardTold:

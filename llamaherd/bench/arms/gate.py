@@ -115,9 +115,10 @@ def _verdict(ratio: Ratio, limit: float, spent: bool) -> GateVerdict:
 
 
 def _change(ratio: Ratio) -> str:
-    if ratio.low is None or ratio.high is None:
+    if ratio.ends is None:
         return f"{ratio.value - 1:+.1%}"
-    return f"{ratio.value - 1:+.1%} ({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}, {ratio.n} {ratio.unit}s)"
+    low, high = ratio.ends
+    return f"{ratio.value - 1:+.1%} ({low - 1:+.1%} to {high - 1:+.1%}, {ratio.n} {ratio.unit}s)"
 
 
 def _computes(instance: InstancePlan) -> tuple[object, ...]:

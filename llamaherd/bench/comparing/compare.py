@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from typing import Any
 
@@ -129,6 +129,8 @@ def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wanders: float) -> I
         between = metric.between_times if same else metric.between_starts
         ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wanders if metric.timed else 0.0))
         if of_a and of_b and ratio:
+            if ratio.unit != "block" and (of_a.too_few or of_b.too_few):
+                ratio = replace(ratio, low=None, high=None)
             judgement = None if metric.margin is None else judge(ratio, metric.margin)
             yield Row(cell_a.condition, metric, of_a, of_b, ratio, judgement)
 

@@ -90,21 +90,21 @@ def _print_forest(rows: Sequence[Row], to: Console) -> None:
 
 
 def show_estimate(each: Estimate, metric: Metric) -> str:
-    """A value with its interval and its number: `249 (247 to 251), n = 10`."""
+    """A value with its interval and its number: `249 (247 to 251), n = 10`, or `249, n = 2, too few`."""
     value = _number(metric.shown(each.value))
     if each.low is None or each.high is None:
-        return f"{value}, n = {each.n}"
+        return f"{value}, {each.counted}"
     low, high = sorted((metric.shown(each.low), metric.shown(each.high)))
-    several = f"n = {each.n} starts" if each.unit == "start" else f"n = {each.n}"
-    return f"{value} ({_number(low)} to {_number(high)}), {several}"
+    return f"{value} ({_number(low)} to {_number(high)}), {each.counted}"
 
 
 def show_ratio(row: Row) -> str:
     """How much faster B is: `-5.0 % (-6.1 to -3.9)`."""
     value = f"{100 * (row.ratio.value - 1):+.1f} %"
-    if row.ratio.low is None or row.ratio.high is None:
+    if row.ratio.ends is None:
         return value
-    return f"{value} ({100 * (row.ratio.low - 1):+.1f} to {100 * (row.ratio.high - 1):+.1f})"
+    low, high = row.ratio.ends
+    return f"{value} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
 
 
 def _number(value: float) -> str:

@@ -110,5 +110,5 @@ def cost_lines(result: Result) -> Iterator[str]:
 
 
 def _shown(found: Estimate) -> str:
-    error = f" ({found.low:.3g} to {found.high:.3g})" if found.low and found.high else ""
+    error = f" ({found.low:.3g} to {found.high:.3g})" if found.low and found.high else f" ({found.counted})"
     return f"{found.value:.3g}{error}"

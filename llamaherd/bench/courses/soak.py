@@ -116,7 +116,7 @@ def drift_lines(result: Result) -> Iterator[str]:
         if found is None:
             continue
         ends, heat = found.ends, "" if found.warmer is None else f", {found.warmer:+.1f} °C"
-        between = "" if ends.low is None or ends.high is None else f" ({_percent(ends.low)} to {_percent(ends.high)})"
+        between = f" ({' to '.join(map(_percent, ends.ends))})" if ends.ends else ""
         yield (
             f"over {found.seconds / 60:.0f} minutes, {found.runs} runs: speed changes by {100 * found.change:+.1f} % "
             f"({100 * found.low:+.1f} to {100 * found.high:+.1f}); the last quarter beside the first: "

@@ -88,9 +88,13 @@ def decode_of(result: Result) -> Estimate | None:
 
 
 def slowest_of(result: Result) -> float | None:
-    """How fast one request is answered under the condition in which that is slowest, be it the text or the depth."""
+    """Return how fast one request is answered under the slowest condition, be it the text or the depth.
+
+    None where one of these conditions has too few runs: the slowest one is not known then.
+    """
     cells = (cell for cell in _written(result.cells) if _is_of_one(cell))
-    return min((each.value for cell in cells if (each := estimate(by_start(cell.counted, DECODE)))), default=None)
+    found = [each for cell in cells if (each := estimate(by_start(cell.counted, DECODE)))]
+    return None if any(each.too_few for each in found) else min((each.value for each in found), default=None)
 
 
 def _written(cells: Iterable[Cell]) -> list[Cell]:
@@ -121,7 +125,7 @@ def _speed(figure: Figure, metric: Metric, cells: Sequence[Cell], expected: floa
 
 def _fastest(cells: Iterable[Cell], metric: Metric) -> tuple[Estimate, Cell] | None:
     found = [(each, cell) for cell in cells if (each := estimate(by_start(cell.counted, metric)))]
-    return max(found, key=lambda each: each[0].value, default=None)
+    return max(found, key=lambda each: (not each[0].too_few, each[0].value), default=None)
 
 
 def _outcome(found: Estimate, bound: float) -> tuple[Outcome, int | None]:

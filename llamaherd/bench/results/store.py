@@ -75,14 +75,23 @@ def result_files(results: Path, rig: str, instance: str) -> list[Path]:
     return [folder / name for name in sorted([*whole, *cut], reverse=True)]
 
 
-def last_result(results: Path, rig: str, instance: str, but: Path | None = None) -> Result | None:
-    """The newest of an instance that `herd bench` has measured to its end: no arm of blocks, and none damaged."""
+def last_result(
+    results: Path,
+    rig: str,
+    instance: str,
+    but: Path | None = None,
+    wanted: Callable[[Result], bool] = lambda _: True,
+) -> Result | None:
+    """Return the newest `wanted` result of an instance that `herd bench` has measured to its end.
+
+    Arms of blocks and damaged files are left out.
+    """
     for path in result_files(results, rig, instance):
         if path == but or path.suffix != ".json":
             continue
         with suppress(UserError):
             found = read_result(path)
-            if found.source.kind == "herd" and found.method.arm is None:
+            if found.source.kind == "herd" and found.method.arm is None and wanted(found):
                 return found
     return None
 

@@ -21,6 +21,11 @@ BETWEEN_STARTS = 0.01
 2 % with routed experts on an H100 (193, 186, 193 tokens/s)."""
 
 
+WIDEST = 4.0
+"""How many times its lower end the upper end of an interval may be. A wider one only means that there are too few runs:
+it is not printed, and nothing is compared with its value."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """What was counted, and over what: tokens over seconds mostly, or 1 over the seconds that it took."""
@@ -40,7 +45,7 @@ Starts = Sequence[Sequence[Sample]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A rate: `value` with its 95 % interval, where at least two units tell a spread.
+    """A rate: `value` with its 95 % interval, where there are enough units for one that is not wider than `WIDEST`.
 
     `least` and `most` are the slowest and the fastest unit, `spread` the standard deviation of units as a share.
     """
@@ -55,6 +60,17 @@ class Estimate:
     runs: int
     unit: Unit
 
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few units for an interval."""
+        return self.low is None or self.high is None
+
+    @property
+    def counted(self) -> str:
+        """Return how many units there are, and whether they are too few: `n = 1`, `n = 2, too few`, `n = 10`."""
+        many = f"n = {self.n} starts" if self.unit == "start" else f"n = {self.n}"
+        return f"{many}, too few" if self.too_few and self.n > 1 else many
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -68,6 +84,16 @@ class Ratio:
     unit: Unit
     assumed: float = 0.0
     """The spread between starts that had to be assumed; 0 where it is measured, or where both are of one start."""
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Return the interval as it may be printed; None where there is none, or it is wider than `WIDEST`.
+
+        Verdicts go by `low` and `high`: a server that is ten times slower, give or take, is slower.
+        """
+        if self.low is None or self.high is None or self.high > WIDEST * self.low:
+            return None
+        return self.low, self.high
 
 
 def rate(samples: Iterable[Sample]) -> float:
@@ -95,7 +121,8 @@ def estimate(starts: Starts, level: float = 0.95) -> Estimate | None:
     low = high = None
     if spread is not None:
         half = half_width(spread, n, n - 1, level)
-        low, high = value * exp(-half), value * exp(half)
+        if 2 * half <= log(WIDEST):
+            low, high = value * exp(-half), value * exp(half)
     return Estimate(value, low, high, min(rates), max(rates), spread, n, len(every), unit)
 
 

@@ -53,6 +53,17 @@ def test_the_slowest_text_and_depth_counts(tmp_path: Path) -> None:
     assert found(tmp_path, of_box(fast, deep, began=LATER)) == {"box.chat": pytest.approx(31.0, rel=0.01)}
 
 
+@pytest.mark.parametrize("runs", [(500.0, 1400.0), (90.0,)], ids=["far apart", "one"])
+def test_a_result_with_too_few_runs_neither_makes_a_floor_nor_takes_one_away(
+    tmp_path: Path, runs: tuple[float, ...]
+) -> None:
+    few = cell(1.0, kind="prose").model_copy(update={"runs": tuple(map(run, runs))})
+    assert found(tmp_path, of_box(cell(60.0), few)) == {}
+    before = found(tmp_path, of_box(cell(60.0), began="2026-11-20T20:15:00Z"))
+    assert before == {"box.chat": pytest.approx(60.0, rel=0.01)}
+    assert found(tmp_path, of_box(few, began=LATER)) == before
+
+
 @pytest.mark.parametrize(
     "more",
     [
