@@ -167,20 +167,18 @@ def _why(why: Why | None) -> str:
 
 def _standings(end: Ending) -> Table:
     first = [each for each in (end.before, end.after) if each]
-    rows = []
-    for each in [*first, *(one for one in end.standings if one not in first)]:
-        figures = each.trials[-1].figures
-        rows.append(
-            (
-                _named(each.candidate, end),
-                score_text(end.aim, each),
-                optional(figures.decode.get("code")),
-                optional(figures.prefill),
-                ratio_text(each.beside) or NONE,
-                verdict_text(end.aim, each.judgement) if each.judgement else NONE,
-                str(len(each.trials)),
-            )
+    rows = [
+        (
+            _named(each.candidate, end),
+            score_text(end.aim, each),
+            optional(each.code),
+            optional(each.prefill),
+            ratio_text(each.beside) or NONE,
+            verdict_text(end.aim, each.judgement) if each.judgement else NONE,
+            str(len(each.trials)),
         )
+        for each in [*first, *(one for one in end.standings if one not in first)]
+    ]
     headings = ("what", _unit(end.aim), "code, t/s", "prefill, t/s", "beside what is declared", "verdict", "starts")
     caption = "Before and after: the best ones beside what is declared, started in turns, with 95 % intervals"
     return without_empty(Table(caption, headings, tuple(rows)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -40,6 +40,21 @@ class Standing:
     def judgement(self) -> Judgement | None:
         """Whether it is better than what is declared; None where nobody knows."""
         return judge(self.beside, MARGIN) if self.beside else None
+
+    @property
+    def code(self) -> float | None:
+        """Return how fast it wrote code, on average over its rounds, as its score is: tokens a second."""
+        return _mean(each.figures.decode.get("code") for each in self.trials)
+
+    @property
+    def prefill(self) -> float | None:
+        """Return how fast it read a prompt, on average over its rounds: tokens a second."""
+        return _mean(each.figures.prefill for each in self.trials)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each]
+    return fmean(known) if known else None
 
 
 @dataclass(frozen=True)

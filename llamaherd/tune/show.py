@@ -10,9 +10,9 @@ from rich.table import Table
 
 from llamaherd.bench.comparing.show import STYLES
 from llamaherd.text.terminal import printable
-from llamaherd.tune.aim import Figures
 from llamaherd.tune.depth import DEPTH_HEADINGS, depth_rows
 from llamaherd.tune.ending import FAILED, Ending
+from llamaherd.tune.outcome import Standing
 from llamaherd.tune.phrases import changes, keys_text, percent, ratio_text, score_text, verdict_text
 from llamaherd.tune.power import POWER_HEADINGS, power_lines, power_rows
 from llamaherd.tune.written import yaml_lines
@@ -46,9 +46,8 @@ def _print_standings(end: Ending, to: Console) -> None:
     for each in rows:
         judged = each.judgement
         verdict = f"[{STYLES[judged.verdict]}]{verdict_text(end.aim, judged)}[/]" if judged else ""
-        figures = _figures(each.trials[-1].figures)
         name = printable(changes(each.candidate, end.declared))
-        table.add_row(name, score_text(end.aim, each), *figures, ratio_text(each.beside), verdict)
+        table.add_row(name, score_text(end.aim, each), *_speeds(each), ratio_text(each.beside), verdict)
     to.print(table)
 
 
@@ -80,9 +79,8 @@ def _print_power(end: Ending, to: Console) -> None:
         to.print(f"  {line}", highlight=False)
 
 
-def _figures(figures: Figures) -> tuple[str, str]:
-    code, prefill = figures.decode.get("code"), figures.prefill
-    return (f"{code:.1f}" if code else "-", f"{prefill:,.0f}" if prefill else "-")
+def _speeds(each: Standing) -> tuple[str, str]:
+    return (f"{each.code:.1f}" if each.code else "-", f"{each.prefill:,.0f}" if each.prefill else "-")
 
 
 def _print_steps(end: Ending, to: Console) -> None:

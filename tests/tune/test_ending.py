@@ -7,6 +7,7 @@ import json
 from functools import cache
 from math import prod
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -15,6 +16,8 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
+from llamaherd.report.searches import Searched, search_tables
+from llamaherd.report.values import number
 from llamaherd.tune.aim import Figures, Purpose
 from llamaherd.tune.candidate import Candidate
 from llamaherd.tune.ending import Ending, ending
@@ -173,6 +176,23 @@ def test_a_person_is_shown_before_and_after_the_steps_and_lines_that_are_yaml() 
     assert yaml.safe_load(lines) == yaml.safe_load(yaml_lines(end))
     assert "draft" in yaml.safe_load(lines)
     assert len(text.splitlines()) < 30
+
+
+def test_speeds_are_means_over_all_rounds_as_the_score_is() -> None:
+    end = ended()
+    text = printed(end)
+    search = searched()
+    tables = search_tables(Searched(search.head, "2026-11-24T15:30:00Z", "tune.jsonl", end, tuple(search.told)))
+    (table,) = [each for each in tables if "code, t/s" in each.headings]
+    last = 0
+    for each in filter(None, (end.before, end.after)):
+        every = [(trial.figures.decode["code"], trial.figures.prefill or 0.0) for trial in each.trials]
+        code, prefill = (fmean(column) for column in zip(*every, strict=True))
+        assert f" {code:.1f} " in text
+        assert f" {prefill:,.0f} " in text
+        assert number(code) in table.rows[0] + table.rows[1]
+        last += f"{code:.1f}" == f"{every[-1][0]:.1f}"
+    assert last < 2, "the last round would do as well here"
 
 
 def test_what_failed_is_told_with_its_number_and_its_words(tmp_path: Path) -> None:
