@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, fail, inventory_option, json_option, lock_wait_option
+from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_option, lock_wait_option
 from llamaherd.cli.compare_run import Wanted, budget_of, cells_of, run_comparison
 from llamaherd.diagnostics.findings import UserError
 
@@ -62,7 +63,7 @@ def compare(
 
     A verdict is slower, same or faster where the whole interval of the ratio says so; else it is not known yet, and
     about how many more starts or runs would tell. Exit codes: 0 compared, whatever the verdict; 1 it could not be
-    measured; 2 something cannot be read.
+    measured, or nothing was measured in both under the same conditions; 2 something cannot be read.
 
     \b
     Examples:
@@ -95,3 +96,5 @@ def compare(
         click.echo(json.dumps(comparison_json(found)))
     else:
         print_comparison(found, console())
+    if not found.rows:
+        sys.exit(FAILED)

@@ -238,3 +238,5 @@ def _show(pair: Pair, ended: Ended, wanted: Wanted) -> None:
         click.echo(json.dumps({"ended": ended, **as_json(found)}))
     else:
         print_comparison(found, console())
+    if not found.rows:
+        sys.exit(FAILED)

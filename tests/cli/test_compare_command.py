@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.bench.results.document import finished, to_bytes
-from llamaherd.bench.results.result import Start, SuiteRef
+from llamaherd.bench.results.result import Cell, Condition, Kind, Start, SuiteRef
 from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
@@ -97,9 +97,52 @@ def test_what_others_have_measured() -> None:
     assert "random tokens" in said["notes_a"][0]
 
 
+def of_lengths(folder: Path, day: int, kind: Kind, tokens: int, suite: SuiteRef = SUITE) -> None:
+    """Keep a result whose answers are that long."""
+    began = f"2026-04-0{day}T00:00:00Z"
+    cells = (Cell(condition=Condition(kind=kind, generated=tokens), runs=(run(), run(), run())),)
+    write_result(folder / "results", result(began=began, ended=began, suite=suite).model_copy(update={"cells": cells}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "suite", "help_"),
+    [
+        ("code", 64, SUITE, "`code, 128 out` and `code, 64 out` differ in length: measure both with the same `--time`"),
+        ("prose", 128, SUITE, "measure both with the same options of `herd bench`"),
+        (
+            "code",
+            128,
+            SuiteRef(name="llamaherd", sha256="b" * 64),
+            "their prompts differ: measure both with the same version of `herd bench`",
+        ),
+    ],
+)
+def test_without_a_common_cell_it_fails_and_prints_what_to_do(
+    tmp_path: Path, kind: Kind, tokens: int, suite: SuiteRef, help_: str
+) -> None:
+    of_lengths(tmp_path, 1, "code", 128)
+    of_lengths(tmp_path, 2, kind, tokens, suite)
+    ended = herd("compare", "-i", tmp_path, "duo/chat:2", "duo/chat")
+    assert ended.exit_code == 1, ended.output
+    text = " ".join(ended.stdout.split())
+    assert f"nothing was measured in both under the same conditions help: {help_}" in text
+    ended = herd("compare", "-i", tmp_path, "duo/chat:2", "duo/chat", "--json")
+    assert ended.exit_code == 1, ended.output
+    assert json.loads(ended.stdout)["help"] == help_
+
+
+def test_one_of_which_nothing_counts_is_to_be_measured_again(tmp_path: Path) -> None:
+    of_lengths(tmp_path, 1, "code", 128)
+    began = "2026-04-02T00:00:00Z"
+    write_result(tmp_path / "results", result(run(excluded="noise"), began=began, ended=began, suite=SUITE))
+    ended = herd("compare", "-i", tmp_path, "duo/chat:2", "duo/chat")
+    assert ended.exit_code == 1, ended.output
+    assert "help: measure B again: none of its runs can be compared" in ended.stdout
+
+
 def test_contradictions_of_a_table_are_said() -> None:
     ended = herd("compare", DATA / "six.txt", DATA / "one.md:1")
-    assert ended.exit_code == 0, ended.output
+    assert ended.exit_code == 1, ended.output
     text = " ".join(ended.stdout.split())
     assert "14.7 s is that of 7,648 tokens at the prefill speed beside it, and not of 202,752" in text
     assert "is of the text and not of the machine" in text

@@ -57,6 +57,25 @@ class Comparison:
     doubts_a: tuple[str, ...]
     doubts_b: tuple[str, ...]
 
+    @property
+    def help(self) -> str:
+        """Return what to do where the two have no cell in common; empty where they have one."""
+        if self.rows:
+            return ""
+        for name, only in (("A", self.only_a), ("B", self.only_b)):
+            if not only:
+                return f"measure {name} again: none of its runs can be compared"
+        if set(self.only_a) & set(self.only_b):
+            return "their prompts differ: measure both with the same version of `herd bench`"
+        pairs = ((a, b) for a in self.only_a for b in self.only_b)
+        if apart := next(((a, b) for a, b in pairs if _without_lengths(a) == _without_lengths(b)), None):
+            return f"`{apart[0]}` and `{apart[1]}` differ in length: measure both with the same `--time`"
+        return "measure both with the same options of `herd bench`"
+
+
+def _without_lengths(condition: Condition) -> Condition:
+    return condition.model_copy(update={"generated": 0, "prompt": 0, "context": 0})
+
 
 def compare(a: Result, b: Result) -> Comparison:
     """B beside A."""

@@ -34,6 +34,7 @@ def print_comparison(found: Comparison, to: Console) -> None:
         _print_forest(found.rows, to)
     else:
         to.print("nothing was measured in both under the same conditions")
+        to.print(f"  help: {printable(found.help)}", highlight=False)
     for name, only in (("A", found.only_a), ("B", found.only_b)):
         if only:
             to.print(f"in {name} alone: {'; '.join(map(str, only))}")
@@ -127,6 +128,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "b": found.b,
         "differences": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differences],
         "cells": list(_rows_json(found.rows)),
+        "help": found.help or None,
         "only_a": [each.model_dump(mode="json") for each in found.only_a],
         "only_b": [each.model_dump(mode="json") for each in found.only_b],
         "notes": list(found.notes),
