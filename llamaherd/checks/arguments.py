@@ -84,7 +84,7 @@ def abilities(subject: RigContext) -> Iterator[Finding]:
             )
         )
         for key, words in _parts(known, told):
-            if refused := _refused(known.kind, known.version, words):
+            if refused := _refused(known.kind, known.asked or known.version, words):
                 message = f"{engine.kind} {known.version} cannot do what `{key}` says: {refused}"
                 place = subject.document.value(("instances", name, key))
                 yield CANNOT_DO.at(place, message, f"take a newer version, or leave `{key}` out")
@@ -111,7 +111,9 @@ def options(subject: RigContext) -> Iterator[Finding]:
     for name, engine in subject.rig.engines.items():
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
         names = tuple(texts)
-        for problem in check_options(engine.kind, texts) if engine.source else ():
+        known = flags_of(engine)
+        newer = known.asked if known and known.outdated else ""
+        for problem in check_options(engine.kind, texts, newer=newer) if engine.source else ():
             place = subject.document.key(("engines", name, "options", names[problem.index]))
             yield _finding(_as_option(problem), place)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from llamaherd.engines.dialect import Dialect, Server
 from llamaherd.engines.flags.load import assumed
 from llamaherd.engines.flags.model import Catalogue
@@ -10,6 +12,7 @@ from llamaherd.engines.llama_cpp import LlamaCpp
 from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.engines.vllm import Vllm
 from llamaherd.inventory.schema import Engine, Instance, Rig
+from llamaherd.reference.releases import is_release
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 TRAITS: dict[str, Traits] = {kind: dialect.traits for kind, dialect in DIALECTS.items()}
@@ -34,6 +37,7 @@ __all__ = [
     "on_host_network",
     "reads_gguf",
     "served_whole",
+    "tagged_version",
     "version_of",
 ]
 
@@ -58,11 +62,29 @@ def served_whole(rig: Rig) -> set[str]:
 
 
 def version_of(engine: Engine) -> str | None:
-    """What tells which flags an engine has: what its owner says, its build number, or its commit."""
+    """What tells which flags an engine has: what its owner says, its build number, release or commit, its image's tag.
+
+    None where nothing does.
+    """
+    traits = TRAITS[engine.kind]
     if engine.flags or engine.source is None:
-        return engine.flags
-    number = engine.source.build_number
-    return f"b{number}" if number and TRAITS[engine.kind].numbers_builds else engine.source.commit
+        return engine.flags or tagged_version(engine.kind, engine.image or "")
+    number, ref = engine.source.build_number, engine.source.ref or ""
+    if traits.numbers_builds and (number or is_release(ref)):
+        return f"b{number}" if number else ref
+    return engine.source.commit
+
+
+def tagged_version(kind: str, image: str) -> str | None:
+    """Return the build or release that the tag of an engine's official image contains; None for any other image."""
+    traits = TRAITS[kind]
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    if name not in traits.images:
+        return None
+    found = re.search(
+        r"(?:^|-)(b\d{3,6}|v\d+(?:\.\d+){1,2})$" if traits.numbers_builds else r"^(v?\d+(?:\.\d+)+)(?=-|$)", tag
+    )
+    return found[1] if found else None
 
 
 def flags_of(engine: Engine) -> Catalogue | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.engines import version_of
 from llamaherd.inventory.schema import Engine, Rig, Source, Version
 from llamaherd.lock import Lock
 
@@ -22,10 +23,14 @@ def pinned(rig: Rig, lock: Lock) -> Rig:
 
 
 def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
+    # A commit or a digest no longer contains the release that a ref or a tag names.
     if engine.source and engine.source.ref:
-        return engine.model_copy(update={"source": _source(name, engine.source, lock)})
+        source = _source(name, engine.source, lock)
+        flags = None if source.build_number else version_of(engine)
+        return engine.model_copy(update={"source": source, "flags": engine.flags or flags})
     if engine.image and not engine.digest:
-        return engine.model_copy(update={"image": pinned_image(engine.image, lock, f"engine `{name}`")})
+        image = pinned_image(engine.image, lock, f"engine `{name}`")
+        return engine.model_copy(update={"image": image, "flags": version_of(engine)})
     return engine
 
 

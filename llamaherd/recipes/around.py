@@ -21,11 +21,12 @@ OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|HF|HUGGING_FACE)_|LLA
 
 @dataclass(frozen=True)
 class CommandPlace:
-    """Where a command stands: its file, the engine that this is about, the folder that it runs in."""
+    """Where a command stands: its file, the engine that this is about and its version, the folder that it runs in."""
 
     file: Path
     engine: EngineName | None
     folder: str
+    version: str = ""
 
     def check(self, command: Command) -> Iterator[Finding]:
         """What else recipes do: settings, clones, downloads, builds, power."""
@@ -46,7 +47,9 @@ class CommandPlace:
                 right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
                 yield NAME_GONE.at(at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
             case "cmake" if "--build" not in arguments:
-                yield from flagged.check_build(self.file, words[1:], self.engine or "llama.cpp")
+                kind = self.engine or "llama.cpp"
+                version = self.version if kind == "llama.cpp" else ""
+                yield from flagged.check_build(self.file, words[1:], kind, version)
             case "make" if (
                 arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments)
             ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.diagnostics.rule import Rule
+from llamaherd.engines import tagged_version
 from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
 from llamaherd.recipes.programs import (
@@ -115,7 +116,8 @@ def server_of(container: Container) -> ServerCommand | None:
     port = container.ports[0] if container.ports else None
     if server is None:
         return None
-    version = recipe_version(str(container.image))
+    image = str(container.image)
+    version = tagged_version(server.kind, image) or recipe_version(image)
     return replace(
         server, contained=True, published=port, settings=container.environment, version=version, cards=container.cards
     )

@@ -71,8 +71,8 @@ def _of_llama_server(engine: EngineName | None) -> list[Catalogue]:
     return [catalogue for kind in kinds for catalogue in flags.catalogues(kind)]
 
 
-def check_build(file: Path, words: tuple[Word, ...], kind: EngineName) -> Iterator[Finding]:
-    """What is wrong with the `-D` options among the arguments of cmake."""
+def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: str) -> Iterator[Finding]:
+    """What is wrong with the `-D` options among the arguments of cmake, for an engine's version if that is named."""
     options: dict[str, str] = {}
     places: list[Place] = []
     for index, word in enumerate(words):
@@ -85,7 +85,8 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName) -> Iterat
             places.append(Place(file, *word.start))
     if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
         return  # of some other project
-    for problem in flags.check_options(kind, options):
+    known = flags.catalogue(kind, version) if version else None
+    for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
         if problem.rule is OPTION_TAKEN and problem.severity == "warning":
             continue  # who builds by hand may want to debug
         found = _finding(problem, places[problem.index])

@@ -63,7 +63,7 @@ class ServerCommand:
     cards: int | None = None
     """How many GPUs its container is given, where that is told."""
     version: str = ""
-    """The build of llama.cpp that the recipe names, such as `b9592`."""
+    """The build or release that the recipe names, such as `b9592` or `v1.0.0`."""
 
     def value(self, *flags: str) -> Word | None:
         """The word after the last of these flags, which is the one that counts."""
@@ -105,10 +105,24 @@ def engine_at(path: Path) -> EngineName | None:
     return None
 
 
+_BUILD_NAMED = re.compile(r"(?:checkout|--branch|-b)[\s=]+(?:tags/)?(b\d{4,6})\b|(?:server|full|light)\S*-(b\d{4,6})\b")
+_RELEASE_NAMED = re.compile(r"(?:checkout|switch --detach|--branch|-b)[\s=]+(?:tags/)?(v\d+\.\d+(?:\.\d+)?)(?![\w.-])")
+_CLONED = re.compile(r"\bgit\b[^\n|;&]*\bclone\b[^\n|;&]*")
+
+
 def recipe_version(text: str) -> str:
-    """The build of llama.cpp that a recipe checks out or that an image's tag names; empty for none."""
-    found = re.search(r"(?:checkout|--branch|-b)\s+(?:tags/)?(b\d{4,5})\b|(?:server|full|light)\S*-(b\d{4,5})\b", text)
-    return (found[1] or found[2]) if found else ""
+    """The build or release of llama.cpp that a recipe checks out or that an image's tag names; empty for none.
+
+    A release's name is like that of any program: it counts where llama.cpp is all that is cloned.
+    """
+    text = re.sub(r"\\\r?\n", " ", text)
+    if found := _BUILD_NAMED.search(text):
+        return str(found[1] or found[2])
+    cloned = _CLONED.findall(text)
+    release = _RELEASE_NAMED.search(text)
+    if release and cloned and all(engine_of(each) == "llama.cpp" for each in cloned):
+        return release[1]
+    return ""
 
 
 _BUILDER, _BUILD = re.compile(r"\b(?:docker|podman|buildah)\b"), re.compile(r"\bbuild\b")

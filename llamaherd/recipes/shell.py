@@ -108,7 +108,7 @@ class _Reader:
         for command, orphans in _joined(script.commands):
             if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
                 continue  # some other program's
-            recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder).check(command)))
+            recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder, self.version).check(command)))
             recipe += Recipe(tuple(unquoted.check(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
@@ -226,7 +226,8 @@ class _Reader:
             return Recipe()
         cut = unquoted.cuts(command)
         known = server.arguments[:-2] if cut else server.arguments  # half of an argument is none
-        whole = replace(server, arguments=known + orphans, version=self.version)
+        version = self.version if server.kind == "llama.cpp" else ""
+        whole = replace(server, arguments=known + orphans, version=version)
         serving = server.program in servers.PORTS or (
             server.program == "llama-cli" and not server.has(*servers.PROMPTS)
         )

@@ -98,9 +98,11 @@ class _Reader:
         """Something that other versions or engines understand, or that recipes have and no engine does."""
         self.next = index + translation.length
         meant = self.arguments[index : self.next]
+        severity: Severity = "error"
         if flag is None:
             rule, why = origin(self.catalogue, self.other, meant[0])
             message = f"`{meant[0]}` is not known to {self.catalogue}: {why}"
+            severity = "warning" if self.lacking(meant[0], rule)[1] else "error"
         elif flag.removed:
             rule, message = REMOVED_FLAG, f"`{meant[0]}` has been removed from {self.catalogue}"
         elif not flag.values:
@@ -110,9 +112,10 @@ class _Reader:
         else:
             rule = NO_CHOICE
             message = f"`{meant[0]}` takes {flag.values[0].says} in {self.catalogue}, not `{meant[1]}`"
+            severity = "note" if self.catalogue.outdated else "error"
         replacement = translation.replacement
         return Problem(
-            rule, index, translation.length, message, f"write `{as_typed(replacement)}`", replacement=replacement
+            rule, index, translation.length, message, f"write `{as_typed(replacement)}`", severity, replacement
         )
 
     def unknown(self, index: int) -> Iterator[Problem]:
@@ -127,17 +130,29 @@ class _Reader:
             return
         rule, why = origin(self.catalogue, self.other, argument)
         message = f"`{argument}` is not known to {self.catalogue}: {why}"
-        severity: Severity = "error" if self.catalogue.complete else "warning"
+        severity, undecided = self.lacking(argument, rule)
         theirs = next((flag for one in self.other if (flag := one.find(argument))), None)
-        self.skip(len(theirs.values) if theirs else 1)
+        self.skip(len(theirs.values) if theirs else len(self.arguments) if undecided else 1)
         length = self.next - index
+        message += undecided
         if argument in NEEDLESS:
             yield Problem(rule, index, length, message, f"leave it out: {NEEDLESS[argument]}", severity, ())
             return
         if rule is UNKNOWN_FLAG and (meant := self.nearest(argument)):
             yield Problem(rule, index, length, message, f"did you mean `{meant}`?", severity)
+        elif undecided:
+            yield Problem(rule, index, length, message, self.catalogue.decided_by, severity)
         else:
             yield Problem(rule, index, length, message, "leave it out, or use an engine that has it", severity)
+
+    def lacking(self, spelling: str, rule: Rule) -> tuple[Severity, str]:
+        """Return how bad it is that the catalogue lacks a flag, and why the version itself may have it, if it may."""
+        asked, following = self.catalogue.asked, self.catalogue.following
+        if following and following.knows(spelling):
+            return "warning", f", and {asked} is between the two"
+        if self.catalogue.outdated and rule is not REMOVED_FLAG:
+            return "note" if rule is UNKNOWN_FLAG else "warning", f", and {asked} is newer than all of them"
+        return "error" if self.catalogue.complete else "warning", ""
 
     def nearest(self, argument: str) -> str | None:
         """The flag that was meant, if it can only be a slip."""
@@ -165,6 +180,8 @@ class _Reader:
         if translation := translate(self.catalogue, (name, value), 0):
             return translation.replacement
         flag = self.catalogue.find(name)
+        if flag is None and self.catalogue.may_know(name):
+            return (name, value)
         if flag and not flag.values and value.lower() in TRUTHS:
             opposite = flag.spellings if name in flag.negated else flag.negated
             return opposite[-1:] if value.lower() in NO else (name,)

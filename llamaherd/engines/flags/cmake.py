@@ -77,18 +77,24 @@ ARCHITECTURE = re.compile(r"[1-9][0-9]{1,2}[af]?(?:-real|-virtual)?|all|all-majo
 """What CMake takes for one architecture."""
 
 
-def check_options(kind: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
+def check_options(kind: str, options: Mapping[str, str], *, newer: str = "") -> tuple[Problem, ...]:
     """What is wrong with CMake options for an engine; a problem's `index` counts them in their order.
 
-    CMake itself takes any name, and only says at the end which were not used.
+    CMake itself takes any name, and only says at the end which were not used. `newer` is the engine's version where
+    that is newer than all known ones: it may have more options, and the build decides.
     """
     found: list[Problem] = []
     for index, (name, value) in enumerate(options.items()):
         name = name.removeprefix("-D").partition(":")[0]
-        found += [
-            Problem(wrong.rule, index, 1, wrong.message, wrong.help, wrong.unusual, wrong.replacement)
-            for wrong in _problems(kind, name, value)
-        ]
+        for wrong in _problems(kind, name, value):
+            if newer and wrong.new_here:
+                close = wrong.help if wrong.help.startswith("did you mean") else ""
+                help_ = close or f"nothing, if {newer} has it: the build stops at an option that its CMake does not use"
+                message = f"{wrong.message} that is known here, and {newer} is newer"
+                found.append(Problem(wrong.rule, index, 1, message, help_, "note"))
+            else:
+                problem = Problem(wrong.rule, index, 1, wrong.message, wrong.help, wrong.unusual, wrong.replacement)
+                found.append(problem)
     return tuple(found)
 
 
@@ -106,12 +112,16 @@ OPTION_GONE = Rule(
 OPTION_UNKNOWN = Rule(
     "LH131",
     "No engine that is known here has such a CMake option.",
-    why="CMake would ignore it. llamaherd stops the build, since something else was meant.",
+    why="""
+    CMake would ignore it. llamaherd stops the build, since something else was meant. It is a note where the engine's
+    version is newer than all that are known here.
+    """,
     example="""
     engines:
       main: {options: {LLAMA_MTP: true}}
     """,
     way_out="leave it out, or correct it. There is no build option for MTP.",
+    sometimes=("note",),
 )
 
 
@@ -146,6 +156,8 @@ class WrongOption(NamedTuple):
     help: str
     replacement: tuple[str, ...] | None = None
     unusual: Severity | None = None
+    new_here: bool = False
+    """A newer version may have it."""
 
 
 def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
@@ -174,7 +186,8 @@ def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
             return
         close = near(name, known_options(kind))
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
-        yield WrongOption(OPTION_UNKNOWN, f"{kind} has no option `{name}`", way_out, None if close else ())
+        message = f"{kind} has no option `{name}`"
+        yield WrongOption(OPTION_UNKNOWN, message, way_out, None if close else (), new_here=True)
     elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := near(name, OF_CMAKE)):
         message = f"CMake knows no `{name}`, and would do nothing with it"
         yield WrongOption(OPTION_UNKNOWN, message, f"did you mean `{meant}`?")
@@ -234,13 +247,15 @@ OPTION_VALUE = Rule(
     "A CMake option has a value at which the build stops.",
     why="""
     `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty element ends
-    the configuration.
+    the configuration. A pair of other types is a note where the engine's version is newer than all that are known
+    here.
     """,
     example="""
     engines:
       main: {options: {GGML_CUDA_FA_QUANTS: "q8_0-q8_0;"}}
     """,
     way_out="write the value of the help line.",
+    sometimes=("note",),
 )
 
 
@@ -270,7 +285,8 @@ def _pairs(value: str) -> Iterator[WrongOption]:
     message = f"`{wrong}` in `GGML_CUDA_FA_QUANTS` is no pair of K and V types" if wrong else ""
     message = message or "`GGML_CUDA_FA_QUANTS` has an empty element, at which CMake stops"
     fix = f"GGML_CUDA_FA_QUANTS={';'.join(right) if right and not wrong else 'all'}"
-    yield WrongOption(OPTION_VALUE, message, f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}", (fix,))
+    help_ = f"write `{fix}`; types are {', '.join(sorted(FA_TYPES))}"
+    yield WrongOption(OPTION_VALUE, message, help_, (fix,), new_here=wrong.count("-") == 1)
 
 
 def is_pair(text: str) -> bool:

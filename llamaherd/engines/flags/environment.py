@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
+from llamaherd.diagnostics.findings import Severity
 from llamaherd.diagnostics.near import near
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.advice import SECRET
@@ -51,19 +52,32 @@ def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> t
     found = []
     for index, name in enumerate(environment):
         for rule, message, way_out in _problems(catalogue, name, environment):
-            found.append(Problem(rule, index, 1, message, way_out))
+            severity: Severity | None = "note" if _undecided(catalogue, rule, name) else None
+            found.append(Problem(rule, index, 1, message, way_out, severity))
     return tuple(found)
+
+
+def _undecided(catalogue: Catalogue, rule: Rule, name: str) -> bool:
+    """Return whether the version is newer than all known ones, and may read the variable or take its value."""
+    if not catalogue.outdated or not name.startswith((PREFIX, "GGML_")):
+        return False
+    if rule is ENV_UNKNOWN:
+        return name not in OLD_SWITCHES and name not in known_options(catalogue.kind)
+    flag = stands_for(catalogue, name)
+    return rule is ENV_VALUE and flag is not None and not flag.removed
 
 
 ENV_UNKNOWN = Rule(
     "LH120",
     "A variable looks like one of the engine's, and the engine does not read it.",
+    why="It is a note where the engine's version is newer than all that are known here: it may read more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_CTXSIZE: 4096}}
     """,
     way_out="write the name of the help line, or better the key of the inventory.",
     severity="warning",
+    sometimes=("note",),
 )
 
 
@@ -149,7 +163,8 @@ def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) 
     """The engine's own variables, which stand for flags."""
     flag, value = stands_for(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
-        message = f"{catalogue} does not read `{name}`, and says nothing"
+        newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and says nothing"
+        message = f"{catalogue} does not read `{name}`{newer}"
         yield ENV_UNKNOWN, message, _of_loading(catalogue, name, environment) or _instead(catalogue, name, value)
     elif catalogue.env == "above":
         yield (
@@ -227,11 +242,13 @@ def _instead(catalogue: Catalogue, name: str, value: str) -> str:
 ENV_VALUE = Rule(
     "LH124",
     "A variable has a value that the engine does not take, or is of a flag that is gone.",
+    why="It is a note where the engine's version is newer than all that are known here: it may take more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_FLASH_ATTN: maybe}}
     """,
     way_out="do what the help line says, or better write the key of the inventory.",
+    sometimes=("note",),
 )
 
 

@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 from llamaherd.engines.flags.model import Catalogue, Flag, Value
+from llamaherd.reference import releases
 
-BUILD = re.compile(r"b?(\d+)")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 RELEASE = re.compile(r"v?(\d+(?:\.\d+)+)")
@@ -22,8 +22,8 @@ _FOLDER = files("llamaherd.engines.flags").joinpath("catalogues")
 def catalogue(kind: str, version: str) -> Catalogue | None:
     """The flags of an engine: of that very version, or else of the newest known before it (`exact` is false then).
 
-    llama.cpp is asked for by build number (`b11434`), vLLM by release, ik_llama.cpp by commit, by date
-    (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
+    llama.cpp is asked for by build number (`b11434`) or release (`v1.0.0`), vLLM by release, ik_llama.cpp by commit,
+    by date (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
     None for what is older than all, or not to be placed: an unknown commit tells nothing about its age.
     """
     if very := _brought(kind, version):
@@ -38,21 +38,26 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     older = [one for one in known if _age(one) <= asked]
     if not older:
         return None
-    return older[-1] if kind != "ik_llama.cpp" and _age(older[-1]) == asked else replace(older[-1], exact=False)
+    if kind != "ik_llama.cpp" and _age(older[-1]) == asked:
+        return older[-1]
+    following = known[len(older)] if len(older) < len(known) else None
+    return replace(older[-1], exact=False, asked=version, following=following)
 
 
 @cache
 def assumed(kind: str, version: str | None) -> Catalogue | None:
     """The flags to go by for a version: of what is older than all, the oldest; of what is not to be placed, the newest.
 
-    None for an engine without catalogues.
+    The latter may have more flags, and is not `complete`. None for an engine without catalogues.
     """
     found = catalogue(kind, version) if version else None
     known = () if found else catalogues(kind)
     if found or not known:
         return found
     asked = _order(kind, version) if version else None
-    return replace(known[0] if asked else known[-1], exact=False)
+    if asked:
+        return replace(known[0], exact=False)
+    return replace(known[-1], exact=False, complete=False)
 
 
 @cache
@@ -117,5 +122,7 @@ def _order(kind: str, version: str) -> tuple[int, ...] | None:
     """A version as numbers; None if it is of no form that tells its age."""
     if kind == "ik_llama.cpp":
         return tuple(int(part) for part in version.split("-")) if DATE.fullmatch(version) else None
-    found = (BUILD if kind == "llama.cpp" else RELEASE).fullmatch(version)
+    if kind == "llama.cpp":
+        return releases.order(version)
+    found = RELEASE.fullmatch(version)
     return tuple(int(part) for part in found[1].split(".")) if found else None

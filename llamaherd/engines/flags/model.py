@@ -125,6 +125,10 @@ class Catalogue:
     """Whether a flag that is not in it is refused by the engine."""
     exact: bool = True
     """Whether it is of the version that was asked for, or of the newest before that."""
+    asked: str = ""
+    """The version that was asked for, where that is a newer one than this."""
+    following: Catalogue | None = None
+    """The next newer catalogue, where the version that was asked for lies between the two."""
     dashes: bool = True
     """`--ctx_size` is `--ctx-size`."""
     equals: bool = False
@@ -138,6 +142,20 @@ class Catalogue:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version}"
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the version that was asked for is newer than every known catalogue of the engine."""
+        return bool(self.asked) and self.following is None
+
+    def may_know(self, spelling: str) -> bool:
+        """Return whether the version that was asked for may have a flag which this catalogue lacks."""
+        return self.outdated or (self.following is not None and self.following.knows(spelling))
+
+    @property
+    def decided_by(self) -> str:
+        """Return the help line for what only the engine itself can decide."""
+        return f"`--help` of {self.asked} lists what it takes; `herd up` checks it on the host before a switch"
 
     def find(self, spelling: str) -> Flag | None:
         """The flag of that spelling, removed ones too; None if this version has never heard of it."""

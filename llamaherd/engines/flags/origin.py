@@ -13,14 +13,15 @@ UNKNOWN_FLAG = Rule(
     "No engine that is known here has such a flag.",
     why="""
     It is misspelt, or was made up: the engine does not start. `--mtp-draft` is such a one. It is a warning where
-    not all flags of the version are known.
+    not all flags of the version are known. It is a note where the version is newer than all that are known here: the
+    built engine decides, before a server is switched.
     """,
     example="""
     instances:
       coder: {extra_args: [--mtp-draft, "2"]}
     """,
     way_out="write what the help line gives: a key of the inventory, or the right spelling.",
-    sometimes=("warning",),
+    sometimes=("warning", "note"),
 )
 
 

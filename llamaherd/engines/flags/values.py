@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from llamaherd.diagnostics.findings import Severity
 from llamaherd.diagnostics.near import near
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.model import Catalogue, Problem, Value
@@ -22,9 +23,17 @@ class Given:
     flag: str
     text: str
 
-    def problem(self, rule: Rule, message: str, way_out: str) -> Problem:
+    def problem(self, rule: Rule, message: str, way_out: str, severity: Severity | None = None) -> Problem:
         """What is wrong with it."""
-        return Problem(rule, self.index, self.length, message, way_out)
+        return Problem(rule, self.index, self.length, message, way_out, severity)
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether the version that was asked for may take a word which its catalogue does not list."""
+        following = self.catalogue.following
+        flag = following.find(self.flag) if following else None
+        taken = flag is not None and not flag.removed and any(not value.wrong(self.text) for value in flag.values)
+        return self.catalogue.outdated or taken
 
 
 def wrong_value(given: Given, value: Value) -> Iterator[Problem]:
@@ -62,27 +71,32 @@ def _cut_short(given: Given, value: Value) -> Problem:
 NO_NUMBER = Rule(
     "LH105",
     "A value is no number, or out of its range.",
+    why="It is a warning where the version is newer than all that are known here: it may take more.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram, much]}
     """,
     way_out="write a number, as the help line says.",
+    sometimes=("warning",),
 )
 
 
 def _no_number(given: Given, value: Value) -> Problem:
     message = f"`{given.flag}` takes {value.says}, not `{given.text}`"
-    return given.problem(NO_NUMBER, message, f"write {value.says} in its place")
+    severity: Severity | None = "warning" if given.may_be_taken else None
+    return given.problem(NO_NUMBER, message, f"write {value.says} in its place", severity)
 
 
 NO_CHOICE = Rule(
     "LH106",
     "A value is none of those that a flag takes.",
+    why="It is a note where the version is newer than all that are known here: it may take more.",
     example="""
     instances:
       coder: {extra_args: [--reasoning-format, jsno]}
     """,
     way_out="write one of the words in the help line.",
+    sometimes=("note",),
 )
 
 
@@ -99,4 +113,8 @@ def _no_choice(given: Given, value: Value) -> Problem:
         way_out = f"{takers[0]} takes it; here, choose one of those"
     else:
         way_out = f"did you mean `{close}`?" if close else "choose one of those"
-    return given.problem(NO_CHOICE, f"`{given.flag}` takes {value.says}, not `{given.text}`", way_out)
+    message = f"`{given.flag}` takes {value.says}, not `{given.text}`"
+    if not given.may_be_taken:
+        return given.problem(NO_CHOICE, message, way_out)
+    message += f" in {given.catalogue}, and {given.catalogue.asked} is newer"
+    return given.problem(NO_CHOICE, message, way_out if close else given.catalogue.decided_by, "note")
