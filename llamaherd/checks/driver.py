@@ -115,6 +115,8 @@ def _unknown_to_it(declared: DeclaredDriver) -> Iterator[Finding]:
             yield UNKNOWN_TO_DRIVER.at(declared.place, message, help_)
         elif toolchains.KEPLER <= number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
             message = f"{what} any more: {toolchains.DROPPED_DRIVER} dropped it"
+            if branch >= OPEN_ONLY:
+                message += f", and since {OPEN_ONLY} there are only open kernel modules, which need Turing or newer"
             yield UNKNOWN_TO_DRIVER.at(declared.place, message, _LASTING)
 
 
@@ -201,15 +203,19 @@ ENDED_BRANCH = Rule(
     "LH047",
     "NVIDIA no longer supports a driver branch.",
     why="""
-    It gets no security fixes. Of branches before 610, NVIDIA's list of September 2026 supports 580 and 595. A
-    distribution looks after its own branch (`from: distribution`).
+    It gets no security fixes. NVIDIA's list of November 2026 has 580 (until June 2028), 595 (until March 2027) and
+    620 (until September 2029). Branches between them, such as 615, are short-lived. A distribution looks after its
+    own branch (`from: distribution`).
     """,
     example="""
     gpus:
       driver: {branch: 535}
       cuda: "12.9"
     """,
-    way_out="write a branch that is supported. 580 is until June 2028.",
+    way_out="""
+    write a branch that is supported. 580 knows every GPU from Maxwell to Blackwell. 620 is supported longest, for
+    Turing (RTX 20) and newer alone.
+    """,
     severity="note",
 )
 
@@ -223,5 +229,5 @@ def _ended(declared: DeclaredDriver) -> Iterator[Finding]:
         message = f"NVIDIA supported driver branch {branch} until {ended}"
         yield ENDED_BRANCH.at(declared.place, message, _LASTING)
     elif branch < toolchains.NEWEST_LISTED and branch not in toolchains.SUPPORTED_BRANCHES:
-        message = f"driver branch {branch} is not among those that NVIDIA supported in September 2026"
+        message = f"driver branch {branch} is not among those that NVIDIA supported in November 2026"
         yield ENDED_BRANCH.at(declared.place, message, _LASTING)

@@ -113,10 +113,11 @@ KEPLER = 50
 KEPLER_DRIVER = 470
 """The last driver branch for them (NVIDIA's list of legacy Unix drivers); it is no longer maintained."""
 
-SUPPORTED_BRANCHES = frozenset({580, 595})
-"""Driver branches in NVIDIA's list of supported drivers of September 2026 that had not ended by then."""
+SUPPORTED_BRANCHES: Mapping[int, str] = {580: "June 2028", 595: "March 2027", 620: "September 2029"}
+"""Driver branches that NVIDIA supports, and until when (its list of supported drivers, in the documentation of branch
+620, November 2026). New feature branches, such as 615, are not in it: they have no date."""
 
-NEWEST_LISTED = 610
+NEWEST_LISTED = max(SUPPORTED_BRANCHES)
 """The newest branch of that list: of newer ones it says nothing."""
 
 ENDED_BRANCHES: Mapping[int, str] = {535: "June 2026", 610: "August 2026"}

@@ -173,7 +173,7 @@ CASES = {
         driver(570) | {"gpus/cuda": "12.8"},
         "LH047",
         "570",
-        "is not among those that NVIDIA supported in September 2026",
+        "is not among those that NVIDIA supported in November 2026",
         "`branch: 580`",
         "note",
     ),
@@ -197,6 +197,16 @@ CASES = {
         "590 dropped it",
         "`branch: 580`",
     ),
+    "a driver with open modules alone for Pascal": Case(
+        driver(620) | PASCAL | {"gpus/cuda": "12.9", NEW + "model": "RTX 4090"},
+        "LH046",
+        "620",
+        "since 615 there are only open kernel modules, which need Turing or newer",
+        "`branch: 580`",
+    ),
+    "the long-term driver of 2026": Case(driver(620) | {"gpus/cuda": "13.5"}),
+    "a short-lived driver": Case(driver(615), "LH047", "615", "is not among those", "`branch: 580`", "note"),
+    "a driver to come": Case(driver(640)),
     "Pascal and Blackwell": Case(
         driver(580) | PASCAL | {"gpus/cuda": "12.9"},
         "LH058",
@@ -253,7 +263,7 @@ CASES = {
         "`branch: 580`",
         "note",
     ),
-    "an old driver for images": Case(driver(570) | IMAGES, "LH047", "570", "September 2026", "580", "note"),
+    "an old driver for images": Case(driver(570) | IMAGES, "LH047", "570", "November 2026", "580", "note"),
     "the way out names a driver as well": Case(
         {
             "gpus/cuda": "12.8",

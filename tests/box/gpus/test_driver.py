@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from llamaherd.render import render
 from tests.box.bench import Declared, Ended
 from tests.box.gpus.rigs import GpuRig
 from tests.support.deb import Package
-from tests.support.nvidia_packages import debian_driver, headers
+from tests.support.nvidia_packages import debian_driver, headers, pinning
 
 pytestmark = pytest.mark.box
 
@@ -171,3 +172,21 @@ def test_a_repository_that_is_another_or_does_not_answer(driven: GpuRig) -> None
     refused(driven, rig, "could not be fetched")
     driven.repository.status = 200
     driven.sh(f"mv /root/llamaherd-nvidia.sources {sources}; apt-get -q update")
+
+
+@only_13
+def test_packages_without_anything_in_them_are_no_driver(driven: GpuRig) -> None:
+    """apt reports success, as with `cuda-drivers` 615.71.09, whose packages bring no driver: the module is proved."""
+    version = "620.70.06"
+    hollow = [replace(each, depends=(), files={}, scripts={}) for each in debian_driver(version)]
+    driven.repository.publish(*hollow, pinning("620"))
+    boots = driven.host.boots()
+    driven.declare(driven.rig(branch=620))
+    ended = driven.deploy()
+    assert ended.code == 1, ended.output
+    assert "Traceback" not in ended.output
+    assert f"driver {version} is installed, and kernel {driven.kernel}, which the next boot starts, has" in ended.output
+    assert driven.host.boots() == boots
+    assert driven.sh("cat /sys/module/nvidia/version") != version
+    moved(driven, branch=580)
+    has(driven, NEWEST)
