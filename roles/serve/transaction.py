@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -78,7 +78,7 @@ def transaction(
         "elsewhere": elsewhere,
         "any_speed": any_speed,
         "prove": PROVE,
-        **_probation(instance),
+        **probation([instance]),
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
         **going,
         "beside_name": beside_of(instance.name),
@@ -103,10 +103,23 @@ def _places(instance: InstancePlan) -> dict[str, Any]:
     }
 
 
-def _probation(instance: InstancePlan) -> dict[str, Any]:
-    """What starts the program that watches the server for a minute after the switch, and what that program reads."""
+def probation(instances: Sequence[InstancePlan]) -> dict[str, Any]:
+    """What starts the program that watches servers for a minute after a switch, and what that program reads."""
+    first = instances[0]
+    return {
+        "probation": base64_lines(json.dumps([_watched(each) for each in instances])),
+        "probation_unit": probation_of(first.name),
+        "probation_run": PROBATION_RUN,
+        "probation_file": PROBATION_RUN / f"{first.service}.json",
+        "probation_program": PROBATION,
+        "probation_seconds": 2 * LOCK_WAIT + 2 * sum(each.server.start_seconds for each in instances),
+    }
+
+
+def _watched(instance: InstancePlan) -> dict[str, object]:
+    """One server as that program is given it."""
     systemd = instance.backend == "systemd"
-    watched = {
+    return {
         "service": instance.service,
         "kind": "unit" if systemd else "container",
         "spec": instance.spec,
@@ -123,13 +136,6 @@ def _probation(instance: InstancePlan) -> dict[str, Any]:
         "prove": str(PROVE),
         "started": str(STARTED),
         "forget": forget(instance.name, unit=systemd, project=not systemd),
-    }
-    return {
-        "probation": base64_lines(json.dumps(watched)),
-        "probation_unit": probation_of(instance.name),
-        "probation_run": PROBATION_RUN,
-        "probation_program": PROBATION,
-        "probation_seconds": 2 * LOCK_WAIT + 2 * instance.server.start_seconds,
     }
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/python3 -I
-"""Watch a server for a minute after a switch, and restore the previous version if the new one fails.
+"""Watch servers for a minute after a switch, and restore the previous versions if a new one fails.
 
-The switch starts this program as a transient unit, so it works without a controller. Its argument is a JSON file that
-describes the server. It polls the state of the unit or container, and probes the server after 5, 20 and 60 seconds.
+The switch starts this program as a transient unit, so it works without a controller. Its argument is a JSON file with a
+list of servers: one, or those that were changed together. It polls the state of each unit or container, and probes each
+server after 5, 20 and 60 seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Watched:
-    """The server of one switch: where its files are, and what its probe is."""
+    """One server: where its files are, and what its probe is."""
 
     service: str
     kind: str
@@ -136,23 +137,27 @@ class System:
         sys.stdout.flush()
 
 
-def watch(watched: Watched, system: System) -> str:
-    """Probe the server until its probation ends. Returns why it was rolled back, and nothing if it was not."""
+def watch(servers: Sequence[Watched], system: System) -> str:
+    """Probe the servers until their probation ends. Returns why they were rolled back, and nothing if they were not."""
     began = system.now()
     for at in PROBES:
         while system.now() < began + at:
             system.sleep(POLL)
-            state = inspect(watched, system).state
-            if state == "stopped" or replaced(watched):
-                return ""
-            if state == "died":
-                return roll_back(watched, system, f"it ended {system.now() - began:.0f} s after it had proved itself")
-        if why := probe(watched, system):
-            why = "it ended while it was probed" if inspect(watched, system).state == "died" else why
-            return roll_back(watched, system, f"{why}, {at} s after it had proved itself")
-    with lock(watched, system, "host"):
-        if not replaced(watched):
-            drop_before(Path(watched.kept))
+            for each in servers:
+                state = inspect(each, system).state
+                if state == "stopped" or replaced(each):
+                    return ""
+                if state == "died":
+                    seconds = f"{system.now() - began:.0f} s"
+                    return roll_back(servers, each, f"it ended {seconds} after it had proved itself", system)
+        for each in servers:
+            if why := probe(each, system):
+                why = "it ended while it was probed" if inspect(each, system).state == "died" else why
+                return roll_back(servers, each, f"{why}, {at} s after it had proved itself", system)
+    with lock(servers[0], system, "host"):
+        for each in servers:
+            if not replaced(each):
+                drop_before(Path(each.kept))
     return ""
 
 
@@ -224,7 +229,7 @@ def probe_once(watched: Watched, system: System) -> tuple[int, str]:
 def replaced(watched: Watched) -> bool:
     """Return whether another run has changed the server since, or has removed it."""
     was = read_kept(Path(watched.kept, "last"))
-    return was is None or was.spec != watched.spec or not Path(watched.kept, "before").exists()
+    return was is None or was.spec != watched.spec
 
 
 def read_kept(folder: Path) -> Kept | None:
@@ -240,54 +245,79 @@ def read_kept(folder: Path) -> Kept | None:
         return None
 
 
-def roll_back(watched: Watched, system: System, why: str) -> str:
-    """Restore the previous version, and record why. Returns why, or nothing if another run was faster.
+def roll_back(servers: Sequence[Watched], failed: Watched, why: str, system: System) -> str:
+    """Restore the previous versions of all servers, and record why. Returns why, or nothing if another run was faster.
 
-    A kill at any point leaves either version in place and the new one marked as untried, so the next run proves it.
+    A kill at any point leaves the new versions marked as untried, so the next run proves them or goes back.
     """
-    system.log(f"{watched.service}: {why}; restoring the previous version")
-    with lock(watched, system, "host"):
-        before = read_kept(Path(watched.kept, "before"))
-        if before is None or replaced(watched):
+    system.log(f"{failed.service}: {why}; restoring the previous version")
+    with lock(failed, system, "host"):
+        versions = [(each, read_kept(Path(each.kept, "before"))) for each in servers]
+        if any(map(replaced, servers)) or not any(before for _, before in versions):
             return ""
         began = system.now()
-        kept = Path(watched.kept)
-        with (kept / "untried").open("a", encoding="utf-8") as file:
-            file.write(f"{watched.spec}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        link(kept / "last", before.folder.name)
-        try:
-            stop(watched, system, before)
-            restore(watched, system, before)
-            start(watched, system, before)
-        except FailedError as error:
-            outcome = f"{watched.service} was rolled back to spec {before.spec}, which does not start either: {error}"
-        else:
-            refuse(watched, why)
-            (kept / "untried").unlink(missing_ok=True)
-            seconds = system.now() - began
-            outcome = f"{watched.service} serves again as before, spec {before.spec}, after {seconds:.0f} s: {why}"
-        (kept / "before").unlink(missing_ok=True)
+        for each, before in versions:
+            if before:
+                mark_untried(each)
+                link(Path(each.kept, "last"), before.folder.name)
+        for each, before in versions:
+            stop(each, before, system, hung=each is failed)
+        problems = [problem for each, before in versions if before and (problem := bring_back(each, before, system))]
+        if not problems:
+            refuse(failed, why)
+            for each, _ in versions:
+                Path(each.kept, "untried").unlink(missing_ok=True)
+        for each, _ in versions:
+            Path(each.kept, "before").unlink(missing_ok=True)
+        names = " and ".join(each.service for each, before in versions if before)
+        outcome = f"{names} serves again as before, after {system.now() - began:.0f} s: {failed.service} failed, {why}"
+        outcome = "; ".join(problems) or outcome
     system.log(outcome)
-    with lock(watched, system, "releases"):
-        record(watched, before, outcome)
+    with lock(failed, system, "releases"):
+        record(
+            failed,
+            [f"restart server {each.service}: spec {before.spec} is restored" for each, before in versions if before],
+            outcome,
+        )
     return why
 
 
-def stop(watched: Watched, system: System, before: Kept) -> None:
-    """Stop the new version. It may hang, so it is killed; the previous kind has its files removed after a move."""
+def mark_untried(watched: Watched) -> None:
+    """Note that the new version is not proved any more."""
+    with Path(watched.kept, "untried").open("a", encoding="utf-8") as file:
+        file.write(f"{watched.spec}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def bring_back(watched: Watched, before: Kept, system: System) -> str:
+    """Restore and start the previous version. Returns what went wrong."""
+    try:
+        restore(watched, before, system)
+        start(watched, before, system)
+    except FailedError as error:
+        return f"{watched.service} was rolled back to spec {before.spec}, which does not start either: {error}"
+    return ""
+
+
+def stop(watched: Watched, before: Kept | None, system: System, *, hung: bool) -> None:
+    """Stop the new version, by force if it may hang. Without a previous version it stays stopped."""
+    unit = f"{watched.service}.service"
     if watched.is_unit:
-        system.run(["systemctl", "kill", "--kill-who=main", "-s", "KILL", f"{watched.service}.service"])
-        system.run(["systemctl", "stop", f"{watched.service}.service"], 120)
+        if hung:
+            system.run(["systemctl", "kill", "--kill-who=main", "-s", "KILL", unit])
+        system.run(["systemctl", "stop", unit], 120)
+        if before is None:
+            system.run(["systemctl", "-q", "disable", unit])
     else:
-        system.run(["docker", "kill", watched.service])
+        if hung:
+            system.run(["docker", "kill", watched.service])
         system.run(["docker", "stop", watched.service], 120)
-    if before.kind != watched.kind:
+    if before and before.kind != watched.kind:
         system.run(["sh"], 180, watched.forget)
 
 
-def restore(watched: Watched, system: System, before: Kept) -> None:
+def restore(watched: Watched, before: Kept, system: System) -> None:
     """Put the file and the key of the previous version in place, each at once."""
     if before.kind == "unit" and system.run(["id", "-u", watched.user])[0]:
         nobody = ("--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin")
@@ -312,7 +342,7 @@ def put(source: Path, target: Path) -> None:
     new.replace(target)
 
 
-def start(watched: Watched, system: System, before: Kept) -> None:
+def start(watched: Watched, before: Kept, system: System) -> None:
     """Start the previous version and probe it. Raises FailedError."""
     service = watched.service
     if before.kind == "unit":
@@ -342,7 +372,7 @@ def refuse(watched: Watched, why: str) -> None:
     write(path, f"{watched.tried}\t{time.strftime('%Y-%m-%d %H:%M:%S')}\t{line}\n")
 
 
-def record(watched: Watched, before: Kept, outcome: str) -> None:
+def record(watched: Watched, changes: Sequence[str], outcome: str) -> None:
     """Add a release to the history of the host: a failed one, with the plan of the newest."""
     folder = Path(watched.releases)
     numbers = [int(each.stem) for each in folder.glob("*.json") if each.stem.isascii() and each.stem.isdigit()]
@@ -352,7 +382,7 @@ def record(watched: Watched, before: Kept, outcome: str) -> None:
     release = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         "origin": {"user": "llamaherd", "machine": socket.gethostname(), "commit": "", "lock": "", "version": ""},
-        "changes": [f"restart server {watched.service}: spec {before.spec} is restored"],
+        "changes": changes,
         "failed": [f"serve | {watched.instance}: {outcome}"[:400]],
         "back_to": None,
         "only": [],
@@ -411,8 +441,7 @@ def lock(watched: Watched, system: System, name: str) -> Iterator[None]:
 
 def main(path: str) -> None:
     os.umask(0o077)
-    watched = Watched(**json.loads(Path(path).read_text(encoding="utf-8")))
-    watch(watched, System())
+    watch([Watched(**each) for each in json.loads(Path(path).read_text(encoding="utf-8"))], System())
     Path(path).unlink(missing_ok=True)
 
 
