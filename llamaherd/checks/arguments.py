@@ -84,7 +84,7 @@ def abilities(subject: RigContext) -> Iterator[Finding]:
             )
         )
         for key, words in _parts(known, told):
-            if refused := _refused(known.kind, known.asked or known.version, words):
+            if refused := _refused(known, words):
                 message = f"{engine.kind} {known.version} cannot do what `{key}` says: {refused}"
                 place = subject.document.value(("instances", name, key))
                 yield CANNOT_DO.at(place, message, f"take a newer version, or leave `{key}` out")
@@ -99,10 +99,9 @@ def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple
 
 
 @lru_cache(maxsize=1024)
-def _refused(kind: str, version: str, words: tuple[str, ...]) -> str | None:
+def _refused(known: Catalogue, words: tuple[str, ...]) -> str | None:
     """Why a version refuses a flag with its value. Fleets say the same things again and again."""
-    known = catalogue(kind, version)
-    problems = check(known, words) if known else ()
+    problems = check(known, words)
     return next((problem.message for problem in problems if problem.severity == "error"), None)
 
 

@@ -165,6 +165,7 @@ def outlooks_or_exit(
     making: bool = False,
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
+    from llamaherd.pipeline.load import inventory_folder, inventory_path
     from llamaherd.pipeline.outlook_ask import Hosts
 
     hosts: list[Hosts] = []
@@ -176,7 +177,8 @@ def outlooks_or_exit(
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only, making=making)
-        return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry)
+        folder = inventory_folder(inventory_path(inventory)) if making else None
+        return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry, folder=folder)
     except BaseException:
         for waiting in hosts:
             waiting.leave()  # who is interrupted waits for no host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from pyinfra import host, logger
 from pyinfra.api import Host, operation
@@ -21,6 +22,7 @@ from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.outlook import run_on
 from llamaherd.pipeline.preflight import lines, sends, survey
 from llamaherd.pipeline.preflight_ask import local_sizes, size_of
@@ -118,6 +120,9 @@ def _decide(
     """What a task changes on the host as it is now, and what it tells people of it."""
     seen = observe(plan, looking)
     saw(ctx_host.get(), seen)
+    for role in roles if host.state.is_executing else ():
+        if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
+            logger.info(f"{host.print_prefix}{kept}")
     run = run_on(
         plan,
         roles,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from llamaherd.engines.dialect import Dialect, Server
+from llamaherd.engines.flags.built import listed
 from llamaherd.engines.flags.load import assumed
 from llamaherd.engines.flags.model import Catalogue
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
@@ -89,7 +90,11 @@ def tagged_version(kind: str, image: str) -> str | None:
 
 def flags_of(engine: Engine) -> Catalogue | None:
     """The flags of the pinned version, or those to go by where they are not known; None without any."""
-    return assumed(engine.kind, version_of(engine))
+    version = version_of(engine)
+    known = assumed(engine.kind, version)
+    if known is None or known.exact or not engine.built:
+        return known
+    return listed(known, (version or "as built")[:9], engine.built)
 
 
 def on_host_network(engine: Engine, declared: Instance) -> bool:

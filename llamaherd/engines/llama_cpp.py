@@ -49,6 +49,7 @@ TRAITS = Traits(
     reads_experts_for_each=True,
     answers_any_name=True,  # tools/server/README.md:1483
     swaps=True,  # tools/server/server-models.cpp
+    help_lists_flags=True,  # compared by `scripts/catalogue --binary`
     divergence="llama-perplexity",  # tools/perplexity
 )
 

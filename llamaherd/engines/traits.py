@@ -90,6 +90,8 @@ class Traits:
     """A build may name pairs; else it has those, or all."""
     mtp_for_one_slot: bool = False
     """Heads draft for a single slot."""
+    help_lists_flags: bool = False
+    """The `--help` of its server lists all flags."""
     divergence: str | None = None
     """Its program that compares what two caches make of a text, which is built where an instance declares `quality`."""
     loads_no_heads: tuple[str, ...] = ()

@@ -26,9 +26,14 @@ def inventory_path(named: Path | None) -> Path:
     return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
 
 
+def inventory_folder(inventory: Path) -> Path:
+    """Return the folder of an inventory, which is a folder or a file."""
+    return inventory if inventory.is_dir() else inventory.parent
+
+
 def lock_path(inventory: Path) -> Path:
     """The lock beside the inventory's files."""
-    return (inventory if inventory.is_dir() else inventory.parent) / "herd.lock"
+    return inventory_folder(inventory) / "herd.lock"
 
 
 def read_lock(inventory: Path) -> lock.Lock:

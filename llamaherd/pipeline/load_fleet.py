@@ -23,6 +23,7 @@ from llamaherd.inventory.server_keys import ServerKey, server_keys, with_server_
 from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.inventory.yamlfile_rules import UNREADABLE
 from llamaherd.lock import Lock
+from llamaherd.lock.built import with_built
 from llamaherd.pipeline.fleet_file import FLEET, FleetSurvey, fleet_findings, is_fleet_file, survey_fleet_file
 from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.pipeline.local_headers import local_headers
@@ -100,7 +101,7 @@ def survey_fleet(
         try:
             whole = inherited(document, others, defaults)
             whole = edit(whole) if edit else whole
-            rig = _rig(whole)
+            rig = with_built(_rig(whole), lock, files[0].parent)
         except InventoryError as error:
             findings.extend(error.findings)
             continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import ask_host
@@ -40,26 +42,38 @@ class Hosts:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def outlooks(
-        self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role], *, retry: bool = False
+        self,
+        planned: Mapping[str, tuple[Rig, Plan]],
+        roles: Sequence[Role],
+        *,
+        retry: bool = False,
+        folder: Path | None = None,
     ) -> dict[str, Outlook]:
-        """What a run would do to each; with `retry`, one that tries again what was taken back."""
+        """What a run would do to each; with `retry`, one that tries again what was taken back.
+
+        In `folder`, the inventory's, roles keep what checks need of a host's state before they connect.
+        """
         for name, (_, plan) in planned.items():
             try:
                 self._scripts[name].set_result(inspect_script(plan, roles))
             except RAISED as error:
                 self._scripts[name].set_exception(error)
-        found = {name: self._outlook(name, *each, roles, retry=retry) for name, each in planned.items()}
+        found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
         self._pool.shutdown()
         return found
 
-    def _outlook(self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool) -> Outlook:
+    def _outlook(
+        self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool, folder: Path | None
+    ) -> Outlook:
         try:
             seen = parse_state(self._answers[name].result(), roles)
+            kept = [role.keep(folder, plan, seen) for role in roles] if folder else []
             keys = [each.endpoint.key for each in plan.chosen if each.endpoint.key]
             if missing := tuple(filter(None, map(unreadable, keys))):
                 return Outlook(problems=missing)
             sizes = local_sizes(sends(plan, seen, roles))
-            return outlook(plan, roles, seen, rig.connect, sizes, retry=retry)
+            found = outlook(plan, roles, seen, rig.connect, sizes, retry=retry)
+            return replace(found, notes=(*found.notes, *filter(None, kept)))
         except RemoteError as error:
             return Outlook(unreached=str(error))
         except RAISED as error:

@@ -195,6 +195,9 @@ class Role:
     """Takes in one such line, KIND and fields; returns whether it was this role's. Raises ValueError on a wrong one."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
     """Why the host cannot become as planned."""
+    keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""
+    """Keeps in the inventory's folder what the host's state contains and checks need before they connect; returns a
+    sentence where that changed a file. It must not trust the host: strictly parsed, bounded, and for this rig alone."""
     facts: Callable[[Plan, HostState], Iterable[Row]] = _nothing
     """Its rows of preflight's table."""
     needs: Callable[[Plan, HostState, Mapping[str, int]], Iterable[Need]] = _nothing

@@ -14,7 +14,7 @@ from roles.engines.describe import describe
 from roles.engines.plan import plan
 from roles.engines.preflight import facts
 from roles.engines.refusals import refusals
-from roles.engines.state import inspect, parse
+from roles.engines.state import inspect, keep, parse
 from roles.engines.verify import judge, question
 
 
@@ -35,6 +35,7 @@ ROLE = Role(
     plan=plan,
     inspect=inspect,
     parse=parse,
+    keep=keep,
     refusals=refusals,
     facts=facts,
     needs=build_needs,

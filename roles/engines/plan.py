@@ -101,6 +101,7 @@ def _script(
             "id": build_id,
             "kind": kind,
             "lists_devices": dialect.lists_devices,
+            "lists_flags": dialect.traits.help_lists_flags,
             "options": options,
             "targets": targets,
             "bytes_per_job": dialect.bytes_per_job * (2 if cuda else 1),

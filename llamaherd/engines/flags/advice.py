@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem
 from llamaherd.engines.flags.translations import said
+from llamaherd.reference import releases
 
 SECRET_FLAGS = {
     "--api-key": "say where the key is under `api_key`: the server then reads it from a file",
@@ -164,7 +165,7 @@ def _by_value(
 ) -> Iterator[tuple[Rule, str, str, tuple[str, ...] | None]]:
     """Values that the engine takes and should not be given."""
     row = catalogue.kind == "llama.cpp" and "--split-mode" in flag.spellings and "row" in values
-    if row and int(catalogue.version.lstrip("b")) >= NO_SPLIT_BUFFERS:
+    if row and (releases.order(catalogue.version) or (NO_SPLIT_BUFFERS,)) >= (NO_SPLIT_BUFFERS,):
         message = f"`{name} row` fails on CUDA when the model is loaded: there are no split buffers any more"
         yield FAILS_TO_LOAD, message, f"write `{name} layer`", (name, "layer")
     if "--chat-template-kwargs" in flag.spellings and values:

@@ -150,7 +150,7 @@ class _Reader:
         asked, following = self.catalogue.asked, self.catalogue.following
         if following and following.knows(spelling):
             return "warning", f", and {asked} is between the two"
-        if self.catalogue.outdated and rule is not REMOVED_FLAG:
+        if self.catalogue.may_know(spelling) and rule is not REMOVED_FLAG:
             return "note" if rule is UNKNOWN_FLAG else "warning", f", and {asked} is newer than all of them"
         return "error" if self.catalogue.complete else "warning", ""
 

@@ -112,9 +112,9 @@ class Flag:
     """Takes as many values as follow, one at least."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalogue:
-    """The flags of one engine at one version, by every spelling."""
+    """The flags of one engine at one version, by every spelling. Each is equal to itself alone."""
 
     kind: str
     version: str
@@ -127,6 +127,8 @@ class Catalogue:
     """Whether it is of the version that was asked for, or of the newest before that."""
     asked: str = ""
     """The version that was asked for, where that is a newer one than this."""
+    listed: bool = False
+    """Whether its flags are those that the built engine lists. What they take is that of the nearest known version."""
     following: Catalogue | None = None
     """The next newer catalogue, where the version that was asked for lies between the two."""
     dashes: bool = True
@@ -145,11 +147,13 @@ class Catalogue:
 
     @property
     def outdated(self) -> bool:
-        """Whether the version that was asked for is newer than every known catalogue of the engine."""
+        """Whether the version that was asked for may be newer than every known catalogue: it may take more values."""
         return bool(self.asked) and self.following is None
 
     def may_know(self, spelling: str) -> bool:
         """Return whether the version that was asked for may have a flag which this catalogue lacks."""
+        if self.listed:
+            return False
         return self.outdated or (self.following is not None and self.following.knows(spelling))
 
     @property

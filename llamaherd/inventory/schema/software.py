@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Commit, Declared, LocalPath, Sha256, beside_inventory, wrong
 from llamaherd.text.characters import Line, Plain, TextLines, one_line
@@ -114,6 +114,10 @@ class Source(Declared):
         return int(tag[1]) if tag else None
 
 
+BuiltFlags = tuple[tuple[tuple[str, ...], int], ...]
+"""Flags that a built engine lists: all spellings of each, and the number of its values."""
+
+
 class Engine(Declared):
     """An engine built here from a pinned source, or pulled as an image by digest."""
 
@@ -129,6 +133,18 @@ class Engine(Declared):
     """CMake options beyond those that follow from the rig, and instead of them."""
     flags: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
     """Which version's flags it understands, where neither `ref` nor `source` tells: b11434, a commit, a date."""
+    _built: BuiltFlags = PrivateAttr(default=())
+
+    @property
+    def built(self) -> BuiltFlags:
+        """The flags that its build lists on this rig's host; none where that is not known."""
+        return self._built
+
+    def with_built(self, flags: BuiltFlags) -> Engine:
+        """Return the same engine, whose build lists these flags."""
+        engine = self.model_copy()
+        engine._built = flags
+        return engine
 
     @model_validator(mode="before")
     @classmethod
