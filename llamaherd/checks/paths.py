@@ -41,6 +41,9 @@ OUT_OF_REACH = Rule(
     A server runs in a closed place: a unit with `ProtectSystem=strict`, `ProtectHome=yes` and `PrivateTmp=yes`,
     or a read-only container. It writes to its own `/tmp` alone, which is gone when it ends. A unit shows it
     nothing of `/home`, `/root` and the host's `/tmp`. It starts in `/`, and relative paths count from there.
+
+    So saved slots never pass from one build to another, at a switch or a rollback: llama.cpp v0.4.0 and v1.0.0 do
+    not load what builds before them saved.
     """,
     example="""
     instances:

@@ -9,12 +9,15 @@ import pytest
 
 from llamaherd.engines import TRAITS, flags_of, tagged_version, version_of
 from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check, check_environment, check_options
+from llamaherd.engines.flags.meant import meant
+from llamaherd.engines.flags.together import clashes
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedImage, LockedRef
 from llamaherd.lock.apply import pinned
 from llamaherd.recipes import examine
 from llamaherd.recipes.programs import recipe_version
 from llamaherd.reference import releases
+from llamaherd.reference.bad_builds import BAD_BUILDS, bad_builds
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]
@@ -198,3 +201,36 @@ def test_vllm_too() -> None:
     assert known is not None
     assert known.outdated
     assert gravities(known, "--brand-new", "1") == [("LH100", "note")]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("b11434", ("LH112", "warning")),
+        ("b12346", ("LH112", "warning")),
+        ("v0.9.0", ("LH112", "warning")),
+        ("b12347", ("LH101", "error")),
+        ("v1.0.0", ("LH101", "error")),
+    ],
+)
+@pytest.mark.parametrize("name", ["--defrag-thold", "-dt", "--defrag_thold"])
+def test_a_flag_that_went_after_the_newest_catalogue(name: str, version: str, expected: tuple[str, str]) -> None:
+    assert gravities(asked(version), name, "0.1") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("version", "bad"), [("b10740", False), ("b10741", True), ("b10748", True), ("b10749", False), ("b11434", False)]
+)
+def test_builds_that_do_not_start_with_a_head(version: str, bad: bool, tmp_path: Path) -> None:
+    words = ["--spec-type", "ngram-mod,draft-mtp"]
+    found = [clash.rule.code for clash in clashes(meant(asked(version), words))]
+    assert ("LH177" in found) is bad
+    assert "LH177" not in [clash.rule.code for clash in clashes(meant(asked(version), ["--spec-type", "ngram-mod"]))]
+    script = tmp_path / "run.sh"
+    script.write_text(f"docker run ghcr.io/ggml-org/llama.cpp:server-cuda-{version} -m m.gguf --spec-type draft-mtp\n")
+    assert ("LH177" in {one.code for one in examine(script)}) is bad
+
+
+def test_rows_of_bad_builds_are_in_order() -> None:
+    assert all(bad.first <= bad.last and "#" in bad.source for bad in BAD_BUILDS)
+    assert bad_builds("main") == ()

@@ -20,9 +20,10 @@ from llamaherd.engines.flags.arguments_rules import (
 )
 from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
 from llamaherd.engines.flags.origin import REMOVED_FLAG, UNKNOWN_FLAG, origin
-from llamaherd.engines.flags.translations import NEEDLESS, Translation, one_load_mode, translate
+from llamaherd.engines.flags.translations import GONE_SINCE, NEEDLESS, Translation, one_load_mode, translate
 from llamaherd.engines.flags.typography import in_one, quoted, typeset
 from llamaherd.engines.flags.values import NO_CHOICE, Given, wrong_value
+from llamaherd.reference import releases
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -219,6 +220,11 @@ class _Reader:
     def known(self, index: int, flag: Flag) -> Iterator[Problem]:
         """A flag that can be used, and its values."""
         name = self.arguments[index]
+        if gone := self.gone(name):
+            self.skip(len(flag.values))
+            message = f"`{name}` is gone since {gone}, and this is {self.catalogue.kind} {self.catalogue.asked}"
+            yield Problem(REMOVED_FLAG, index, self.next - index, message, "leave it out", replacement=())
+            return
         values = []
         for value in flag.values:
             if self.next >= len(self.arguments) or self.swallowed(flag, value):
@@ -237,6 +243,12 @@ class _Reader:
         yield from self.switch(index, flag)
         yield from self.given(index, flag)
         yield from advise(self.catalogue, index, name, flag, values, self.arguments)
+
+    def gone(self, name: str) -> str:
+        """Return the build that removed a flag, if that is older than the version; else an empty text."""
+        since = GONE_SINCE.get(name.replace("_", "-"), "") if self.catalogue.kind == "llama.cpp" else ""
+        asked = releases.order(self.catalogue.asked)
+        return since if since and asked and asked >= (releases.order(since) or asked) else ""
 
     def swallowed(self, flag: Flag, value: Value) -> bool:
         """Whether the next argument, which the flag would take for its value, is another flag."""

@@ -10,6 +10,7 @@ from llamaherd.engines.flags import vllm
 from llamaherd.engines.flags.access import addresses, encrypted, openings
 from llamaherd.engines.flags.clash import Around, Clash, Finder
 from llamaherd.engines.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
+from llamaherd.engines.flags.faults import faults
 from llamaherd.engines.flags.idle import idle
 from llamaherd.engines.flags.loading import loadable
 from llamaherd.engines.flags.meant import Meant
@@ -209,6 +210,6 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
 
 FINDERS: tuple[Finder, ...] = (
     *(_attention, idle_fit, idle_split, shares, overrides, overtaken, layer_counts, devices, _threads),
-    *(loadable, heads, drafting, own_draft, idle_settings, idle),
+    *(loadable, heads, drafting, own_draft, idle_settings, idle, faults),
     *(_slots, _batches, template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )

@@ -97,6 +97,10 @@ NEEDLESS: dict[str, str] = {
 FORMERLY: dict[str, str] = {"-fmoe": "ik_llama.cpp", "--fused-moe": "ik_llama.cpp"}
 """Flags that are in no catalogue because their engine dropped them before the oldest one, and that recipes have."""
 
+GONE_SINCE: Mapping[str, str] = dict.fromkeys(("--defrag-thold", "-dt"), "b12347")
+"""Flags of the newest catalogue that llama.cpp removed later, and in which build
+(ggml-org/llama.cpp/releases/tag/b12347, #30565)."""
+
 SWITCHES: Mapping[str, str] = {
     "--mmap": "mmap",
     "--no-mmap": "none",
