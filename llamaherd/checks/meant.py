@@ -11,13 +11,14 @@ from llamaherd.checks.whole import Whole, whole
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags_of, has_own_network
 from llamaherd.engines.flags.clash import Around, Clash
+from llamaherd.engines.flags.faults import BAD_BUILD, faulty
 from llamaherd.engines.flags.idle import IDLE_BESIDE
 from llamaherd.engines.flags.together import CUT_BATCH, NOT_REUSED, clashes
 from llamaherd.engines.flags.visible import CUDA_ORDER
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 
-AS_KEYS_SAY = frozenset((CUT_BATCH, NOT_REUSED))
+AS_KEYS_SAY = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD))
 """Rules that no other check holds against keys alone."""
 
 Clashing = tuple[Whole, tuple[Clash, ...]]
@@ -52,7 +53,7 @@ def clashing(subject: RigContext) -> Iterator[Clashing]:
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
-        if known is not None and not plain:
+        if known is not None and (faulty(known) or not plain):
             each = whole(subject, name, instance, known)
             yield each, tuple(clashes(each.told, _around_of(each)))
 

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines.flags.clash import Around, Clash
 from llamaherd.engines.flags.meant import Meant
-from llamaherd.reference.bad_builds import bad_builds
+from llamaherd.engines.flags.model import Catalogue
+from llamaherd.reference.bad_builds import BadBuild, bad_builds
 
 BAD_BUILD = Rule(
     "LH177",
     "An engine's build has a known fault with what a server is told.",
     why="""
     llama.cpp b10741 to b10748 do not start with `draft-mtp` (ggml-org/llama.cpp#28196). Toolkits with known faults
-    are reported by LH043.
+    are reported by LH042.
     """,
     example="""
     engines:
@@ -25,12 +26,14 @@ BAD_BUILD = Rule(
 )
 
 
+def faulty(catalogue: Catalogue) -> tuple[BadBuild, ...]:
+    """Return the known faults of the version that was asked for."""
+    return bad_builds(catalogue.asked or catalogue.version) if catalogue.kind == "llama.cpp" else ()
+
+
 def faults(meant: Meant, _around: Around) -> Iterator[Clash]:
     """Report each option with which the build is known to fail."""
-    catalogue = meant.catalogue
-    if catalogue.kind != "llama.cpp":
-        return
-    for bad in bad_builds(catalogue.asked or catalogue.version):
+    for bad in faulty(meant.catalogue):
         option = meant.get(bad.flag)
         if option and bad.value in option.value.split(","):
             message = f"{bad.named} of llama.cpp {bad.fault} with `{bad.value}` ({bad.source})"
