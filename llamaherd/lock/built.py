@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def _spellings(text: str) -> str:
 class BuiltEngine(BaseModel):
     """One build: the commit or the hash of its source, and its flags, with the number of values of each."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
     flags: Annotated[
@@ -43,9 +44,10 @@ class BuiltEngine(BaseModel):
     ]
 
 
-_BUILDS = TypeAdapter(
-    dict[Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,80}$")], Annotated[BuiltEngine, Field()]],
-)
+@cache
+def _builds() -> TypeAdapter[dict[str, BuiltEngine]]:
+    """Return what reads a file; made when the first one is there."""
+    return TypeAdapter(dict[Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,80}$")], BuiltEngine])
 
 
 def read_built(folder: Path, rig: str) -> dict[str, BuiltEngine]:
@@ -53,7 +55,7 @@ def read_built(folder: Path, rig: str) -> dict[str, BuiltEngine]:
     try:
         with (folder / FOLDER / f"{rig}.json").open("rb") as stream:
             text = stream.read(MOST_BYTES + 1)
-        found = _BUILDS.validate_json(text) if len(text) <= MOST_BYTES else {}
+        found = _builds().validate_json(text) if len(text) <= MOST_BYTES else {}
     except (OSError, ValidationError):
         return {}
     return found if len(found) <= MOST_BUILDS else {}

@@ -18,6 +18,7 @@ from llamaherd.engines.flags.built import MOST_FLAGS, SPELLINGS, as_mapping, lis
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedRef
+from llamaherd.lock.apply import pinned
 from llamaherd.lock.built import BuiltEngine, keep_built, read_built, with_built
 from llamaherd.pipeline.load_fleet import survey_fleet
 from llamaherd.pipeline.plan import plan
@@ -157,9 +158,10 @@ def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(t
     build = BuiltEngine(source=COMMIT, flags=as_mapping(parse_help(as_help(NEWEST))))
     assert keep_built(tmp_path, rig.rig, {"llama.cpp-0": build}, frozenset({"llama.cpp-0"}))
     after = with_built(rig, LOCK, tmp_path)
-    known = flags_of(after.engines["main"])
-    assert known is not None
-    assert known.listed
+    for engine in (after.engines["main"], pinned(after, LOCK).engines["main"]):
+        known = flags_of(engine)
+        assert known is not None
+        assert known.listed
     assert plan(after, LOCK, ROLES) == before
 
 
