@@ -19,6 +19,7 @@ from benchmarks.memory_shapes import (
     qwen35_27b,
     with_experts,
 )
+from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
 from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, llama, llama_70b, qwen
 
 _QWEN = partial(qwen, tokens=QWEN_TOKENS, merges=QWEN_MERGES)
@@ -43,6 +44,8 @@ MODELS: Mapping[str, Model] = {
     "Llama 5B": llama(tokens=64_000, layers=20),
     "Llama 24B": llama_70b(tokens=32_000, layers=26),
     "Qwen3 30B-A3B, 40 experts": with_experts(qwen3_30b(), 40),
+    "Qwen3 Embedding 0.6B": qwen3_embedding(),
+    "bge m3": bge_m3(),
 }
 
 

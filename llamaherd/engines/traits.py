@@ -30,6 +30,10 @@ class Arithmetic:
     """One prompt is saved, however large."""
     shares_tied_embeddings: bool
     """Embeddings that are the output too are one tensor, also on a GPU to which an override sends both."""
+    caches_encoders: bool
+    """Models that see the tokens of one batch alone have a cache all the same."""
+    keeps_logits: bool
+    """Logits of each token are kept in RAM where embeddings are on, whether or not the model computes them."""
     reserves_all_logits: bool
     """There is room for the logits of every token of a batch."""
     maps_ranges: bool

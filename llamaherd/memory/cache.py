@@ -51,7 +51,7 @@ def state(laid: Laid) -> tuple[Counter[int], Counter[int]]:
 def _kv(laid: Laid, which: tuple[Layer, ...], types: tuple[str, str]) -> Counter[int]:
     placement = laid.placement
     size: Counter[int] = Counter()
-    kept = [layer for layer in which if layer.keys]
+    kept = [layer for layer in which if layer.keys and (layer.cached or placement.does.caches_encoders)]
     # Without flash attention V lies across, and all layers get the widest (llama-kv-cache.cpp:158, 210).
     widest = max((layer.values for layer in kept), default=0)
     for layer in kept:

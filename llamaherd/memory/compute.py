@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from llamaherd.gguf.header import spread, tensor_bytes
+from llamaherd.gguf.header import Header, spread, tensor_bytes
+from llamaherd.memory.encoders import LOGITS_FOR_CHAT, WITHOUT_LOGITS
 from llamaherd.memory.laid import Laid
 from llamaherd.memory.layers import Layer
 from llamaherd.memory.placement import HOST, Placement
@@ -38,7 +39,20 @@ _PROJECTED = 3
 
 def compute(laid: Laid) -> dict[int, int]:
     """Bytes of the compute buffer on each GPU, and on the host."""
-    return _Graph(laid, laid.placement, laid.trunk).buffers()
+    found = _Graph(laid, laid.placement, laid.trunk).buffers()
+    found[HOST] += kept_outputs(laid.header, laid.placement)
+    return found
+
+
+def kept_outputs(header: Header, placement: Placement) -> int:
+    """Bytes of RAM that the outputs of a batch take from the first request on, where embeddings are on.
+
+    Each token is an output, and has room for logits even if the model computes none (llama-context.cpp:2143).
+    """
+    if not (placement.embeddings and placement.does.keeps_logits):
+        return 0
+    width = header.number("embedding_length_out", header.number("embedding_length"))
+    return (header.vocabulary + width) * placement.tokens * _F32
 
 
 def draft_compute(laid: Laid) -> dict[int, int]:
@@ -78,8 +92,17 @@ class _Graph:
     def masks(self) -> int:
         """Bytes of the masks of which token sees which cell, one for each kind of window."""
         size = _F16 if self.placement.flash_attention else _F32
-        windows = {layer.window for layer in self.layers if layer.keys}
-        return sum(self.placement.window_cells(window) * self.placement.tokens * size for window in windows)
+        seen = {layer.window: self._working(HOST).seen(layer) for layer in self.layers if layer.keys}
+        return sum(cells * self.placement.tokens * size for cells in seen.values())
+
+    def logits(self, rows: int) -> int:
+        """Bytes of so many rows of logits; 0 where the graph computes none."""
+        header = self.laid.header
+        if header.architecture in WITHOUT_LOGITS:
+            return 0
+        if self.placement.embeddings and header.architecture in LOGITS_FOR_CHAT:
+            return 0
+        return header.vocabulary * rows * _F32
 
     @cached_property
     def copies(self) -> int:
@@ -132,7 +155,7 @@ class _Graph:
         own, header = self.on(device), self.laid.header
         fetches = device == self.placement.first_gpu and self.moved > 0
         if not own and self.laid.places[-1] == device and not fetches:
-            return self.embedding * self.copies + header.vocabulary * self.placement.rows * _F32
+            return self.embedding * self.copies + self.logits(self.placement.rows)
         peaks = self._peaks(device)
         if not peaks:
             return 0
@@ -165,7 +188,7 @@ class _Graph:
             peaks += [self._fetching(layer) for layer in _kinds(self.layers)]
             peaks += [self.moved + working.converting(layer) for layer in own if layer.keys]
             if not self.placement.no_kv_offload:
-                in_ram = (layer for layer in _kinds(self.on(HOST)) if layer.keys)
+                in_ram = (layer for layer in _kinds(self.on(HOST)) if layer.keys and layer.cached)
                 peaks += [self._cache(layer) + working.peak(layer) for layer in in_ram]
         return peaks
 
@@ -214,7 +237,7 @@ class _Graph:
 
     def _output(self) -> int:
         """Bytes at the end of a graph. Logits that are not larger lie where the masks were."""
-        logits = self.laid.header.vocabulary * self.placement.rows * _F32
+        logits = self.logits(self.placement.rows)
         return 6 * self.embedding + (logits if logits > self.masks else 0)
 
     def _of_ik(self, device: int) -> int:
@@ -234,7 +257,7 @@ class _Graph:
         if device == self.placement.first_gpu:
             fetched = self._output_in_ram()
         if fetched or self.laid.places[-1] == device:
-            peaks.append((header.vocabulary + 2 * embedding) * row)
+            peaks.append(self.logits(self.placement.tokens) + 2 * embedding * row)
         return fetched + max(peaks)
 
     def _output_in_ram(self) -> int:

@@ -35,6 +35,8 @@ class Growth:
 def growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
     """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
     does = placement.does
+    if not any(layer.state or (layer.keys and layer.cached) for layer in layers(header)):
+        return Growth()
     tokens = placement.context // placement.parallel if does.slots_share_cells else placement.cells
     prompts = placement.cache_ram
     if prompts and does.saves_one_at_least:

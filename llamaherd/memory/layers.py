@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from llamaherd.gguf.header import Header
+from llamaherd.memory.encoders import WINDOWS, WITHOUT_CACHE
 
 # Sliding windows: the tokens seen where the header does not say (None: no window then), one layer in how many sees
 # everything, and whether that one is the first of them rather than the last.
 _WINDOWS: dict[str, tuple[int | None, int, bool]] = {
+    **WINDOWS,
     "afmoe": (None, 4, False),
     "cohere2": (None, 4, False),
     "cohere2moe": (None, 4, True),
@@ -58,7 +60,7 @@ class Layer:
 
     `window` is how many tokens it sees, 0 for all; `heads` are those of the queries, `wide` is its dense feed-forward
     part. A `head` predicts further tokens and is used by drafts alone. `source` is the layer whose keys and values it
-    reads, where it keeps none.
+    reads, where it keeps none. Without `cached`, keys and values are there for one batch and are not kept.
     """
 
     index: int
@@ -70,6 +72,7 @@ class Layer:
     wide: int = 0
     head: bool = False
     source: int | None = None
+    cached: bool = True
 
     @property
     def kind(self) -> tuple[int, ...]:
@@ -95,6 +98,7 @@ def layers(header: Header) -> tuple[Layer, ...]:
                 heads=_at(heads, index),
                 wide=_at(wide, index),
                 head=index >= trunk,
+                cached=header.architecture not in WITHOUT_CACHE,
                 # llama-model.cpp (create_memory): the last layer of its kind that keeps some.
                 source=keeps - (2 if window else 1) if keeps <= index < trunk and keeps > 1 else None,
             )
@@ -107,7 +111,7 @@ def doubts(header: Header) -> Iterator[str]:
     name = header.architecture
     if name in _MIXED:
         yield f"the layers of architecture `{name}` are read from its source, but not measured"
-    elif name not in _PLAIN and name not in _DELTA_NET and name not in _WINDOWS:
+    elif name not in {*_PLAIN, *_DELTA_NET, *_WINDOWS, *WITHOUT_CACHE}:
         yield f"architecture `{name}` is not known: every layer is taken to keep keys and values of the whole context"
     if not header.layers:
         yield "the header does not say how many layers the model has"

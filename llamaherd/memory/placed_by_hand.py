@@ -17,6 +17,7 @@ from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.meant import Option
 from llamaherd.engines.flags.model import INTEGER
 from llamaherd.engines.flags.overrides import parse_overrides
+from llamaherd.engines.task import pooling, server_task
 from llamaherd.gguf.header import Header
 from llamaherd.memory.ik import spread_experts
 from llamaherd.memory.placement import Placement
@@ -83,11 +84,24 @@ def placed_by_hand(placed: Placement, line: CommandLine, header: Header) -> Plac
     told = replace(placed, **changes)
     if told.ubatch == 0:  # src/llama-context.cpp:250
         told = replace(told, ubatch=told.batch)
+    told = _outputs(told, line)
     drafting = tuple(_kept(_in_order(line, MOVING_DRAFT), line, ()))
     told = replace(told, overrides=_moved(told, line, header), draft_overrides=drafting)
     if option := _fits_itself(told, line):
         raise UncountedError(option, f"with {option}, {told.engine} decides itself what goes on the GPUs")
     return told
+
+
+def _outputs(placed: Placement, line: CommandLine) -> Placement:
+    """The placement with as many outputs as its server reserves (llama.cpp, tools/server/server-context.cpp:42-46).
+
+    A batch of embeddings is computed at once (tools/server/server.cpp:162-166).
+    """
+    if server_task(line.meant) != "chat":
+        return replace(placed, embeddings=True, batch=min(placed.batch, placed.ubatch))
+    if pooling(line.meant) not in (None, "none"):
+        return replace(placed, outputs=placed.ubatch)
+    return placed
 
 
 def uncounted(line: CommandLine) -> Iterator[Option]:

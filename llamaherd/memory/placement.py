@@ -49,7 +49,8 @@ class Placement:
     take. `cache_ram` is how many bytes of prompts are saved in RAM, None for no limit; `checkpoints` how many there are
     of each slot. `layouts` are those that the CPU's matrices are copied to.
     `mtp` is how many tokens are drafted by the model's own head, 0 for none.
-    `outputs` is how many rows of logits are reserved; None is what a server reserves.
+    `outputs` is how many rows of logits are reserved; None is what a server reserves. With `embeddings`, each token of
+    a batch is an output.
     """
 
     engine: str = USUAL
@@ -83,6 +84,7 @@ class Placement:
     layouts: tuple[Layout, ...] = ()
     swa_full: bool = False
     outputs: int | None = None
+    embeddings: bool = False
 
     @property
     def does(self) -> Arithmetic:
@@ -122,6 +124,8 @@ class Placement:
 
         server-context.cpp:1115, speculative.cpp:2666-2675.
         """
+        if self.embeddings:  # n_outputs_max is the batch (server-context.cpp:42-46)
+            return self.tokens
         wanted = self.outputs if self.outputs is not None else self.parallel * (1 + self.mtp)
         return min(self.tokens, wanted)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
+from llamaherd.memory.encoders import WITHOUT_OUTPUT
 from llamaherd.memory.placement import HOST, Placement
 
 INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
@@ -89,7 +90,8 @@ def _second_embedding(header: Header, placement: Placement, places: LayerPlaces)
     a GPU to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
     """
     outside = {group.name: group for group in header.tensors if group.layers is None}
-    if "output.weight" in outside or "token_embd.weight" not in outside:
+    lacks = header.architecture in WITHOUT_OUTPUT
+    if lacks or "output.weight" in outside or "token_embd.weight" not in outside:
         return Placed(places[-1], 0)
     device = _device(placement, "token_embd.weight", places[-1])
     both, one = placement.override("token_embd.weight") is not None, header.architecture not in _OUTPUT_FIRST

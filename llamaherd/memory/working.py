@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llamaherd.gguf.header import Header
+from llamaherd.memory.encoders import BERT
 from llamaherd.memory.layers import Layer
 from llamaherd.memory.placement import HOST, Placement
 
@@ -41,11 +42,17 @@ class Working:
         if not layer.keys:
             return working
         if not self.placement.flash_attention:
-            cells = self.placement.window_cells(layer.window)
-            scores = layer.heads * cells * self.placement.tokens * _F32
+            scores = layer.heads * self.seen(layer) * self.placement.tokens * _F32
             alive = self._attending(layer) + self._lift
             return max(working, alive * self.placement.tokens * _F32 + scores)
         return max(working, self.converting(layer)) if self.device != HOST and self._converted(layer) else working
+
+    def seen(self, layer: Layer) -> int:
+        """Cells of one stream that tokens may see: without a cache, one for each token of the batch."""
+        return self.placement.window_cells(layer.window) if self._cached(layer) else self.placement.tokens
+
+    def _cached(self, layer: Layer) -> bool:
+        return layer.cached or self.placement.does.caches_encoders
 
     def converting(self, layer: Layer) -> int:
         """Bytes alive while flash attention turns a cache into f16: queries, what comes out, a gate if there is one."""
@@ -60,6 +67,8 @@ class Working:
         embedding = header.number("embedding_length")
         if header.number("expert_used_count") and (self.experts or not gpu):
             forward = self._mixing_experts()
+        elif gpu and header.architecture in BERT:
+            forward = 2 * embedding + (2 if self._has_gate else 1) * layer.wide
         else:
             forward = (3 if gpu else 5) * embedding + 3 * layer.wide
         mixing = self._recurring() if layer.state else self._attending(layer)
@@ -77,10 +86,14 @@ class Working:
     def _converted(self, layer: Layer) -> int:
         """Bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
         placement = self.placement
-        if not placement.flash_attention:
+        if not placement.flash_attention or not self._cached(layer):
             return 0
         numbers = (layer.keys if placement.type_k != "f16" else 0) + (layer.values if placement.type_v != "f16" else 0)
         return numbers * placement.window_cells(layer.window) * placement.streams * _F16
+
+    @property
+    def _has_gate(self) -> bool:
+        return any(group.name == "ffn_gate.weight" for group in self.header.tensors)
 
     def _mixing_experts(self) -> int:
         """Numbers per token while experts are computed: what goes in, what each makes of it, what comes out."""
@@ -106,6 +119,8 @@ class Working:
         """Numbers per token in attention: queries before and after they are turned, what comes out; a gate, if any."""
         queries = 4 if self.header.architecture in _GATED else 3
         query = layer.heads * head_width(self.header)
+        if self.header.architecture in BERT:  # keys and values are there in f16 besides
+            return self.header.number("embedding_length") + query + 3 * (layer.keys + layer.values) // 2
         return 3 * self.header.number("embedding_length") + layer.keys + layer.values + queries * query
 
 

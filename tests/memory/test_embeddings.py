@@ -1,0 +1,116 @@
+"""Servers for embeddings and rerank: each token of a batch is an output, and an encoder keeps no cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_rigs_rows import Row, again
+from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
+from llamaherd.inventory.schema import Rig
+from llamaherd.memory.compute import kept_outputs
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.growth import growth, saved
+from llamaherd.memory.instances import placement
+from llamaherd.memory.placement import Placement
+from tests.support.headers import header
+from tests.support.rigs import changed, gpu_rig
+
+MIB = 1 << 20
+DATA = Path(__file__).parents[1] / "data" / "gpu_rigs_embeddings_h200.jsonl"
+AFTER_FIRST = {"qwen3-embedding": 1045, "bge-m3": 9129}
+"""MiB of RAM of the servers in that file after their first request, a batch that was full in every slot."""
+
+LLAMA = {"kind": "llama.cpp", "ref": "b11434"}
+IK = {"kind": "ik_llama.cpp", "ref": "main", "flags": "67268c8fd"}
+QWEN, BGE = header(qwen3_embedding()), header(bge_m3())
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    return {row.name: row for row in again(DATA)}
+
+
+@pytest.mark.parametrize("name", AFTER_FIRST)
+def test_a_plan_is_near_what_a_server_took_of_its_gpu(rows: dict[str, Row], name: str) -> None:
+    (off,) = rows[name].off
+    assert -0.01 <= off <= 0.03
+
+
+@pytest.mark.parametrize("name", AFTER_FIRST)
+def test_a_plan_is_near_what_a_server_took_of_the_ram(rows: dict[str, Row], name: str) -> None:
+    """Within 5 %, with a saved prompt of 512 tokens for each slot of the model that has a cache."""
+    slots = Placement(context=8192, parallel=4)
+    prompts = 4 * saved(QWEN, slots, 512) / MIB if name == "qwen3-embedding" else 0
+    assert rows[name].planned_ram + prompts == pytest.approx(AFTER_FIRST[name], rel=0.05)
+
+
+def test_rows_of_logits_are_in_the_buffer_of_a_model_that_computes_them() -> None:
+    """151,669 tokens, 512 rows of 4 bytes, where a chat server has one for each slot."""
+    chat = Placement(context=8192, batch=512)
+    more = replace(chat, embeddings=True)
+    rows = QWEN.vocabulary * 512 * 4
+    gain = estimate(QWEN, more).devices[0].compute - estimate(QWEN, chat).devices[0].compute
+    assert 0.9 * rows <= gain <= rows
+    assert estimate(BGE, more).devices[0].compute == estimate(BGE, chat).devices[0].compute
+
+
+@pytest.mark.parametrize("ubatch", [256, 512, 2048])
+@pytest.mark.parametrize("shape", [QWEN, BGE])
+def test_outputs_in_ram_grow_with_the_batch_whatever_the_model_computes(shape: object, ubatch: int) -> None:
+    known = QWEN if shape is QWEN else BGE
+    placed = Placement(context=8192, batch=ubatch, ubatch=ubatch, embeddings=True)
+    assert kept_outputs(known, placed) == (known.vocabulary + 1024) * ubatch * 4
+    host = estimate(known, placed).host.compute - estimate(known, replace(placed, embeddings=False)).host.compute
+    assert host == kept_outputs(known, placed)
+
+
+def test_outputs_in_ram_are_there_without_a_gpu_too() -> None:
+    placed = Placement(context=8192, batch=512, devices=0, embeddings=True)
+    more = estimate(BGE, placed).host.total - estimate(BGE, replace(placed, embeddings=False)).host.total
+    assert more == kept_outputs(BGE, placed)
+
+
+def test_ik_llama_cpp_keeps_no_logits_of_embeddings_and_a_cache_of_encoders() -> None:
+    placed = Placement(engine="ik_llama.cpp", context=8192, batch=512, embeddings=True)
+    assert kept_outputs(QWEN, placed) == 0
+    assert estimate(BGE, placed).devices[0].kv > 0
+
+
+def test_an_encoder_has_no_cache_no_output_and_saves_no_prompts() -> None:
+    placed = Placement(context=8192)
+    card = estimate(BGE, placed).devices[0]
+    assert card.kv == 0
+    layers = sum(tensor.bytes for tensor in BGE.each if tensor.layer is not None)
+    assert layers <= card.weights < layers + MIB
+    assert growth(BGE, placed).total == 0
+    assert growth(QWEN, placed).total
+
+
+@pytest.mark.parametrize(
+    ("engine", "arguments", "environment", "embeddings", "rows"),
+    [
+        (LLAMA, "", {}, False, 4),
+        (LLAMA, "--embeddings", {}, True, 512),
+        (LLAMA, "--reranking", {}, True, 512),
+        (LLAMA, "--embedding --pooling none", {}, True, 512),
+        (LLAMA, "--pooling last", {}, False, 512),
+        (LLAMA, "--pooling none", {}, False, 4),
+        (LLAMA, "", {"LLAMA_ARG_EMBEDDINGS": "1"}, True, 512),
+        (LLAMA, "", {"LLAMA_ARG_RERANKING": "on"}, True, 512),
+        (LLAMA, "--embeddings", {"LLAMA_ARG_UBATCH": "1024"}, True, 1024),
+        (LLAMA, "--embeddings -b 128", {}, True, 128),
+        (IK, "--embedding", {}, True, 512),
+    ],
+)
+def test_a_placement_knows_its_outputs(
+    engine: dict[str, str], arguments: str, environment: dict[str, str], embeddings: bool, rows: int
+) -> None:
+    rig = changed(gpu_rig(), {"engines": {"main": engine}})
+    first = {"engine": "main", "model": next(iter(rig["models"])), "context": 8192, "parallel": 4, "port": 8080}
+    rig["instances"] = {"one": {**first, "extra_args": arguments.split(), "environment": environment}}
+    known = Rig.model_validate(rig)
+    placed = placement(known, known.instances["one"], QWEN)
+    assert (placed.embeddings, placed.rows) == (embeddings, rows)
