@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
 from llamaherd.checks.against_keys import contradicted, opened, own_variables
 from llamaherd.checks.context import RigContext
@@ -17,9 +18,13 @@ from llamaherd.engines.flags.together import CUT_BATCH, NOT_REUSED, clashes
 from llamaherd.engines.flags.visible import CUDA_ORDER
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.memory.encoders import WITHOUT_CACHE
 
 AS_KEYS_SAY = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD))
 """Rules that no other check holds against keys alone."""
+
+_POOLING = ("none", "mean", "cls", "last", "rank")
+"""Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
 
 Clashing = tuple[Whole, tuple[Clash, ...]]
 """A server's whole command line, and what in it contradicts each other."""
@@ -71,8 +76,29 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> Around:
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
         shifts=_shifts(header) if header else None,
+        **(_embedding(header) if header else {}),
         experts_moved=instance.moves_experts,
     )
+
+
+class _Embedding(TypedDict, total=False):
+    """What a model's header says of it as one for embeddings."""
+
+    trained: int | None
+    pools: str | None
+    causal: bool
+    cached: bool
+
+
+def _embedding(header: Header) -> _Embedding:
+    """Return what decides how long an input may be (llama.cpp b11434, src/llama-model.cpp:1322-1328)."""
+    named = header.number("pooling_type", -1)
+    return {
+        "trained": header.number("context_length") or None,
+        "pools": _POOLING[named] if 0 <= named < len(_POOLING) else "none",
+        "causal": header.architecture not in WITHOUT_CACHE and bool(header.number("attention.causal", 1)),
+        "cached": header.architecture not in WITHOUT_CACHE,
+    }
 
 
 def _shifts(header: Header) -> bool:
@@ -87,7 +113,11 @@ def _said(each: Whole, clash: Clash) -> Finding | None:
         return None  # which GPUs there are, `on` says
     if clash.rule is IDLE_BESIDE and own and own.origin == "environment" and each.key(clash.options[-1]):
         return None  # said as what contradicts a key
-    message, help_ = clash.message, re.sub(r"`--batch-size (\d+)`", r"`batch: \1`", clash.help)
+    message, help_ = clash.message, clash.help
+    for flag, name in (("--batch-size", "batch"), ("--ubatch-size", "ubatch")):
+        option = each.told.get(flag)
+        if option is None or each.key(option):
+            help_ = re.sub(rf"`{flag} (\d+)`", rf"`{name}: \1`", help_)
     for option in clash.options:
         if key := each.key(option):
             if key not in each.instance.model_fields_set or key == "model":

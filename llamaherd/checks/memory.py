@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.diagnostics.rule import Rule
 from llamaherd.engines import SIZED
+from llamaherd.memory.compute import kept_outputs
 from llamaherd.memory.instances import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
 from llamaherd.memory.making_room import growth_that_fits, ways_out
 from llamaherd.memory.placement import HOST
 from llamaherd.text.units import show_mib
 
+SMALLER_BATCHES = (4096, 2048, 1024, 512, 256, 128)
+"""Tokens of a batch that are advised where all outputs of one do not fit into the RAM."""
 MOST_WAYS = 4
 """Ways out that one finding names."""
 
@@ -104,7 +108,8 @@ RAM_FULL = Rule(
     "The instances together want more RAM than the host has.",
     why="""
     What is on no GPU counts: models on the CPU, experts on the CPU, buffers. Some is left to the system. More
-    than all the RAM there is cannot fit: an error. Less than 1 GiB for the system may do: a warning.
+    than all the RAM there is cannot fit: an error. Less than 1 GiB for the system may do: a warning. A server for
+    embeddings takes RAM for all outputs of a batch at its first request.
     """,
     example="""
     host: {ram: 1GB}
@@ -122,9 +127,20 @@ def _ram_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[F
         most = max(instances.values(), key=lambda each: each.ram)
         message = f"the instances together want {show_mib(ram)} of RAM, "
         message += f"{show_mib(lacking)} more than the host can give"
-        help_ = f"`{most.name}` wants {show_mib(most.ram)} of it: make it smaller, or leave one out"
+        help_ = f"`{most.name}` wants {show_mib(most.ram)} of it: {_less(most, lacking)}, or leave one out"
         place = subject.document.value(("host", "ram"))
         yield RAM_FULL.at(place, message, help_, "error" if ram > there else "warning")
+
+
+def _less(most: Sized, lacking: int) -> str:
+    """Return what makes an instance smaller: of a server of embeddings, a batch with fewer outputs."""
+    header, placed = most.header, most.placement
+    outputs = kept_outputs(header, placed)
+    for ubatch in (size for size in SMALLER_BATCHES if size < placed.tokens):
+        left = kept_outputs(header, replace(placed, ubatch=ubatch))
+        if lacking <= outputs - left:
+            return f"{show_mib(outputs)} are for the outputs of a full batch. Write `ubatch: {ubatch}`"
+    return "make it smaller"
 
 
 GROWS = Rule(

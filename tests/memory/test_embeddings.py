@@ -6,10 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.gpu_rigs_rows import Row, again
 from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
+from llamaherd.checks.context import RigContext
+from llamaherd.checks.meant import clashing, together
+from llamaherd.checks.memory import memory
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.compute import kept_outputs
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.growth import growth, saved
@@ -114,3 +120,35 @@ def test_a_placement_knows_its_outputs(
     known = Rig.model_validate(rig)
     placed = placement(known, known.instances["one"], QWEN)
     assert (placed.embeddings, placed.rows) == (embeddings, rows)
+
+
+def of_bge(folder: Path, ram: str, **keys: object) -> list[Finding]:
+    """What is found of a rig with this RAM whose only server embeds with bge m3."""
+    rig = changed(gpu_rig(), {"engines": {"main": LLAMA}, "host/ram": ram})
+    model = next(iter(rig["models"]))
+    first = {"engine": "main", "model": model, "context": 8192, "port": 8080, "extra_args": ["--embeddings"]}
+    rig["instances"] = {"one": {**first, **keys}}
+    file = folder / "rig.yaml"
+    file.write_text(yaml.safe_dump(rig))
+    document = read_yaml(file)
+    subject = RigContext(Rig.model_validate(rig), document, {model: BGE})
+    return [*memory(subject), *together(clashing(subject))]
+
+
+def test_ram_that_the_first_request_does_not_find_is_found_before(tmp_path: Path) -> None:
+    """8 GiB hold the server until it gets a batch of 8,192 tokens, which takes 7,844 MiB more."""
+    (found,) = of_bge(tmp_path, "8GiB", batch=8192, ubatch=8192)
+    assert (found.code, found.severity) == ("LH151", "error")
+    assert found.help is not None
+    assert "7,845 MiB are for the outputs of a full batch. Write `ubatch: 4096`" in found.help
+    assert [each.code for each in of_bge(tmp_path, "8GiB", batch=4096, ubatch=4096)] == ["LH225"]
+    assert of_bge(tmp_path, "16GiB", batch=8192, ubatch=8192) == []
+
+
+def test_advice_for_longer_inputs_is_taken(tmp_path: Path) -> None:
+    (found,) = of_bge(tmp_path, "16GiB")
+    assert (found.code, found.severity) == ("LH225", "warning")
+    assert found.help == "write `batch: 8192` and `ubatch: 8192`, or a smaller context"
+    (found,) = of_bge(tmp_path, "16GiB", extra_args=["--embeddings", "-ub", "1024"])
+    assert found.help == "write `batch: 8192` and `--ubatch-size 8192`, or a smaller context"
+    assert of_bge(tmp_path, "16GiB", parallel=16) == []

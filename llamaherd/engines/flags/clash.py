@@ -26,6 +26,14 @@ class Around:
     """The names of the model's tensors, as far as they are known."""
     shifts: bool | None = None
     """Whether parts of the model's cache can be moved to other positions."""
+    trained: int | None = None
+    """Tokens of the context that the model was trained for."""
+    pools: str | None = None
+    """How the model pools embeddings, as `--pooling` has it."""
+    causal: bool | None = None
+    """Whether its tokens see only those before them."""
+    cached: bool | None = None
+    """Whether the engine keeps keys and values of it."""
     model: str = ""
     """What the model is called, where its arguments have no flag for it."""
     experts_moved: bool = False

@@ -10,6 +10,7 @@ from llamaherd.engines.flags import vllm
 from llamaherd.engines.flags.access import addresses, encrypted, openings
 from llamaherd.engines.flags.clash import Around, Clash, Finder
 from llamaherd.engines.flags.drafting import PARALLEL, drafting, heads, idle_settings, own_draft
+from llamaherd.engines.flags.embedding import BATCH, UBATCH, short_inputs
 from llamaherd.engines.flags.faults import faults
 from llamaherd.engines.flags.idle import idle
 from llamaherd.engines.flags.loading import loadable
@@ -25,8 +26,6 @@ MOST_SLOTS = 256
 """LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
 LITTLE = 4096
 """Tokens of a slot below which a context looks like one that was meant for every slot."""
-BATCH, UBATCH = 2048, 512
-"""What both engines compute at once unless they are told (llama.cpp b11434, common/arg.cpp:1672-1679)."""
 
 
 def clashes(meant: Meant, around: Around | None = None) -> Iterator[Clash]:
@@ -211,5 +210,5 @@ def _reuse(meant: Meant, around: Around) -> Iterator[Clash]:
 FINDERS: tuple[Finder, ...] = (
     *(_attention, idle_fit, idle_split, shares, overrides, overtaken, layer_counts, devices, _threads),
     *(loadable, heads, drafting, own_draft, idle_settings, idle, faults),
-    *(_slots, _batches, template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
+    *(_slots, _batches, short_inputs, template, _metadata, _reuse, order, hidden, addresses, encrypted, openings),
 )
