@@ -56,10 +56,25 @@ class Working:
 
     def converting(self, layer: Layer) -> int:
         """Bytes alive while flash attention turns a cache into f16: queries, what comes out, a gate if there is one."""
+        if self.header.number("attention.key_length_mla"):
+            return self._converting_compressed(layer)
         embedding, query = self.header.number("embedding_length"), layer.heads * head_width(self.header)
         gated = self.header.architecture in _GATED
         numbers = (4 * (embedding + query) if gated else 3 * embedding + 2 * query) + self._lift
         return numbers * self.placement.tokens * _F32 + self._converted(layer)
+
+    def _converting_compressed(self, layer: Layer) -> int:
+        """Bytes alive where one row stands for the keys and values of all heads (src/models/deepseek2.cpp, is_mla).
+
+        Queries are there as they come, folded into that row's width, turned, and joined. What comes out lies where all
+        but the joined ones were, together with the copy behind it, and above everything where that is too small.
+        """
+        header, row = self.header, self.placement.tokens * _F32
+        rank, turned = header.number("attention.kv_lora_rank"), header.number("rope.dimension_count")
+        apart = layer.heads * (header.number("attention.key_length_mla") + rank + turned) * row
+        joined = layer.heads * head_width(header) * row
+        out = layer.heads * rank * row + self._converted(layer)
+        return 3 * header.number("embedding_length") * row + apart + joined + (out if out > apart else 0)
 
     def forward(self, layer: Layer) -> int:
         """Bytes alive at once in the hungriest part of a layer, without attention's own block."""

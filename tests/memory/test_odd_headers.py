@@ -51,9 +51,12 @@ def test_a_header_without_a_width_is_doubted() -> None:
     assert any("how wide" in doubt for doubt in estimate(with_parameters(embedding_length=0), Placement()).doubts)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", sorted({*MODELS} - {"bge m3"}))
 def test_the_first_gpu_computes_with_what_is_in_ram(model: str) -> None:
-    """With the output alone on it as with nothing: large batches are computed there, whatever the layers are."""
+    """With the output alone on it as with nothing: large batches are computed there, whatever the layers are.
+
+    An encoder without an output has no matrix that large.
+    """
     none = Placement(context=32_768, ubatch=2048, gpu_layers=0)
     one = replace(none, gpu_layers=1)
     of = header(MODELS[model])
