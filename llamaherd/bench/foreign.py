@@ -26,15 +26,12 @@ from llamaherd.bench.asking.suite import long_text, long_text_of, suite
 from llamaherd.bench.courses.course import Course, Road, seconds_left
 from llamaherd.bench.job import Known, MakeSeries, Measured, Teller
 from llamaherd.bench.results.provenance import Engine, Host, Provenance, Server
-from llamaherd.bench.results.result import Cell, Condition, Method, Result, Run, Source, Start
+from llamaherd.bench.results.result import BY_URL, Cell, Condition, Method, Result, Run, Source, Start
 from llamaherd.bench.results.store import Journal, last_result, read_result
 from llamaherd.bench.schedule import Ask, Series, SoFar, Step
 from llamaherd.bench.session import now
 from llamaherd.bench.warming import Warm, warm_up
 from llamaherd.diagnostics.findings import UserError
-
-RIG = "url"
-"""What stands for a rig, where none is known."""
 
 NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are not known"
 UNTOLD = "the server does not tell what came from its cache: prompts begin as none before, and no more is known"
@@ -147,7 +144,7 @@ class _Measurement:
     def _known(self, warm: Warm) -> Known:
         context = self._visit.served.context or _CONTEXT
         left = max(1.0, self._until - time.monotonic())
-        last = last_result(self._visit.results, RIG, self._visit.instance)
+        last = last_result(self._visit.results, BY_URL, self._visit.instance)
         return Known(
             left,
             secrets.token_hex(4),
@@ -176,7 +173,7 @@ class _Measurement:
         rule = "; ".join(f"{part.name}: {part.rule}" for part in parts)
         return Result(
             llamaherd=__version__,
-            rig=RIG,
+            rig=BY_URL,
             instance=self._visit.instance,
             stack=self._visit.label,
             began=self._began,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamaherd.bench.comparing.compare import Row, compare
+from llamaherd.bench.comparing.compare import UNSEEN_STARTS, Row, compare
 from llamaherd.bench.courses.quick import FEWEST, counts, lengths_of
 from llamaherd.bench.results.expected import Judged, judge
 from llamaherd.bench.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
-from llamaherd.bench.results.result import Condition, Result
+from llamaherd.bench.results.result import BY_URL, Condition, Result
 from llamaherd.bench.statistics.intervals import Estimate, estimate
 from llamaherd.bench.statistics.verdict import Judgement
 from llamaherd.inventory.schema import Expect
@@ -64,6 +64,8 @@ def outcome(result: Result, expect: Expect | None, before: Result | None) -> Out
     """What a result says. A verdict is on those metrics alone that a condition is there for."""
     rows = {(row.condition, row.metric.name): row for row in compare(before, result).rows} if before else {}
     apart = tuple(_apart(lengths_of(result.conditions), lengths_of(before.conditions))) if before else ()
+    if result.rig == BY_URL and any(row.ratio.assumed for row in rows.values()):
+        apart = (*apart, UNSEEN_STARTS)
     return Outcome(result, tuple(_values(result, rows)), judge(result, expect), apart)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from llamaherd.bench.comparing.compare import UNSEEN_STARTS, compare
 from llamaherd.bench.outcome import Outcome, outcome
-from llamaherd.bench.results.result import Cell, Condition, Result, Run, SuiteRef
+from llamaherd.bench.results.result import BY_URL, Cell, Condition, Result, Run, SuiteRef
 from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Telemetry
 from llamaherd.bench.show_outcome import print_outcome
 from llamaherd.inventory.schema import Expect
@@ -45,6 +46,16 @@ def test_two_runs_that_are_far_apart_have_no_interval() -> None:
     said = text(outcome(result(run(600.0), run(1900.0), suite=SUITE, ended="2026-11-23T20:18:00Z"), None, None))
     assert "912.0, n = 2, too few" in said
     assert " to " not in said
+
+
+def test_starts_that_a_url_cannot_see_are_said_to_be_that() -> None:
+    now, before = (measured(speed) for speed in (99.0, 100.0))
+    assert "about" in text(outcome(now, None, before))
+    assert UNSEEN_STARTS not in text(outcome(now, None, before))
+    now, before = (each.model_copy(update={"rig": BY_URL}) for each in (now, before))
+    assert UNSEEN_STARTS in text(outcome(now, None, before))
+    assert UNSEEN_STARTS not in text(outcome(now, None, None))
+    assert UNSEEN_STARTS in compare(before, now).notes
 
 
 def test_other_lengths_than_before_are_said() -> None:

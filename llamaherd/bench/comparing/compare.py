@@ -10,12 +10,16 @@ from typing import Any
 
 from llamaherd.bench.results.doubts import doubts
 from llamaherd.bench.results.metrics import METRICS, Metric, by_start
-from llamaherd.bench.results.result import Cell, Condition, Result, Run
+from llamaherd.bench.results.result import BY_URL, Cell, Condition, Result, Run
 from llamaherd.bench.results.wandered import wandered
 from llamaherd.bench.statistics.blocks import Block, paired_ratio
 from llamaherd.bench.statistics.intervals import Estimate, Ratio, estimate, rate, unpaired_ratio
 from llamaherd.bench.statistics.verdict import Judgement, judge
 
+UNSEEN_STARTS = (
+    "`--url` cannot see when a server starts: each measurement counts as one start, and more of them are not combined"
+)
+"""What is to be known of starts that are missing for a verdict."""
 _TOLD = 0.005
 """How far it wanders, where that is told."""
 
@@ -183,6 +187,8 @@ def _notes(a: Result, b: Result, rows: Sequence[Row], wanders: float) -> Iterato
     assumed = {each.name: each.between_times if _one_start(a, b) else each.between_starts for each in unmeasured}
     if by := ", ".join(f"{share:.0%} of {name}" for name, share in assumed.items() if share):
         yield f"one start each, at two times: {by} are taken to lie between them, which widens the intervals"
+    if unmeasured and BY_URL in (a.rig, b.rig):
+        yield UNSEEN_STARTS
     if unmeasured and wanders > _TOLD:
         yield f"speeds wandered meanwhile: {wanders:.1%} are taken to lie between both by that, too"
 

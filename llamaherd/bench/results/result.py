@@ -35,6 +35,10 @@ Kind = Literal["code", "prose", "copy-edit", "extract", "reasoning", "long", "ra
 """Of text. `long` is our own prose and code, for prefill; what others have measured is `random` or `unknown`."""
 
 
+BY_URL = "url"
+"""The rig of a result that was measured by a URL, where none is known."""
+
+
 class Source(Recorded):
     """Who measured. `notes` say what is less known of it than of what we measure ourselves."""
 
