@@ -14,7 +14,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, Trial, create_trial
 
 from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.one_pass import Walk
+from llamaherd.tune.one_pass import Walk, cliffs
 from llamaherd.tune.space import Axis, Space
 from llamaherd.tune.trials import Outcome, Trials
 
@@ -40,13 +40,17 @@ def parzen(space: Space, trials: Trials, seed: int = 0, *, random: int = 10) -> 
 def _new(study: optuna.Study, space: Space, axes: Sequence[Axis], trials: Trials, lost: float) -> Candidate:
     """A proposal that was not tried yet, if there is one: told that one is no good, the model makes another."""
     candidate: Candidate | None = None
+    fell = cliffs(space, trials)
     for _ in range(_TRIES):
         trial = study.ask()
-        candidate = space.pack(space.tidy(_asked(trial, axes))) or candidate
-        if candidate is not None and candidate not in trials.outcomes:
-            break
+        asked = space.tidy(_asked(trial, axes))
+        if fell.isdisjoint(asked.keys):
+            candidate = space.pack(asked) or candidate
+            if candidate is not None and candidate not in trials.outcomes:
+                break
         study.tell(trial, lost)
-    return candidate or Candidate()
+    # One that is known already is not read again, and tells the search that there is nothing new.
+    return candidate or next(iter(trials.outcomes), Candidate())
 
 
 def _asked(trial: Trial, axes: Sequence[Axis]) -> Candidate:

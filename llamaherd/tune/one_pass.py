@@ -7,11 +7,11 @@ search that was killed is gone on with by sending what is known already.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.space import Axis, Space
-from llamaherd.tune.trials import Outcome
+from llamaherd.tune.trials import Outcome, Trials
 
 Tried = Generator[Candidate, Outcome, Outcome]
 Walk = Generator[Candidate, Outcome, None]
@@ -20,6 +20,9 @@ BETTER = 1.003
 """A candidate takes the place of the best one where it is better by so much: less is chance as a rule."""
 _TIRED = 2
 """Steps without a gain after which an axis is left: one of them may be chance, or a dent."""
+CLIFF = 0.25
+"""Of the best score: a step to less than this falls off a cliff, as threads do that have no core left. Its value is not
+read again beside other keys."""
 _UNPACKS = 3
 """Steps back from an edge of memory that arithmetic did not see."""
 
@@ -30,6 +33,8 @@ class Best:
 
     candidate: Candidate
     score: float | None
+    cliffs: set[tuple[str, Value]] = field(default_factory=set)
+    """Values that fell off a cliff, each where its key alone was changed."""
 
 
 def one_pass(space: Space, start: Candidate, hints: Sequence[Candidate] = ()) -> Walk:
@@ -81,6 +86,8 @@ def _climb(
     """Go one way until it gets no better; whether it did at all."""
     tired, gained = 0, False
     for place in places:
+        if (axis.key, axis.values[place]) in best.cliffs:
+            break
         if (yield from _try_keys(space, best, {axis.key: axis.values[place]})):
             tired, gained = 0, True
         else:
@@ -109,7 +116,30 @@ def _try(space: Space, best: Best, candidate: Candidate) -> Generator[Candidate,
             break
         candidate = smaller
         outcome = yield candidate
+    if (fell := cliff(space, candidate, outcome.score, best.candidate, best.score)) is not None:
+        best.cliffs.add(fell)
     if outcome.score is None or (best.score is not None and outcome.score < best.score * BETTER):
         return False
     best.candidate, best.score = candidate, outcome.score
     return True
+
+
+def cliff(
+    space: Space, candidate: Candidate, score: float | None, other: Candidate, others: float | None
+) -> tuple[str, Value] | None:
+    """Return the key and the value by which a candidate fell off a cliff beside another one.
+
+    None where more than one key differs, or where the key is a draft's, which may pay with other keys.
+    """
+    if score is None or others is None or score >= CLIFF * others:
+        return None
+    changed = [*candidate.besides(other).items()]
+    climbed = {axis.key for axis in space.axes if axis.how == "climb" and not axis.needs and not axis.leaps}
+    return changed[0] if len(changed) == 1 and changed[0][0] in climbed else None
+
+
+def cliffs(space: Space, trials: Trials) -> set[tuple[str, Value]]:
+    """Return all values that fell off a cliff beside the best candidate with the other keys as they are there."""
+    known = [(candidate, outcome.score) for candidate, outcome in trials]
+    found = (cliff(space, *one, *other) for one in known for other in known)
+    return {each for each in found if each is not None}

@@ -10,6 +10,7 @@ from benchmarks.tune import evaluation, parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, EXPERTS, KV, SURE, THREADS, UBATCH, LawRig
 from llamaherd.tune.candidate import Candidate, Value
 from llamaherd.tune.model import parzen
+from llamaherd.tune.one_pass import cliffs
 from llamaherd.tune.search import search
 from llamaherd.tune.space import Axis, Space
 from llamaherd.tune.trials import Outcome, Trials
@@ -93,6 +94,39 @@ def test_where_arithmetic_was_wrong_by_a_little_less_is_put_on_the_gpu() -> None
     trials = Trials()
     search(space, Candidate.of({UBATCH: 512, EXPERTS: 5}), trials, evaluate, lambda: True)
     assert trials.best(1) == [Candidate.of({UBATCH: 1024, EXPERTS: 7})]
+
+
+def test_a_cliff_is_read_once_and_not_again_with_other_keys() -> None:
+    """All processors are ten times slower, whatever else is set: neither the second walk nor the model goes there."""
+
+    def score(candidate: Candidate) -> float:
+        threads, ubatch = int(str(candidate[THREADS])), int(str(candidate[UBATCH]))
+        return (ubatch + (100 if candidate[KV] == "f16" else 90)) * (threads if threads < 48 else 4.8)
+
+    space = Space(
+        (
+            Axis(THREADS, (12, 24, 47, 63, 64), down_first=True),
+            Axis(UBATCH, (64, 128, 256, 512, 1024)),
+            Axis(KV, ("f16", "q8_0"), "each"),
+        ),
+        lambda candidate: candidate,
+    )
+    start = Candidate.of({THREADS: 24, UBATCH: 64, KV: "f16"})
+    passed, trials = Trials(), Trials()
+    for known, model in ((passed, None), (trials, parzen_of(1))):
+        search(space, start, known, lambda each: Outcome(score(each)), lambda: True, model)
+        assert known.best(1) == [Candidate.of({THREADS: 47, UBATCH: 1024, KV: "f16"})]
+        assert [each[THREADS] for each, _ in known].count(63) == 1
+        assert [each[THREADS] for each, _ in known].count(64) <= 1
+    assert len(trials) > len(passed), "the model has proposed others"
+
+
+def test_a_draft_that_did_not_pay_may_pay_with_other_keys() -> None:
+    space = Space((Axis(DRAFTED, (None, 1, 2), leaps=({DRAFTED: 1},)), Axis(UBATCH, (64, 128))), lambda each: each)
+    slow, fast = Candidate.of({DRAFTED: 1, UBATCH: 64}), Candidate.of({DRAFTED: None, UBATCH: 64})
+    assert cliffs(space, Trials({slow: Outcome(1.0), fast: Outcome(10.0)})) == set()
+    of_batch = Candidate.of({DRAFTED: None, UBATCH: 128})
+    assert cliffs(space, Trials({of_batch: Outcome(1.0), fast: Outcome(10.0)})) == {(UBATCH, 128)}
 
 
 def test_it_ends_where_there_is_nothing_new() -> None:
