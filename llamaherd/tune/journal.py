@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from llamaherd.bench.results.appended import Appended, read
+from llamaherd.bench.results.result import Kind
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.tune.aim import Figures
 from llamaherd.tune.candidate import Candidate
@@ -27,6 +29,11 @@ MOST, _MOST_FILES = 8 << 20, 1_000
 _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
 """Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
 SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
+
+_FOR_PROMPTS = ("batch", "ubatch")
+"""Keys that change how a prompt is read, and nothing about how an answer is written."""
+_DISTURBED = 1.1
+"""How many times as fast a later reading of the same is where the first one was disturbed."""
 
 Later = Sized | Trial | Judged | Deep | Limited | Found
 """A line after the head."""
@@ -65,10 +72,33 @@ class Search:
     def known(self) -> Trials:
         """What came of each candidate of the search itself."""
         trials = Trials()
-        for each in self.trials:
-            if each.round is None:
-                trials.add(candidate_of(each.keys), self.outcome(each))
+        for each, outcome in self.read():
+            trials.add(candidate_of(each.keys), outcome)
         return trials
+
+    def read(self, *more: Trial) -> Iterator[tuple[Trial, Outcome]]:
+        """Yield each trial of the search itself, and then `more`, with what came of it.
+
+        How much is computed at once (`ubatch`) changes how prompts are read, and not how answers are written. So the
+        answers of trials that differ in nothing else are those of the first one: one disturbed reading ends no climb.
+        Where a later one is much faster, the first one was disturbed.
+        """
+        written: dict[Candidate, Mapping[Kind, float]] = {}
+        for each in (*self.trials, *more):
+            if each.round is not None:
+                continue
+            others = candidate_of(each.keys).with_keys(dict.fromkeys(_FOR_PROMPTS))
+            if not each.why and self.head.aim.purpose == "turn":
+                known = written.get(others, each.figures.decode)
+                decode = {
+                    kind: known.get(kind, 0.0) if speed <= _DISTURBED * known.get(kind, 0.0) else speed
+                    for kind, speed in each.figures.decode.items()
+                }
+                written[others] = decode
+                figures = each.figures.model_copy(update={"decode": decode})
+                yield each, self.outcome(each.model_copy(update={"figures": figures}))
+            else:
+                yield each, self.outcome(each)
 
     @property
     def seconds(self) -> float:

@@ -104,9 +104,9 @@ def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
 def steps(search: Search) -> Iterator[Step]:
     """Each candidate of the search that took the place of the best one by then, as it was read then."""
     best: tuple[Candidate, float] | None = None
-    for number, trial in enumerate(search.trials, start=1):
-        score = search.outcome(trial).score
-        if trial.round is not None or score is None or (best and score < best[1] * BETTER):
+    for number, (trial, outcome) in enumerate(search.read(), start=1):
+        score = outcome.score
+        if score is None or (best and score < best[1] * BETTER):
             continue
         candidate = candidate_of(trial.keys)
         if best:

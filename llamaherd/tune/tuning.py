@@ -116,7 +116,8 @@ class Tuning:
         self.teller.began(len(known.trials) + 1, self.budget - known.seconds)
 
         def worth(trial: Trial) -> bool:
-            score = known.outcome(trial).score
+            *_, (_, outcome) = known.read(trial)
+            score = outcome.score
             return self._best is None or (score is not None and score >= _NEAR * self._best)
 
         refused = known.refused(candidate)
@@ -125,10 +126,10 @@ class Tuning:
         else:
             trial = self._measured(candidate, _PROBED, worth)
         self.journal.add(trial)
-        outcome = known.outcome(trial)
+        outcome = known.known.outcomes[candidate]
         if outcome.score is not None and (self._best is None or outcome.score > self._best):
             self._require_judged(lambda: [candidate])
-            outcome = known.outcome(trial)
+            outcome = known.known.outcomes[candidate]
         if outcome.score is not None:
             self._best = max(outcome.score, self._best or 0.0)
         self.teller.ended(candidate, outcome, self._best, known.cost(candidate))
