@@ -167,6 +167,10 @@ class Tuning:
         if any(each.round is not None for each in known.trials):
             return False
         until = self._until
+        if len(known.known) < _FEWEST:
+            # What is declared may be many times slower than all others, and tells nothing of their time. What comes
+            # next is that packed onto its GPUs, which promises most.
+            return known.seconds < until
         end = max(self._end(_FEWEST), min(self._end(_FINALISTS + 1), _SHARE * until))
         return known.seconds + self._mean() + min(end, _MOST * until) < until
 
@@ -176,17 +180,39 @@ class Tuning:
         return f"a candidate takes about {each} here, and {_FEWEST} of them in the rounds of the end {end}"
 
     def _mean(self) -> float:
-        """Seconds that a candidate takes."""
+        """Seconds that the next candidate takes, as a variant of the best one: about the mean of the better half."""
         known = self.journal.search
-        taken = [each.seconds for each in known.trials if each.seconds]
-        return fmean(taken) if taken else 0.0
+        taken = {candidate_of(each.keys): each.seconds for each in known.trials if each.seconds and each.round is None}
+        better = [taken[each] for each in known.known.best(max(1, (len(taken) + 1) // 2)) if each in taken]
+        return fmean(better or taken.values() or [0.0])
 
     def _end(self, count: int) -> float:
         """About how long rounds with so many candidates take: the best ones, and what is declared."""
+        return ROUNDS * count * self._requests / _PROBED * self._each(count)
+
+    def _each(self, count: int) -> float:
+        """Seconds that one of the best ones, or what is declared, took when it was tried."""
         known = self.journal.search
         chosen = {self.start, *known.known.best(count)}
-        whole = [each.seconds for each in known.trials if not each.why and candidate_of(each.keys) in chosen]
-        return ROUNDS * count * _CONFIRMED / _PROBED * (fmean(whole) if whole else 0.0)
+        whole = [
+            each.seconds
+            for each in known.trials
+            if not each.why and each.round is None and candidate_of(each.keys) in chosen
+        ]
+        return fmean(whole) if whole else 0.0
+
+    def _taken(self, candidate: Candidate, requests: int) -> float:
+        """Seconds that a candidate takes in a round of the end: as in the last one, or by when it was tried."""
+        own = [each for each in self.journal.search.trials if candidate_of(each.keys) == candidate and each.seconds]
+        if not own:
+            return self._mean()
+        return own[-1].seconds * (1 if own[-1].round is not None else requests / _PROBED)
+
+    @property
+    def _requests(self) -> int:
+        """Rounds of requests at each start in the end: fewer where what is declared is too slow for so many."""
+        whole = ROUNDS * _FEWEST / _PROBED * self._each(_FEWEST)
+        return next((many for many in range(_CONFIRMED, 1, -1) if many * whole <= _MOST * self._until), 1)
 
     def _finalists(self) -> Sequence[Candidate]:
         """The best ones, as many as there is time for, and what is declared; none where there is nothing better."""
@@ -207,7 +233,7 @@ class Tuning:
 
     def _confirm(self, finalists: Sequence[Candidate]) -> None:
         """Each of them once in every round, in an order by lot; the best one further on until more is known of it."""
-        search_ = self.journal.search
+        search_, requests = self.journal.search, self._requests
         for number in range(_MOST_ROUNDS):
             chosen = finalists if number < ROUNDS else self._undecided()
             if not chosen:
@@ -217,9 +243,9 @@ class Tuning:
             for candidate in _by_lot(chosen, f"{search_.head.identity}:{number}"):
                 if candidate in done:
                     continue
-                if search_.seconds + self._mean() > self._until:
+                if search_.seconds + self._taken(candidate, requests) > self._until:
                     return
-                trial = self._measured(candidate, _CONFIRMED)
+                trial = self._measured(candidate, requests)
                 self.journal.add(trial.model_copy(update={"round": number}))
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tune import start_of
-from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
+from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
 from llamaherd.bench.asking.client import Answer, Failure
 from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
@@ -118,6 +118,52 @@ def test_a_budget_that_ends_within_the_pass_is_told(tmp_path: Path) -> None:
     long, _ = search_on(tmp_path / "long", Played(LawRig.drawn(1)), 1200)
     assert long.cut == ""
     assert ending(only(tmp_path / "long")).notes == ()
+
+
+class Slow(Played):
+    """What is declared has all experts in RAM and one slow thread: all others are many times faster."""
+
+    def ask(self, wanted: Ask) -> Answer | Failure:
+        before, found = self.now, super().ask(wanted)
+        if self.placed == start_of(self.rig):
+            self.now += SLOWER * (self.now - before)
+            found = slowed(found, 1 + SLOWER)
+        return found
+
+
+SLOWER = 4
+"""How many times as long again the declared server takes."""
+
+
+def slowed(found: Answer | Failure, times: float) -> Answer | Failure:
+    """An answer that took so many times as long."""
+    assert isinstance(found, Answer)
+    assert found.timings
+    prompt_ms, predicted_ms = found.timings.prompt_ms, found.timings.predicted_ms
+    assert prompt_ms
+    assert predicted_ms
+    timings = replace(found.timings, prompt_ms=times * prompt_ms, predicted_ms=times * predicted_ms)
+    return replace(found, timings=timings)
+
+
+@pytest.mark.parametrize("budget", [300, 600])
+def test_where_what_is_declared_is_slow_the_next_step_is_tried_and_proposed(tmp_path: Path, budget: float) -> None:
+    servers = Slow(LawRig.drawn(1))
+    found, tuning = search_on(tmp_path, servers, budget)
+    search = tuning.journal.search
+    first = next(each for each in search.trials if candidate_of(each.keys) == start_of(servers.rig))
+    assert first.seconds > 3 * max(each.seconds for each in search.trials[1:] if each.round is None)
+    assert len(search.known) >= 2
+    assert candidate_of(found.keys) != start_of(servers.rig)
+    assert servers.now < budget + first.seconds
+
+
+def test_a_budget_that_one_candidate_takes_still_tries_the_next_one(tmp_path: Path) -> None:
+    servers = Slow(LawRig.drawn(1))
+    search_on(tmp_path, servers, 120)
+    first, second = only(tmp_path).trials
+    assert second.seconds < first.seconds / 3
+    assert first.seconds + second.seconds > 120
 
 
 def test_killed_twenty_times_it_measures_nothing_twice(tmp_path: Path) -> None:
@@ -277,13 +323,13 @@ def test_twins_are_of_one_kind(tmp_path: Path, identity: str, kind: str, known: 
 def test_the_best_one_goes_on_until_it_is_known(tmp_path: Path) -> None:
     class Slight(LawRig):
         def decode(self, candidate: Candidate) -> float:
-            return 54.0 if candidate[UBATCH] == 1024 else 50.0
+            return 54.0 if candidate[KV] == "q8_0" else 50.0
 
         def prefill(self, _candidate: Candidate) -> float:
             return 4000.0
 
     rig = Slight(**LawRig.drawn(2, noise=0.08).__dict__)
-    _, tuning = search_on(tmp_path, Played(rig, seed=1), 500)
+    _, tuning = search_on(tmp_path, Played(rig, seed=2), 500)
     rounds = [trial.round for trial in tuning.journal.search.trials if trial.round is not None]
     more = [number for number in rounds if number > 2]
     assert more
