@@ -64,6 +64,9 @@ for target in llama-server llama-fit-params; do
     cp "tree/bin/$target" out/bin/
 done
 out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-254c2e111fca/version.log"
+# Its flags, without their descriptions: whoever checks arguments later knows what this build takes.
+out/bin/llama-server --help >help.log 2>&1 || true
+grep -aE '^--?[A-Za-z]' help.log | grep -v 'argument has been removed' | sed -E 's/  +[^- ].*$//; s/, +/,/g; s/ +$//' | head -c 64000 >out/flags
 
 line() { tr -d '"\\' | head -n 1; }
 {

@@ -332,6 +332,7 @@ elif [ -f /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/out/manifest.json ]; th
 elif systemctl -q is-active llamaherd-build-llama.cpp-1e5a4c321023.service; then
     say build llama.cpp-1e5a4c321023 building
 fi
+[ -f /opt/llamaherd/builds/llama.cpp-1e5a4c321023/flags ] && say flags llama.cpp-1e5a4c321023 "$(head -c 64000 /opt/llamaherd/builds/llama.cpp-1e5a4c321023/flags | base64 -w 0)"
 for source in abababababababababababababababababababababababababababababababab; do
     [ -f /var/cache/llamaherd/sources/"$source" ] && say source "$source"
 done
