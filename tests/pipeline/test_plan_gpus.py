@@ -137,8 +137,9 @@ def test_a_unit_has_time_to_wait_for_its_cards() -> None:
 
 def test_only_rigs_with_servers_on_cards_get_the_programs() -> None:
     programs = [file.path.rpartition("/")[2] for file in GPU.files]
-    assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check"]
-    assert [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files] == ["wait-healthy", "started"]
+    assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check", "prove", "probation"]
+    without = [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files]
+    assert without == ["wait-healthy", "started", "prove", "probation"]
     asked = inspect_script(planned(cpu_rig()))
     assert not [program for program in ("gpu-gate", "gpu-check") if program in asked]
 
