@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.pipeline.own_role_guard import as_raised, guarded, place_of
+from llamaherd.pipeline.own_role_guard import MODULE, as_raised, guarded, is_own, place_of
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -36,26 +36,30 @@ def _own(file: Path) -> Role | Finding:
     name = file.parent.name
     try:
         found = getattr(_load(file), "ROLE", None)
-    except (Exception, SystemExit) as error:  # whatever the module raises is told as what is wrong with it
+        is_role = isinstance(found, Role)
+    except BaseException as error:  # whatever the module raises is told as what is wrong with it
+        if not is_own(error):
+            raise
         message = f"role `{name}` cannot be loaded: {as_raised(error)}"
         return OWN_ROLE.at(place_of(error, file), message, "correct it there")
-    if not isinstance(found, Role):
+    if not is_role:
         return OWN_ROLE.at(Place(file), f"role `{name}` has no ROLE", f'give it one: `ROLE = Role(name="{name}", …)`')
-    if found.name != name:
-        message = f"the role in this folder is called `{found.name}`"
-        return OWN_ROLE.at(Place(file), message, "call folder and role alike")
-    if name in {role.name for role in ROLES}:
-        return OWN_ROLE.at(Place(file), f"`{name}` is a role of llamaherd's", "call it otherwise")
     try:
-        return guarded(found, file)
+        role = guarded(found, name, file)
     except InventoryError as error:
         return error.findings[0]
+    if role.name != name:
+        message = f"the role in this folder is called `{role.name}`"
+        return OWN_ROLE.at(Place(file), message, "call folder and role alike")
+    if role.thing in {each.thing for each in ROLES}:
+        return OWN_ROLE.at(Place(file), f"`{role.thing}` is a role of llamaherd's", "call it otherwise")
+    return role
 
 
 def _load(file: Path) -> ModuleType:
     """The package in a folder, under a name that nobody else has; once for each file."""
     folder = file.resolve().parent
-    name = f"_fleet_role_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    name = f"{MODULE}{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(folder)])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 
 def digest(*parts: object) -> str:
@@ -25,5 +26,5 @@ class TextFile(Planned):
 
     path: str
     text: str
-    mode: str = "0644"
+    mode: Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")] = "0644"
     owner: str = "root"

@@ -13,6 +13,7 @@ from llamaherd.layout import INCOMING
 from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.render import render
 from llamaherd.text.quoting import base64_lines
+from llamaherd.text.terminal import one_line
 from llamaherd.text.units import show_seconds
 
 Action = Literal[
@@ -172,7 +173,7 @@ class Change:
     """Of what was kept of the driver before: it is done once the new one is judged, and not where that goes back."""
 
     def __str__(self) -> str:
-        return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"
+        return f"{self.action} {self.kind} {one_line(self.name)}: {'; '.join(map(one_line, self.reasons))}"
 
     @property
     def script(self) -> str:

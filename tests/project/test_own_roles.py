@@ -131,6 +131,130 @@ BROKEN = {
 }
 
 
+EVIL = """
+class Evil(BaseException):
+    def __str__(self): raise ValueError
+    def __bool__(self): raise ValueError
+    def __len__(self): raise ValueError
+    def __iter__(self): raise ValueError
+    def __hash__(self): raise ValueError
+    def __eq__(self, other): raise ValueError
+    def __repr__(self): raise ValueError
+class Word(str):
+    def __str__(self): raise ValueError
+    def __len__(self): raise ValueError
+class Worse(Change):
+    def __str__(self): raise ValueError
+class Mute(Exception):
+    def __str__(self): return 3
+def thrown(error):
+    raise error
+def forever():
+    while True:
+        yield "line"
+def half():
+    yield "line"
+    raise ValueError("half of it")
+def again(plan):
+    return again(plan)
+"""
+STRANGE = {
+    "is deep": ("describe=lambda plan, _: again(plan)", "ends in RecursionError"),
+    "is its own": ("describe=lambda plan, _: thrown(Evil())", "ends in Evil"),
+    "says nothing": ("describe=lambda plan, _: thrown(Mute())", "ends in Mute"),
+    "says much": ("describe=lambda plan, _: thrown(ValueError('x' * 10**7))", "ends in ValueError: xxx"),
+    "leaves": ("describe=lambda plan, _: thrown(SystemExit('no'))", "ends in SystemExit: no"),
+    "closes": ("describe=lambda plan, _: thrown(GeneratorExit())", "ends in GeneratorExit"),
+    "gives None": ("describe=lambda plan, _: None", NONE),
+    "gives a text": ("describe=lambda plan, _: 'a line'", NONE),
+    "gives no text": ("describe=lambda plan, _: [b'line']", NONE),
+    "gives something odd": ("describe=lambda plan, _: Evil()", "ends in ValueError"),
+    "gives odd things": ("describe=lambda plan, _: [Evil()]", NONE),
+    "never ends": ("describe=lambda plan, _: forever()", f"{NONE}more than 10,000 items"),
+    "breaks off": ("describe=lambda plan, _: half()", "ends in ValueError: half of it"),
+    "gives half a character": ("inspect=lambda plan: 'say \\ud800'", f"{NONE}a text in it holds half of a character"),
+    "gives a NUL": ("inspect=lambda plan: 'say \\0'", f"{NONE}a text in it holds a NUL"),
+    "gives much": ("inspect=lambda plan: 'x' * (9 << 20)", f"{NONE}a text in it is longer than"),
+    "gives no number": ("plan=lambda planning: PlanPart(own={'a': [float('nan')]})", f"{NONE}a number in it is nan"),
+    "gives no end": ("plan=lambda planning: PlanPart(own=float('inf'))", f"{NONE}a number in it is inf"),
+    "gives a huge number": ("plan=lambda planning: PlanPart(own=1 << 99999)", f"{NONE}a number in it is too large"),
+    "gives itself": ("plan=lambda planning: PlanPart(own=ITSELF)", f"{NONE}own"),
+    "gives no mode": ("brings=lambda plan: [TextFile(path='/x', text='', mode='rwx')]", "ends in ValidationError"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_whatever_a_function_does_is_one_short_sentence_with_its_line(tmp_path: Path, what: str) -> None:
+    field, said = STRANGE[what]
+    code = f"from llamaherd.plan import TextFile\n{EVIL}\nITSELF = []\nITSELF.append(ITSELF)\n{ODD.format(field)}"
+    file = odd(tmp_path, code)
+    with pytest.raises(InventoryError) as caught:
+        ask_everything(tmp_path)
+    (finding,) = caught.value.findings
+    assert finding.code == "LH290"
+    assert finding.message.startswith(f"`{field.partition('=')[0]}` of role `odd` {said}")
+    assert (len(finding.message) < 600, finding.message.isprintable()) == (True, True)
+    assert finding.place.file == file
+    assert finding.place.line > 3
+
+
+def test_what_a_function_gives_has_no_methods_of_its_own(tmp_path: Path) -> None:
+    change = "Worse('update', 'file', Word('/etc/odd'), (Word('why'),), RunScript('true'))"
+    tasks = f"tasks=lambda plan: [Task(Word('it'), lambda state, run: [{change}])]"
+    odd(tmp_path, f"{EVIL}\n{ODD.format(tasks)}")
+    (task,) = own_of(tmp_path).tasks(planned(cpu_rig()))
+    (found,) = task.changes(inspect.parse_state([], ROLES), Run(connect=Connect(host="box")))
+    assert (task.name, str(found)) == ("it", "update file /etc/odd: why")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "class Stop(BaseException): pass\nraise Stop('here')\n",
+            ":5:1: error LH290: role `odd` cannot be loaded: Stop",
+        ),
+        ("def f():\n  f()\nf()\n", ":5:1: error LH290: role `odd` cannot be loaded: RecursionError"),
+        ("exec('def f(:')\n", ":4:1: error LH290: role `odd` cannot be loaded: SyntaxError"),
+        ("x = 1\0\n", "cannot be loaded: "),
+        ("x = '\ud800'\n", "cannot be loaded: "),
+        ("from .other import x\n", "cannot be loaded: ModuleNotFoundError"),
+        (
+            "def __getattr__(name): raise OSError(name)\n",
+            ":4:1: error LH290: role `odd` cannot be loaded: OSError",
+        ),
+        ("class R:\n  @property\n  def __class__(self): return 1 / 0\nROLE = R()\n", "cannot be loaded: ZeroDivision"),
+        ("ROLE = Role(name=3, summary='')\n", "role `odd` is none: name: "),
+        ("ROLE = Role(name='odd', summary='', tasks=3)\n", "role `odd` is none: tasks: "),
+        ("ROLE = Role(name='odd', summary='\\ud800')\n", "role `odd` is none: a text in it holds half of a character"),
+        ("ROLE = Role(name='serve odd', summary='')\n", "the role in this folder is called `serve odd`"),
+    ],
+)
+def test_whatever_a_module_does_is_one_short_sentence(tmp_path: Path, code: str, said: str) -> None:
+    file = odd(tmp_path, "")
+    file.write_bytes((HEAD + code).encode(errors="surrogatepass"))
+    with pytest.raises(InventoryError) as caught:
+        all_roles(tmp_path)
+    (finding,) = caught.value.findings
+    assert said in str(caught.value)
+    assert finding.place.file == file
+    assert (len(finding.message) < 600, finding.message.isprintable()) == (True, True)
+
+
+def test_ctrl_c_is_no_error_of_a_role(tmp_path: Path) -> None:
+    odd(tmp_path, "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        all_roles(tmp_path)
+
+
+def test_a_name_must_not_begin_like_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "roles/base more").mkdir(parents=True)
+    code = "from llamaherd.role.role import Role\nROLE = Role(name='base more', summary='')\n"
+    (tmp_path / "roles/base more/__init__.py").write_text(code)
+    with pytest.raises(InventoryError, match="`base` is a role of llamaherd's"):
+        all_roles(tmp_path)
+
+
 def odd(folder: Path, code: str) -> Path:
     """The file of a role of a fleet's own."""
     (folder / "roles/odd").mkdir(parents=True)
