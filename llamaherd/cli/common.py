@@ -83,7 +83,7 @@ def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool)
 
 keep_option = click.option(
     "--keep",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 1000),
     metavar="N",
     default=IN_REACH,
     show_default=True,

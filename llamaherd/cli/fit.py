@@ -50,10 +50,12 @@ class SizedEngine(click.ParamType[str]):
 @click.argument("model")
 @click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each GPU. None: everything on the CPU.")
 @click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
-@click.option("--context", type=Tokens(256), metavar="N", help="Tokens. Default: 32768, or the model's own.")
+@click.option("--context", type=Tokens(256, 1 << 31), metavar="N", help="Tokens. Default: 32768, or the model's own.")
 @click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
 @click.option("--parallel", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Slots.")
-@click.option("--ubatch", type=click.IntRange(1), default=512, show_default=True, metavar="N", help="As --ubatch-size.")
+@click.option(
+    "--ubatch", type=click.IntRange(1, 1 << 20), default=512, show_default=True, metavar="N", help="As --ubatch-size."
+)
 @click.option(
     "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."
 )

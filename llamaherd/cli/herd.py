@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -47,6 +47,7 @@ from llamaherd.cli.users import users
 from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.text.terminal import MOST_MESSAGE, one_line
 
 _LATER = 0.001
 """Seconds."""
@@ -55,10 +56,15 @@ _LATER = 0.001
 class Herd(click.Group):
     """The commands, any of which may be interrupted or ended."""
 
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        """Return the context of a run, which begins with reading the options before the command."""
+        with _short_usage():
+            return super().make_context(*arguments, **extra)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; Ctrl-C ends it with the shell's own code for that, also where it was asked something."""
         try:
-            with _raised():
+            with _raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
@@ -68,6 +74,23 @@ class Herd(click.Group):
             ctx.exit(UNUSABLE)
         except UserError as error:
             fail(error, FAILED)
+        except OSError as error:
+            if error.filename is None:  # such as an output that takes nothing
+                raise
+            why = f"cannot access {error.filename}: {error.strerror}"
+            fail(UserError(why, "check the path and its mode"), UNUSABLE)
+
+
+@contextmanager
+def _short_usage() -> Iterator[None]:
+    """Shorten what click quotes of a command line, such as the name of an unknown option."""
+    try:
+        yield
+    except click.UsageError as error:
+        text = error.format_message()
+        if len(text) <= MOST_MESSAGE and text.replace("\n", "").replace("\t", "").isprintable():
+            raise
+        raise click.UsageError(one_line(text), error.ctx) from None
 
 
 @contextmanager

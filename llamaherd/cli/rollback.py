@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 @click.command()
 @rig_argument
 @instance_argument
-@click.option("--to", "number", type=click.IntRange(1), metavar="N", help="The release; default: the one before.")
+@click.option(
+    "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release; default: the one before."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
 @lock_wait_option
 @inventory_option

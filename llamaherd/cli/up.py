@@ -74,7 +74,7 @@ class Begun:
 @rigs_argument
 @only_option
 @click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, and alone.")
-@click.option("--waves", "most", type=click.IntRange(1), metavar="N", help="Change at most N rigs at a time.")
+@click.option("--waves", "most", type=click.IntRange(1, 1000), metavar="N", help="Change at most N rigs at a time.")
 @click.option(
     "--plan",
     "file",
