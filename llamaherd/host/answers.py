@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamaherd.text.numbers import parse_json, whole
+from llamaherd.text.terminal import one_line
 
 SIZE = re.compile(r"[0-9]{1,18}")
 """Bytes of a file."""
@@ -64,13 +65,13 @@ def reply(text: str) -> Reply:
     lines = text.rstrip("\n").split("\n")
     complaint = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
     if not (len(lines[-1]) == 3 and whole(lines[-1]) is not None):
-        return Reply(0, "", complaint or lines[-1].strip() or "no answer")
+        return Reply(0, "", one_line(complaint or lines[-1].strip() or "no answer"))
     status, body = int(lines[-1]), "\n".join(lines[:-1])
     if complaint or status == 200:
-        return Reply(status, body, complaint)
+        return Reply(status, body, one_line(complaint))
     error = Reply(status, body, "").json.get("error")
     message = error.get("message") if isinstance(error, dict) else None
-    return Reply(status, body, f"HTTP {status}: {message or body.strip()[:200]}")
+    return Reply(status, body, one_line(f"HTTP {status}: {message or body.strip()}", 240))
 
 
 @dataclass(frozen=True)

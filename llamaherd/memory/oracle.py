@@ -13,6 +13,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.use import Memory, Use, add
+from llamaherd.text.terminal import one_line
 
 MIB = 1024**2
 
@@ -60,7 +61,7 @@ def parse_figures(text: str) -> Memory:
     uses = {name: Use(weights=weights, kv=kv, compute=compute) for name, weights, kv, compute in rows}
     if "Host" not in uses:
         said = text.strip().splitlines()
-        raise NoFigureError(f"llama-fit-params printed no figures: {said[-1] if said else 'nothing at all'}")
+        raise NoFigureError(one_line(f"llama-fit-params printed no figures: {said[-1] if said else 'nothing at all'}"))
     return Memory(devices=tuple(use for name, use in uses.items() if name != "Host"), host=uses["Host"])
 
 

@@ -46,7 +46,8 @@ def judge(
     rig: Rig, plan: Plan, roles: Sequence[Role], answers: Answers, reached: Mapping[str, Reach] | None = None
 ) -> Report:
     """The report that follows from what the host said, and from which of its servers are `reached` from here."""
-    found = [(role, role.judge(Judging(rig, plan, answers, reached or {}))) for role in roles]
+    judging = Judging(rig, plan, answers, reached or {})
+    found = [(role, _judged(role, judging)) for role in roles]
     parts = [part for _, part in found]
     return Report(
         rig=plan.rig,
@@ -56,6 +57,15 @@ def judge(
         cards=_of("cards", found),
         driver=_of("driver", found),
     )
+
+
+def _judged(role: Role, judging: Judging) -> Verified:
+    """Return what a role found: one failed check if the host printed what no host prints."""
+    try:
+        return role.judge(judging)
+    except (ValueError, LookupError) as error:
+        why = f"what the host printed cannot be read: {type(error).__name__}: {error}"
+        return Verified(checks=(Check(role.name, ok=False, detail=why),))
 
 
 def _of(section: str, found: Sequence[tuple[Role, Verified]]) -> tuple[Check, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from llamaherd.text.terminal import MOST_HELP, one_line
+
 Verdict = Literal["ok", "note", "refused"]
 
 
@@ -19,6 +21,10 @@ class Row:
     verdict: Verdict = "ok"
     why: str = ""
     help: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("found", "why", "help"):
+            object.__setattr__(self, field, one_line(getattr(self, field), MOST_HELP))  # it quotes what a host printed
 
 
 def listed(each: Iterable[object]) -> str:

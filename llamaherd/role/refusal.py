@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.text.terminal import MOST_HELP, one_line
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -13,6 +15,10 @@ class Refusal:
     message: str
     help: str
     about: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))  # it quotes what a host printed
+        object.__setattr__(self, "help", one_line(self.help, MOST_HELP))
 
     def __str__(self) -> str:
         return f"{self.message}\n  help: {self.help}"

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from llamaherd.plan import InstancePlan
+from llamaherd.text.terminal import MOST_HELP, one_line
 
 PROMPT = "The three primary colours are"
 """Answered by models that were taught to chat, and completed by those that were not."""
@@ -28,6 +29,9 @@ class Check:
     detail: str
     doubt: bool = False
     """Nothing has failed, and it may not be as meant all the same."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", one_line(self.detail, MOST_HELP))  # it quotes what a host printed
 
 
 @dataclass(frozen=True)
