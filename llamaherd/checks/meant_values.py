@@ -17,6 +17,9 @@ from llamaherd.inventory.yamlfile import Document, Path_
 from llamaherd.inventory.yamltext import Dumper, Loader
 from llamaherd.text.quoting import comment, yaml_value
 
+_MOST_WORDS = 64
+"""Names in a list for which right ones are sought."""
+
 
 def other_name(document: Document, path: Path_) -> str:
     """What to call a thing whose name does not do."""
@@ -74,7 +77,7 @@ def _declared(document: Document, key: str, what: str, given: Any) -> str:
     """A name of the rig's own in place of what is no name."""
     if key == "on" and isinstance(given, str) and "," in given:
         given = [part.strip() for part in given.split(",")]
-    words = given if isinstance(given, list | dict) else [given]
+    words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
     names = declared_of(document.data, what)
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:
         return f"did you mean `on: [{', '.join(names)}]`, all of them?"

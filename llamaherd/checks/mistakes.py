@@ -183,7 +183,8 @@ def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
         return f"`{shown}` must be {_KINDS[kind]}"
     for limit, words in _LIMITS.items():
         if limit in limits:
-            return f"`{shown}` must be {words} {limits[limit]:g}"
+            most = limits[limit]
+            return f"`{shown}` must be {words} {most if isinstance(most, int) else format(most, 'g')}"
     if isinstance(given, str | int | float):
         return f"`{_short(str(given))}` does not do for `{shown}`"
     return f"what stands at `{shown}` does not do there"

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 FLAG_PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
 """What so many names begin with that sharing it says nothing."""
 
+_LONGEST = 100
+"""Letters of a word that can be a slip: the time to compare two words grows with the product of their lengths."""
+
 
 def near(word: str, known: Iterable[str]) -> str | None:
     """The known name that was surely meant; None where there is none, or where two are as near.
@@ -69,7 +72,7 @@ def _distance(one: str, other: str, most: int) -> int | None:
     """Letters that are wrong, missing, too many or swapped; None if more than `most`."""
     if one == other:
         return 0
-    if abs(len(one) - len(other)) > most or not one or not other:
+    if abs(len(one) - len(other)) > most or not one or not other or len(one) > _LONGEST:
         return None
     rows = [list(range(len(other) + 1))]
     for i, a in enumerate(one, start=1):

@@ -149,7 +149,7 @@ class TensorGroup(BaseModel):
     `layers` are ranges such as `0-2,4`, of `blk.N.`; None for a tensor outside of the layers.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     name: Line
     type: str
@@ -199,7 +199,7 @@ class Header(BaseModel):
     `vocabulary` counts tokens; `quant` is what the file type is called, where the header says one.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     architecture: Line
     name: Line | None = None

@@ -24,10 +24,11 @@ class Loader(yaml.SafeLoader):
         return {str(key.value): self.construct_object(value, deep=deep) for key, value in node.value}
 
 
-def _whole_number(loader: Loader, node: yaml.ScalarNode) -> int:
+def _whole_number(loader: Loader, node: yaml.ScalarNode) -> int | str:
+    """Return the number, or the text as it is written if it has more digits than any key takes."""
     text = str(loader.construct_scalar(node))
     if len(text) > MOST_DIGITS:
-        raise ValueError("this number is too large")
+        return text
     return int(text, 16 if text.startswith("0x") else 10)
 
 
@@ -92,10 +93,13 @@ def nodes_of(text: str) -> yaml.Node | None:
         _refuse_depth(text)
     try:
         return yaml.compose(text, Loader=FastLoader)
-    except yaml.YAMLError:
+    except yaml.YAMLError as error:
         if len(text) > _READ_TWICE:
             raise
-    return yaml.compose(text, Loader=Loader)
+        try:
+            return yaml.compose(text, Loader=Loader)
+        except (ValueError, OverflowError):  # of an escape such as `\UFFFFFFFF`, which is no character
+            raise error from None
 
 
 def _most_levels(text: str) -> int:

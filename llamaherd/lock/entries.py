@@ -70,7 +70,7 @@ ModelKey = tuple[str, str, str, str | None]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
 
 class LockedRef(_Frozen):

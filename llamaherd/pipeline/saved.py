@@ -36,7 +36,7 @@ _READINGS = re.compile(r"\d+(?= (?:MHz|%))")
 class _Saved(BaseModel):
     """Base of all that a saved diff holds: taken as it is, and nothing besides."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, allow_inf_nan=False)
 
 
 class SavedAway(_Saved):

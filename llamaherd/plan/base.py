@@ -18,7 +18,7 @@ def digest(*parts: object) -> str:
 class Planned(BaseModel):
     """Base of all that a plan holds: plain, frozen, comparable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
 
 class TextFile(Planned):

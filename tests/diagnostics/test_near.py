@@ -76,3 +76,9 @@ def test_a_guess_replaces_nothing() -> None:
     for problem in guesses:
         assert problem.help.startswith("did you mean")
         assert problem.replacement is None
+
+
+def test_long_words_are_not_compared_letter_by_letter() -> None:
+    long = "a" * 20_000
+    assert near(long, [f"{long[:-1]}b"]) is None
+    assert near(long, [long]) == long

@@ -35,7 +35,9 @@ class Declared(BaseModel):
     What a key means stands in a text below it; `json_schema.py` reads these, as only editors want them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False, serialize_by_alias=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

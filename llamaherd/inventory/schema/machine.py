@@ -16,6 +16,9 @@ from llamaherd.text.quoting import SSH_REFUSED
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
 
+MOST_PROCESSORS = 8192
+"""As many as Linux counts (NR_CPUS of x86-64)."""
+
 # What the OpenSSH client itself refuses in both, as they end up in commands (valid_hostname and valid_ruser of ssh.c).
 _HOST = r"^[^\s\-'`\"$\\;&<>|(){},][^\s'`\"$\\;&<>|(){},]*$"
 _USER = r"^[^\s\-'`\";&<>|(){}]([^\s'`\";&<>|(){}]*[^\s'`\";&<>|(){}\\])?$"
@@ -78,9 +81,9 @@ class Connect(Declared):
 class Cpu(Declared):
     """Physical cores, which is what engines want as threads: SMT siblings only slow them down."""
 
-    cores: Annotated[int, Field(ge=1)]
+    cores: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)]
     """Physical cores, without SMT siblings."""
-    performance: Annotated[int, Field(ge=1)] | None = None
+    performance: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)] | None = None
     """How many of them are performance cores, where there are two kinds."""
     amx: bool = False
     """Whether it has AMX (`amx_int8` in /proc/cpuinfo): llama.cpp without a GPU then holds most matrices twice."""
@@ -93,7 +96,7 @@ class Wsl(Declared):
     """Memory of the virtual machine; WSL takes half of the host's otherwise."""
     swap: Literal[0] | Size | None = None
     """Swap of the virtual machine; 0 for none."""
-    processors: Annotated[int, Field(ge=1)] | None = None
+    processors: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)] | None = None
     """Logical processors of the virtual machine."""
     networking: Literal["nat", "mirrored", "virtioproxy", "none"] | None = None
     """`mirrored` makes servers reachable from Windows and the LAN as if Windows ran them."""

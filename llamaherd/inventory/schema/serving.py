@@ -18,6 +18,9 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1"
 Backend = Literal["systemd", "compose"]
 Split = Literal["none", "layer", "row", "tensor", "graph"]
 
+MOST_INT = 2**31 - 1
+"""Engines read these numbers into 32 bits."""
+
 DRAIN_SECONDS = 30
 """What requests in flight are given, where nothing is declared."""
 
@@ -71,7 +74,7 @@ class Sampling(Declared):
     """0 takes the likeliest token."""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     """Nucleus: the likeliest tokens that make up this much."""
-    top_k: Annotated[int, Field(ge=0)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
     """The k likeliest tokens; 0 for all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     """Least likelihood, relative to the likeliest token."""
@@ -79,7 +82,7 @@ class Sampling(Declared):
     """Against tokens that have occurred."""
     repeat_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
     """Against repetition; 1 for none."""
-    seed: Annotated[int, Field(ge=-1)] | None = None
+    seed: Annotated[int, Field(ge=-1, le=2**32 - 1)] | None = None
     """Of the random numbers; -1 for another one each time."""
 
 
@@ -112,7 +115,8 @@ def _share(value: Any) -> Any:
 
 
 Share = Annotated[
-    Annotated[int, Field(ge=0)] | Annotated[str, StringConstraints(pattern=r"^(100|[0-9]{1,2})(\.[0-9]+)?%$")],
+    Annotated[int, Field(ge=0, le=MOST_INT)]
+    | Annotated[str, StringConstraints(pattern=r"^(100|[0-9]{1,2})(\.[0-9]+)?%$")],
     BeforeValidator(_share, json_schema_input_type=str | int),
 ]
 
@@ -130,21 +134,21 @@ class Instance(Declared):
     """How several GPUs share a model: whole layers (`layer`), or every layer between them."""
     tensor_split: tuple[Annotated[float, Field(ge=0)], ...] = ()
     """How much of the model each GPU takes, in proportion, such as `[0.9, 1, 1]`."""
-    gpu_layers: Annotated[int, Field(ge=0)] | Literal["all"] | None = None
+    gpu_layers: Annotated[int, Field(ge=0, le=MOST_INT)] | Literal["all"] | None = None
     """How many layers the GPUs hold, the last ones; `all` where there is a GPU."""
     experts_on_cpu: Share | None = None
     """Of how many layers the CPU computes the experts: `75%`, a number of layers, or `all`."""
-    context: Annotated[int, Field(ge=256)]
+    context: Annotated[int, Field(ge=256, le=MOST_INT)]
     """Tokens of context, shared by all slots."""
     kv: CacheTypes = CacheTypes()
     """Types of the cache: one for both, or k and v."""
-    batch: Annotated[int, Field(ge=1)] | None = None
+    batch: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
     """Tokens of a prompt that are queued at once (`--batch-size`)."""
-    ubatch: Annotated[int, Field(ge=1)] | None = None
+    ubatch: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
     """Tokens that are computed at once (`--ubatch-size`); more is faster at prompts and takes memory."""
     parallel: Annotated[int, Field(ge=1, le=1024)] = 1
     """Slots: requests that are answered at once."""
-    threads: Annotated[int, Field(ge=1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
     """Threads. Default: the performance cores, or all cores."""
     cpus: Annotated[str, StringConstraints(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$")] | None = None
     """Logical processors that it may use, such as `0-5,12-17`."""
@@ -164,7 +168,7 @@ class Instance(Declared):
     """How tokens are chosen where a request does not say."""
     thinking: bool | None = None
     """Whether the model thinks before it answers. Default: what its chat template does."""
-    cache_reuse: Annotated[int, Field(ge=0)] | None = None
+    cache_reuse: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
     """Least length of a part of an earlier prompt that is used again."""
     expect: Expect | None = None
     """What its owner saw, or wants to see."""

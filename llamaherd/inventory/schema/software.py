@@ -45,7 +45,7 @@ def _summed(path: str) -> str:
 class Version(Declared):
     """What an archive cannot tell the build: llama.cpp counts and names git commits."""
 
-    number: Annotated[int, Field(ge=0)]
+    number: Annotated[int, Field(ge=0, le=10**9)]
     """llama.cpp's build number."""
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z._-]+$")] = "unknown"
     """The commit to name beside it."""
