@@ -15,6 +15,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
 from llamaherd.render import render
+from llamaherd.text.numbers import parse_real
 
 _SILENCE = 120
 """Seconds without a word of the host: it says one every 15."""
@@ -139,6 +140,6 @@ def limits_script(uuids: Sequence[str], seconds: float, *, within: bool = False)
 
 def _watts(word: str) -> float | None:
     try:
-        return float(word)
+        return parse_real(word)
     except ValueError:
         return None

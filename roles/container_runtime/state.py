@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.host.answers import mapping
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import UNDO_RUN
 from llamaherd.plan import Plan
@@ -124,10 +125,10 @@ class DockerState(StatePart):
             case "compose", [version]:
                 self.compose = _version(version)
             case "info", [text]:
-                info = parse_json(text)
-                self.answers, self.version = True, _version(info["ServerVersion"])
+                info = mapping(parse_json(text))
+                self.answers, self.version = True, _version(str(info["ServerVersion"]))
                 self.live_restore = bool(info.get("LiveRestoreEnabled"))
-                self.runtimes, self.cdi = frozenset(info.get("Runtimes") or ()), bool(info.get("CDISpecDirs"))
+                self.runtimes, self.cdi = frozenset(mapping(info.get("Runtimes"))), bool(info.get("CDISpecDirs"))
             case "silent", [version]:
                 self.version = _version(version)
             case "unit", [name, load, active, enabled, needs]:

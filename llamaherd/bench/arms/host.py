@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Self
@@ -24,9 +24,11 @@ from llamaherd.bench.results.result import Run, Start
 from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.text.numbers import whole
 
 _SILENCE = 120
 """Seconds without a word of the host: it says one every 15."""
@@ -108,7 +110,7 @@ class ArmsHost:
         try:
             shell.hang_up()
             word, *said = self._hear("back", "away")
-            self.back = int(said[0]) / 1000 if word == "back" else None
+            self.back = _seconds(said, 0) if word == "back" else None
         except UserError:
             self.back = None
         finally:
@@ -121,7 +123,7 @@ class ArmsHost:
         word, *said = self._hear("ready", "failed")
         if word == "failed":
             raise NotStartedError(arm.title, " ".join(said[1:]))
-        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=int(said[1]) / 1000)
+        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
 
     def place(self, arm: Arm, longest: int) -> None:
         """Put another one in the place of the only arm: its script must be one that takes others."""
@@ -138,7 +140,10 @@ class ArmsHost:
         word, *said = self._hear("judged", "failed")
         if word == "failed":
             return Ran(well=False, says=" ".join(said[1:]))
-        return Ran(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+        try:
+            return Ran(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+        except ValueError:
+            raise UnaskedError("".join(said)) from None
 
     def _place(self, unit: str) -> None:
         self._tell(f"unit {base64.b64encode(unit.encode()).decode()}")
@@ -207,3 +212,11 @@ def _free_port() -> int:
         one.bind((LISTEN, 0))
         port: int = one.getsockname()[1]
         return port
+
+
+def _seconds(said: Sequence[str], at: int) -> float:
+    """Return the seconds of a word of milliseconds. Raises UnaskedError where there is no such word."""
+    milliseconds = whole(said[at]) if len(said) > at else None
+    if milliseconds is None:
+        raise UnaskedError(" ".join(said))
+    return milliseconds / 1000

@@ -6,7 +6,6 @@ On the standard library alone, as it may be brought to a host.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -189,7 +188,7 @@ def _text(value: object) -> str | None:
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if math.isfinite(value) and 0 <= value < 1e12 else None
+    return value if 0 <= value < 1e12 else None
 
 
 def _count(value: object) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from llamaherd import __version__
 from llamaherd.bench.results.document import finished
 from llamaherd.bench.results.provenance import Provenance
-from llamaherd.bench.results.result import Cell, Condition, Result, Run, Source, SourceKind
+from llamaherd.bench.results.result import Cell, Condition, Result, Run, Source, SourceKind, is_moment
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]00:?00)?")
 
@@ -29,7 +28,7 @@ def number(value: object) -> float | None:
     """A finite number above 0, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and 0 < value < 1e15 else None
+    return float(value) if 0 < value < 1e15 else None
 
 
 def count(value: object) -> int:
@@ -51,7 +50,8 @@ def numbers(value: object) -> list[float]:
 def utc(value: object, otherwise: str) -> str:
     """A time in our form, where it is UTC or does not say of which place it is; else the other one."""
     found = _ISO.fullmatch(value) if isinstance(value, str) else None
-    return f"{found[1]}T{found[2]}Z" if found else otherwise
+    told = f"{found[1]}T{found[2]}Z" if found else ""
+    return told if is_moment(told) else otherwise
 
 
 def imported(

@@ -30,8 +30,8 @@ _COLUMNS = {
 """What headings mean, in small letters. Others are passed over."""
 
 _HEADING = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _COLUMNS.items()), re.IGNORECASE)
-_EACH = re.compile(r"([\d,]{2,9}) tokens each")
-_NUMBER = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[+-]?\d+(?:\.\d+)?")
+_EACH = re.compile(r"(\d[\d,]{1,8}) tokens each", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[+-]?\d+(?:\.\d+)?", re.ASCII)
 _KILO = {"": 1, "k": 1024}
 
 

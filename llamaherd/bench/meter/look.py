@@ -12,6 +12,7 @@ from typing import NamedTuple
 from llamaherd.bench.meter.readings import GpuFacts, GpuSample, Readings
 from llamaherd.bench.meter.use import HEAT, POWER_CAP, reasons_of
 from llamaherd.plan import GpuRef, InstancePlan, Plan
+from llamaherd.text.numbers import whole
 from llamaherd.text.pci import address, is_address
 from llamaherd.text.units import show_size
 
@@ -112,8 +113,8 @@ def find_gpu(look: Look, at: str) -> str | None:
     """The UUID of the GPU that a plan means: by its UUID, its address, or its number in the order of addresses."""
     facts = [gpu for gpu in look.facts.values() if gpu.address and is_address(gpu.address)]
     in_order = sorted(facts, key=lambda gpu: address(gpu.address or ""))
-    if at.isdigit():
-        return in_order[int(at)].uuid if int(at) < len(in_order) else None
+    if (place := whole(at)) is not None:
+        return in_order[place].uuid if place < len(in_order) else None
     return next((gpu.uuid for gpu in in_order if at.upper() in (gpu.uuid.upper(), (gpu.address or "").upper())), None)
 
 

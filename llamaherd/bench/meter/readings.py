@@ -164,6 +164,6 @@ def _word(said: Mapping[str, str], name: str) -> str | None:
 def _bits(text: str) -> int | None:
     """A mask as nvidia-smi writes it, `0x0000000000000004`."""
     try:
-        return int(text, 16) if text.startswith("0x") else None
+        return int(text, 16) if text.startswith("0x") and len(text) <= 18 else None
     except ValueError:
         return None

@@ -19,6 +19,8 @@ _COUNTED = re.compile(r"(.+):([1-9]\d{0,4})")
 _INSTANCE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})")
 _OURS = re.compile(rb'\s*\{\s*"(?:format|begin)"')
 _MOST_NAMED = 12
+_LATEST = 2**37
+"""A time in the year 6325: a file may claim to be of a later one."""
 
 
 def named_result(word: str, results: Path) -> Result:
@@ -43,7 +45,7 @@ def read_any(path: Path) -> tuple[Result, ...]:
     """The results in a file, whoever has written it. Raises UserError."""
     try:
         data = read_bytes(path, MOST)
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        changed = datetime.fromtimestamp(min(max(path.stat().st_mtime, 0), _LATEST), UTC)
     except UnreadableError as error:
         raise UserError(f"cannot read {path}: {error}", error.help) from None
     except (OSError, OverflowError, ValueError) as error:

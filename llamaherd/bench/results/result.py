@@ -20,9 +20,18 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 """Of a rig or an instance: it names a folder."""
 
 
+def is_moment(text: str) -> bool:
+    """Return whether a text is a time that something can have been measured at."""
+    try:
+        return 1970 <= datetime.fromisoformat(text).year < 9000
+    except ValueError:
+        return False
+
+
 def _moment(text: str) -> str:
     """A time that there is. Raises ValueError, as for a thirteenth month."""
-    datetime.fromisoformat(text)
+    if not is_moment(text):
+        raise ValueError("must be a time that there is")
     return text
 
 
