@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.mutated_kinds import KINDS, Kind
 
-MOST_SECONDS = 5.0
+MOST_SECONDS = 2.0
 MOST_MEMORY = 300 << 20
 ENDLESS = 30.0
 """Seconds after which an input is taken for one that has no end."""

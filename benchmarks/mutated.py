@@ -53,21 +53,29 @@ HURRY = 2.0
 """Seconds for servers of this machine: a silent one is given up after them."""
 
 
+LONGEST, LONGEST_HELP = 600, 1200
+"""Characters of a message, and of a way out, which may hold a whole command."""
+
+
+def fit(message: str, way_out: str) -> None:
+    """Assert that a message and its way out are each one line that can be printed, and no longer than is read."""
+    for text, most in ((message, LONGEST), (way_out, LONGEST_HELP)):
+        assert 0 < len(text) <= most, f"{len(text)} characters: {text[:80]}"
+        assert text.isprintable(), f"not to be printed: {text!a}"
+
+
 def told(findings: Iterable[Finding]) -> str:
     """What findings are, if each is fit to be shown."""
     ends = "nothing"
     for finding in to_print(tuple(findings)):
-        assert finding.message, finding.code
-        assert finding.help, finding.code
+        fit(finding.message, finding.help)
         ends = "error" if "error" in (ends, finding.severity) else "warning"
     return ends
 
 
 def refused(message: str, way_out: str) -> str:
     """A sentence, if it is one."""
-    assert message
-    assert way_out
-    assert len(message) < 4000, f"{len(message)} characters"
+    fit(message, way_out)
     return "refused"
 
 
@@ -239,7 +247,14 @@ def verified(_: Path, data: bytes) -> str:
     with redirect_stdout(StringIO()):
         found = verify.judge(RIG, PLAN, answers)
         print_report(found)
-        json.dumps(found.as_json())
+        json.dumps(found.as_json(), allow_nan=False)
+    for check in (
+        *found.machine,
+        *found.cards,
+        *found.driver,
+        *(each for one in found.instances for each in one.checks),
+    ):
+        fit(check.name, check.detail or "-")
     return "right" if found.ok else "not as declared"
 
 

@@ -30,15 +30,32 @@ from benchmarks.mutated import (
     verified,
     whole_fleet,
 )
-from benchmarks.mutations import bytes_of, lines_of, of_json, of_yaml, several, text_of
+from benchmarks.mutated_hosts import (
+    NOW,
+    command,
+    foreign,
+    gateway_now,
+    history,
+    journal,
+    result,
+    saved_diff,
+    status,
+    unused,
+    would_change,
+)
+from benchmarks.mutations import bytes_of, lines_of, numbers_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
+from llamaherd.bench.results.document import head_line, run_line, to_bytes
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.lock.resolve import gitrefs, hub, registry
+from tests.history.test_release import GOOD
+from tests.pipeline.test_saved import written as saved_bytes
+from tests.report.many import many
 from tests.store.test_store import SAID
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.registry_server import digest_of, index
-from tests.support.rigs import converged
+from tests.support.rigs import KEY, converged
 
 
 @dataclass(frozen=True)
@@ -81,10 +98,65 @@ def _look_of(name: str) -> bytes:
     return "\n".join([BEGIN, *converged(planned(name), defaultdict(str)), END]).encode()
 
 
-LINES = several(text_of, lines_of)
-YAML = several(of_yaml, of_yaml, text_of, lines_of)
+LINES = several(text_of, lines_of, numbers_of, numbers_of)
+YAML = several(of_yaml, of_yaml, text_of, lines_of, numbers_of, numbers_of)
 HASHING = b"@ begin\nthere\t0\t100\nat\t0\t50\nis\t0\tab\nsized\t1\t5\ndropped\t1\nunreadable\t0\tno\n@ end\n"
 FIGURES = b"| Host | 100 | 20 | 3 |\nCUDA0 100 20 3\nHost 100 20 3\n"
+
+THINGS = b"thing\tbuild\tllama.cpp-000000000000\t30\nthing\timage\tx:y\t40\nneed\tunit\ta.service\tx\nbuilding"
+STATUS = b"""unit\tllama-chat\tactive\trunning\tsuccess
+health\tllama-chat\t200
+slots\tllama-chat\t2\t1\t0
+waiting\tllama-chat\t0
+wrote\tllama-chat\t41\t1002
+card\tGPU-1\t00000000:01:00.0\t20480\t32607\t310.5\t600.0\t64\t99\tRTX 5090
+told
+gateway"""
+GATEWAY = b"""model\tcoder\t1
+server\tcoder\tduo.chat\tUP\t2\t4\t118
+user\ttom\t2\t4
+ending\t0
+address\t192.168.1.4\there"""
+JOURNAL = head_line(next(many(1))) + b"".join(
+    run_line(at, run) for at, cell in enumerate(next(many(1)).cells) for run in cell.runs[:1]
+)
+PRESET = b"""version = 1
+[*]
+ctx-size = 8192
+n-gpu-layers = 99
+[qwen]
+model = /m/a.gguf
+temp = 0.7
+load-on-startup = true
+"""
+SWAP = b"""healthCheckTimeout: 60
+startPort: 5800
+models:
+  qwen:
+    cmd: llama-server --port ${PORT} -m /m/a.gguf -c 8192 -ngl 99 --temp 0.7
+    ttl: 300
+    aliases: [q]
+"""
+COMMANDS = (
+    "fit --context 8192 --parallel 2 --ubatch 512 --gpu 24G,24G --ram 64G a/b",
+    "fit --mtp 2 --kv q8_0 --engine llama.cpp small",
+    "check",
+    "plan duo",
+    "explain LH001 inventory",
+    "report duo/chat",
+    "users add tom --streams 4",
+    "rollback duo --to 12",
+    "up duo --waves 2 --keep 3 --lock-wait 5",
+    "bench duo/chat --time 90s",
+    "compare duo/chat --with batch=1024 --with draft.mtp=2",
+    "prune duo --keep 3 --dry-run",
+    "history duo",
+)
+
+
+def _state_of(name: str) -> bytes:
+    return "\n".join([f"# {name}", *converged(NOW[name], defaultdict(lambda: KEY))]).encode()
+
 
 KINDS: dict[str, Kind] = {
     "rig": Kind(tuple(each.read_bytes() for each in sorted(EXAMPLES.glob("*.yaml"))), YAML, rig, 22),
@@ -128,4 +200,16 @@ KINDS: dict[str, Kind] = {
     "store": Kind((SAID.encode(),), LINES, store, 2),
     "hashes": Kind((HASHING,), LINES, hashed, 1),
     "engine": Kind((FIGURES,), LINES, engine, 1),
+    "outlook": Kind(tuple(map(_state_of, NOW)), LINES, would_change, 6),
+    "unused": Kind((THINGS,), LINES, unused, 1),
+    "history": Kind((b"12\n" + GOOD.model_dump_json().encode(),), LINES, history, 1),
+    "status": Kind((STATUS,), LINES, status, 2),
+    "gateway": Kind((GATEWAY,), LINES, gateway_now, 1),
+    "saved": Kind((saved_bytes(),), several(of_json, of_json, numbers_of, text_of), saved_diff, 2),
+    "result": Kind(tuple(map(to_bytes, many(3))), several(of_json, of_json, numbers_of), result, 4),
+    "journal": Kind((JOURNAL,), several(numbers_of, lines_of, text_of), journal, 1),
+    "foreign": Kind(_answers(*sorted(f"bench/{each.name}" for each in (DATA / "bench").iterdir())), LINES, foreign, 3),
+    "preset": Kind((PRESET,), LINES, recipe(".ini"), 3),
+    "swap": Kind((SWAP,), YAML, recipe(".yaml"), 3),
+    "command": Kind(tuple(each.encode() for each in COMMANDS), several(numbers_of, numbers_of, text_of), command, 3),
 }

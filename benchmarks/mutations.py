@@ -33,6 +33,14 @@ SCALARS: tuple[Any, ...] = (
     *re.split("[|\n]", _TEXTS),
     *("9" * 30, "9" * 5000, "*" * 99, "a" * 3000 + "*.gguf", "sha256:" + "ab" * 32, "ab" * 20, "ab" * 32),
 )
+_NUMBERS = """²|1²|①|½|٣٤|१२|\uff13|\U0001d7d9|1\u00a0000|1'000|1_000|+1|-1|- 1|00|1.5|1,5|1e9|1e999|1e-400|
+-inf|nan|Infinity|NaN|0x10|0b1|0o7|1:30|8080-|0.1.2|65536|99999|2147483648|4294967296|18446744073709551616"""
+NUMBERS = (
+    *re.split("[|\n]", _NUMBERS),
+    *("0" * 5000 + "1", "0x" + "f" * 4000, "1." + "0" * 5000, "1" * 310 + ".5", "-" + "9" * 4301, "²" * 500),
+    *("9" * digits for digits in (20, 90, 400, 4300, 4301)),
+)
+"""Where a number is read: what only looks like one to `isdigit`, what `int` refuses, and what fits into no float."""
 MOST = 200_000
 """Characters of a text that is changed no further: each change may double it."""
 
@@ -55,6 +63,15 @@ def text_of(rng: Random, text: str) -> str:
         )
     )
     return text[:begin] + part + text[end:]
+
+
+def numbers_of(rng: Random, text: str) -> str:
+    """A text of which one number, or one word, is another number."""
+    found = list(re.finditer(r"[0-9]+(?:\.[0-9]+)?" if rng.random() < 0.8 else r"[\w.-]+", text))
+    if not found:
+        return text + rng.choice(NUMBERS)
+    one = rng.choice(found)
+    return text[: one.start()] + rng.choice(NUMBERS) + text[one.end() :]
 
 
 def lines_of(rng: Random, text: str) -> str:

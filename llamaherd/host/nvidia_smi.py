@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from llamaherd.text.numbers import whole
+from llamaherd.text.pci import is_address
 
 FIELDS = (
     "uuid",
@@ -65,6 +66,8 @@ def gpu(line: str) -> GpuState:
     if len(fields) != len(FIELDS):
         raise ValueError(f"not {len(FIELDS)} fields of a GPU: {line!r}")
     uuid, pci, persistence, *numbers, name = fields
+    if not is_address(pci):
+        raise ValueError(f"not a PCI address: {pci!r}")
     limit, default, least, most, clock, fan = map(number, numbers)
     persistent = {"Enabled": True, "Disabled": False}.get(persistence)
     return GpuState(uuid, pci, persistent, limit, default, least, most, clock, fan, name)

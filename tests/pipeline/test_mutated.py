@@ -1,4 +1,7 @@
-"""A few inputs of each kind of benchmarks/mutate.py, which tries tens of thousands: findings or a sentence, each."""
+"""A few inputs of each kind of benchmarks/mutate.py, which tries tens of thousands: findings or a sentence, each.
+
+LLAMAHERD_SEARCH=20 tries twenty times as many.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import pytest
 
 from benchmarks.mutate import attempt
 from benchmarks.mutated_kinds import KINDS
+from tests.conftest import SEARCH
 
-FEW = 12
+FEW = 12 * max(1, SEARCH)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,0 +1,180 @@
+"""Judges of what hosts, results and command lines may be, for benchmarks/mutate.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import signal
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from benchmarks.mutated import TOLD, refused, written
+from llamaherd.bench.results import document
+from llamaherd.bench.results.result import Result
+from llamaherd.cli.herd import main as herd
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.gateway import now as gateway
+from llamaherd.gateway.now_show import now_lines
+from llamaherd.history.release import past_of
+from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline import saved
+from llamaherd.pipeline.outlook import outlook
+from llamaherd.prune.unused import things_of
+from llamaherd.report.gather import gather
+from llamaherd.report.page import page
+from llamaherd.report.show import print_page
+from llamaherd.report.written import written as report_of
+from llamaherd.status.judged import rig_now
+from llamaherd.status.now import StatusNow
+from llamaherd.status.page import to_html
+from llamaherd.status.show import status_lines
+from llamaherd.status.told import parse_told
+from roles import ROLES
+from tests.support.examples import EXAMPLES, fleet, planned
+from tests.support.ours import parse_state
+from tests.support.rigs import KEY, cpu_rig
+from tests.support.rigs import planned as planned_of
+
+NOW = {name: planned(name) for name in fleet().rigs} | {"box": planned_of(cpu_rig())}
+AGAIN = "herd diff --save it"
+LONGEST_LINE = 1200
+"""Characters of what a command prints in one line to stderr: a message, or a list of names to choose from."""
+
+
+def lines_of(data: bytes) -> list[str]:
+    """The lines between a host's marks."""
+    return data.decode(errors="replace").split("\n")
+
+
+def would_change(_: Path, data: bytes) -> str:
+    """What a host answers that is inspected, and what a run would do to it. The first line is the rig's name."""
+    name, *lines = lines_of(data)
+    made = NOW.get(name.removeprefix("# "), NOW["duo"])
+    os.environ |= dict.fromkeys(("CHAT_KEY", "WSL_CHAT_KEY", "LLAMA_API_KEY", "SIX_CODER_KEY"), KEY)
+    try:
+        found = outlook(made, ROLES, parse_state(lines), Connect(host="box"), {})
+    except UserError as error:
+        return refused(error.message, error.help)
+    for problem in found.problems:
+        assert len(problem) <= LONGEST_LINE, problem[:80]
+    for change in found.changes:
+        assert len(str(change)) <= LONGEST_LINE, str(change)[:80]
+        assert str(change).isprintable(), repr(str(change))[:200]
+    return "nothing to do" if found.as_planned else "problems" if found.problems else "changes"
+
+
+def unused(_: Path, data: bytes) -> str:
+    """What a host answers that is asked what nobody needs."""
+    try:
+        found = things_of(NOW["duo"], lines_of(data))
+    except UserError as error:
+        return refused(error.message, error.help)
+    assert json.dumps(found.as_json())
+    return "read"
+
+
+def history(_folder: Path, data: bytes) -> str:
+    """What a host keeps of a run: the JSON of a release, below the line of a number."""
+    number, _, text = data.partition(b"\n")
+    line = f"release\t{number.decode(errors='replace')}\t{base64.b64encode(text).decode()}"
+    try:
+        past = past_of([line])
+    except UserError as error:
+        return refused(error.message, error.help)
+    return "read" if past.releases else "left out"
+
+
+def status(_: Path, data: bytes) -> str:
+    """What a host answers that is asked how it is, and the page, the table and the JSON of that."""
+    made = NOW["box"]
+    try:
+        found = parse_told(lines_of(data), [each.service for each in made.instances])
+    except UserError as error:
+        return refused(error.message, error.help)
+    now = StatusNow("2026-11-25 10:00:00 UTC", (rig_now(made, found, {}),))
+    assert list(status_lines(now, 80, lambda text, _: text))
+    assert to_html(now)
+    assert json.dumps(now.as_json(), allow_nan=False)
+    return "read"
+
+
+def gateway_now(_: Path, data: bytes) -> str:
+    """What a gateway does, as its host tells it."""
+    try:
+        now = gateway.parse_now(lines_of(data))
+    except UserError as error:
+        return refused(error.message, error.help)
+    assert [*now_lines(now)]
+    return "read"
+
+
+def saved_diff(_: Path, data: bytes) -> str:
+    """A diff that was saved."""
+    try:
+        saved.parse(data, "monday.json", AGAIN)
+    except UserError as error:
+        return refused(error.message, error.help)
+    return "read"
+
+
+def result(folder: Path, data: bytes) -> str:
+    """A result of ours, with the id of what is in it, and each report of it."""
+    try:
+        data = document.to_bytes(document.finished(Result.model_validate_json(data)))
+    except ValueError:
+        pass
+    except UserError as error:
+        return refused(error.message, error.help)
+    return _reported(written(folder, "20261123T201500Z-chat.json", data))
+
+
+def foreign(folder: Path, data: bytes) -> str:
+    """A result of another program, and each report of it."""
+    return _reported(written(folder, "x.json", data))
+
+
+def journal(_: Path, data: bytes) -> str:
+    """A measurement that goes on, a line for each run."""
+    try:
+        document.fold(data, "it.jsonl")
+    except UserError as error:
+        return refused(error.message, error.help)
+    return "read"
+
+
+def _reported(file: Path) -> str:
+    try:
+        gathered = gather([str(file)], file.parent)
+        for form in ("html", "markdown", "csv", "json"):
+            text = report_of(gathered, form)
+            assert form != "json" or "NaN" not in text
+        with redirect_stdout(StringIO()):
+            print_page(page(gathered), TOLD)
+    except UserError as error:
+        return refused(error.message, error.help)
+    return "read"
+
+
+def command(folder: Path, data: bytes) -> str:
+    """A command of `herd`, in a fleet whose host refuses connections."""
+    text = (EXAMPLES / "duo.yaml").read_bytes()
+    written(folder, "duo.yaml", text.replace(b"host: duo.lan", b"host: 127.0.0.1, port: 1"))
+    signal.setitimer(signal.ITIMER_REAL, 0)  # a command has alarms of its own
+    try:
+        words = shlex.split(data.decode(errors="replace").replace("\0", ""))
+    except ValueError:
+        return "no words"
+    if any(word.startswith("--watch") for word in words) or words[:1] != data.decode(errors="replace").split()[:1]:
+        return "not run"
+    ended = CliRunner().invoke(herd, ["-i", str(folder), *words])
+    if ended.exception and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    for line in ended.stderr.split("\n"):
+        assert len(line) <= LONGEST_LINE, f"{len(line)} characters: {line[:80]}"
+        assert line.isprintable(), repr(line)[:200]
+    return f"exit {ended.exit_code}"
