@@ -8,14 +8,14 @@ from llamaherd.layout import GATEWAY
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Task
 from roles.gateway.changes import gateway_changes, gateway_leftovers
-from roles.gateway.config import CERTIFICATE, CONFIGURATION
+from roles.gateway.config import CERTIFICATE, CONFIGURATION, SCRIPT
 from roles.gateway.describe import describe
 from roles.gateway.plan import plan
 from roles.gateway.refusals import facts, refusals
 from roles.gateway.state import inspect, parse
 from roles.gateway.verify import judge, question
 
-_PRIVATE = (CONFIGURATION, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
+_PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
 
 def tasks(plan: Plan) -> Iterator[Task]:

@@ -12,7 +12,7 @@ from llamaherd.plan import GatewayPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
 from llamaherd.role.service import restart_reasons, unsettled
-from roles.gateway.config import GatewayKeys, certificate, configuration, maps, spec_of
+from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader, spec_of
 from roles.gateway.keys import read_keys
 from roles.gateway.plan import unit_spec
 from roles.gateway.state import GatewayState
@@ -28,12 +28,13 @@ def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
 def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
     """The same with these keys."""
     config, people = configuration(plan, keys), list(maps(plan, keys))
-    private = [config, *certificate(keys), *people]
+    reloaded = [config, reader(), *certificate(keys)]
+    private = [*reloaded, *people]
     spec = spec_of(config.text)
     gateway = GatewayState.of(state)
     # It ends its streams.
     restart = restart_reasons(gateway.unit, unit_spec(plan))
-    reload = [] if restart else _reload(gateway, spec, [config, *certificate(keys)], state)
+    reload = [] if restart else _reload(gateway, spec, reloaded, state)
     told = [] if restart or reload else _told(gateway, people, state)
     changed = [file for file in (*private, plan.unit, plan.talk) if differs(file, state)]
     reasons = (*dict.fromkeys((*restart, *reload, *told, *differences(changed, state), *_unsettled(gateway))),)

@@ -1,5 +1,5 @@
-"""What HAProxy reads: one configuration, and maps that change without it. Keys come in last, and people's only as
-hashes.
+"""What HAProxy reads: one configuration with its program, and maps that change without it. Keys come in last, and
+people's only as hashes.
 
 Whom a request is of, which models that one may use, and how many at once stand in maps; all else in the configuration.
 So a user who comes or goes is no reload.
@@ -28,7 +28,7 @@ PATHS = (
 )
 """What is passed on; everything else is refused."""
 
-CONFIGURATION, CERTIFICATE = "haproxy.cfg", GATEWAY_CERTIFICATE.name
+CONFIGURATION, SCRIPT, CERTIFICATE = "haproxy.cfg", "read-model.lua", GATEWAY_CERTIFICATE.name
 HEADERS = 64 << 10
 """Bytes for a request's headers, beside its body."""
 REWRITE = 8 << 10
@@ -47,10 +47,16 @@ class GatewayKeys:
 
 
 def configuration(plan: GatewayPlan, keys: GatewayKeys) -> TextFile:
-    """HAProxy's configuration. It names a hash of itself and of the certificate, which the one that runs can be asked
-    for."""
-    named = digest(_text(plan, keys, ""), hashlib.sha256((keys.certificate or "").encode()).hexdigest())
+    """Return HAProxy's configuration. It names a hash of itself, of `reader` and of the certificate, which the process
+    that runs can be asked for."""
+    pem = hashlib.sha256((keys.certificate or "").encode()).hexdigest()
+    named = digest(_text(plan, keys, ""), reader().text, pem)
     return _own(CONFIGURATION, _text(plan, keys, named))
+
+
+def reader() -> TextFile:
+    """Return the program by which HAProxy reads `model` from the body of a request."""
+    return _own(SCRIPT, render("gateway/read-model.lua"))
 
 
 def spec_of(text: str) -> str:
@@ -107,6 +113,7 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         length=plan.length,
         body=plan.body,
         certificate=CERTIFICATE if keys.certificate is not None else None,
+        script=SCRIPT,
         paths=PATHS,
         models=plan.models,
         queues=plan.queues,

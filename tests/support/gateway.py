@@ -29,7 +29,7 @@ from llamaherd.inventory.yamltext import Loader
 from llamaherd.layout import GATEWAY, GATEWAY_RUN
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.plan import GatewayPlan, Plan, TextFile
-from roles.gateway.config import GatewayKeys, certificate, configuration, maps
+from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader
 from roles.gateway.plan import plan_gateway
 from tests.support.ours import plan
 from tests.support.rigs import ROOT, Declared, changed, cpu_rig, gpu_rig
@@ -281,7 +281,7 @@ def keys_of(plan: GatewayPlan, keys: Mapping[str, str] = KEYS, pem: str | None =
 
 def write_files(plan: GatewayPlan, keys: GatewayKeys, folder: Path) -> None:
     """All that HAProxy reads, with a socket in the same folder."""
-    for file in (configuration(plan, keys), *certificate(keys), *maps(plan, keys)):
+    for file in (configuration(plan, keys), reader(), *certificate(keys), *maps(plan, keys)):
         text = file.text.replace(str(GATEWAY_RUN), str(folder))
         (folder / Path(file.path).relative_to(GATEWAY)).write_text(text, encoding="utf-8")
 
@@ -387,7 +387,14 @@ def gateway_of(planned: Plan) -> GatewayPlan:
 
 def gateway_files(planned: GatewayPlan, keys: GatewayKeys) -> list[TextFile]:
     """All that lies on a host that is as planned."""
-    return [configuration(planned, keys), *certificate(keys), *maps(planned, keys), planned.unit, planned.talk]
+    return [
+        configuration(planned, keys),
+        reader(),
+        *certificate(keys),
+        *maps(planned, keys),
+        planned.unit,
+        planned.talk,
+    ]
 
 
 def as_written(file: TextFile) -> FileState:

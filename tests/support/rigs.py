@@ -25,7 +25,7 @@ from roles.chat_page.files import ROOT as CHAT_ROOT
 from roles.container_runtime.changes import pins
 from roles.container_runtime.daemon import merge as merge_settings
 from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
-from roles.gateway.config import GatewayKeys, configuration, maps, spec_of
+from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of
 from roles.gateway.plan import unit_spec
 from roles.monitoring.config import key_files
 from roles.monitoring.keys import key_places
@@ -303,7 +303,11 @@ def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[s
     servers = {model.name: keys[model.servers[0].name] for model in gateway.models if model.key}
     told = GatewayKeys(hashes, servers)
     config = configuration(gateway, told)
-    lines = [line for file in (config, *maps(gateway, told)) for line in _file(file.path, file.text, "0600", _GATEWAYS)]
+    lines = [
+        line
+        for file in (config, reader(), *maps(gateway, told))
+        for line in _file(file.path, file.text, "0600", _GATEWAYS)
+    ]
     lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway))]
     lines += [("gateway", "running", spec_of(config.text), "same"), ("listens", f"{gateway.port:04X}")]
     return lines

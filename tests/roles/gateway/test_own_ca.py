@@ -101,6 +101,18 @@ def test_who_trusts_the_root_can_ask_and_nobody_else(plan: GatewayPlan, tmp_path
         assert "mismatch" in (refused(gateway, "porch.lan", tmp_path / "ca" / ROOT) or "")
 
 
+def test_http2_is_refused_also_without_its_name(plan: GatewayPlan, tmp_path: Path) -> None:
+    """A client may begin with HTTP/2 although HTTP/1.1 is all that the gateway offers."""
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca" / ROOT))
+    with (
+        running(plan, tmp_path / "haproxy", read_keys(plan)),
+        socket.create_connection(("127.0.0.1", plan.port), timeout=10) as line,
+        context.wrap_socket(line, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+        assert secure.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
 def test_programs_of_node_trust_it(plan: GatewayPlan, tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:

@@ -116,6 +116,18 @@ def test_another_key_of_servers_is_a_reload(wanted: Plan) -> None:
     assert "systemctl restart" not in script
 
 
+def test_another_program_that_reads_requests_is_a_reload(wanted: Plan) -> None:
+    """So a gateway that is from before it is reloaded, and cuts no stream."""
+    before = [line for line in converged(wanted, HELD) if "read-model.lua" not in line]
+    action, reasons, script = changes_of(wanted, before)
+    assert (action, reasons) == (
+        "update",
+        (f"{GATEWAY}/read-model.lua has another text", f"{GATEWAY}/read-model.lua is not there"),
+    )
+    assert "\nsystemctl reload llamaherd-gateway.service" in script
+    assert "systemctl restart" not in script
+
+
 def test_a_reload_that_did_not_come_is_made_by_the_next_run(wanted: Plan) -> None:
     spec = re.compile("(gateway\trunning\t)[0-9a-f]{12}")
     before = [spec.sub(r"\g<1>000000000000", line) for line in converged(wanted, HELD)]
