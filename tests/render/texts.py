@@ -14,7 +14,7 @@ from llamaherd.plan import (
     Plan,
 )
 from llamaherd.render import render
-from roles.gateway.config import configuration, maps
+from roles.gateway.config import configuration, maps, reader
 from roles.nvidia_driver.plan import version_hold
 from tests.bench.grouped import watched
 from tests.render.pieces import (
@@ -117,6 +117,7 @@ def texts() -> dict[str, str]:
         "group.service": GROUP.file.text,
         "group.ini": GROUP.preset.text if GROUP.preset else "",
         "gateway.service": gateway_of(GATEWAY).unit.text,
+        "gateway_read_model.lua": reader().text,
         "gateway_talk.program": gateway_of(GATEWAY).talk.text,
         "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,
         "gateway_tls.cfg": configuration(gateway_of(SECURE), keys_of(gateway_of(SECURE), pem="a key")).text,
