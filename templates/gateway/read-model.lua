@@ -40,33 +40,43 @@ local function read_model(body)
     end
 
     local function skip_object(at, depth, on_key)
-        local after = match(body, "^{[ \t\n\r]*}[ \t\n\r]*()", at)
-        at = after or match(body, "^{[ \t\n\r]*()", at)
-        while not after do
-            if byte(body, at) ~= QUOTE then
+        local empty = match(body, "^{[ \t\n\r]*}[ \t\n\r]*()", at)
+        local member = match(body, "^{[ \t\n\r]*()", at)
+        while not empty do
+            if byte(body, member) ~= QUOTE then
                 refuse_syntax()
             end
-            local behind, stop = skip_string(at)
+            local behind, stop = skip_string(member)
             local value = match(body, "^:[ \t\n\r]*()", behind) or refuse_syntax()
             if on_key then
-                on_key(sub(body, at + 1, stop - 1), value)
+                on_key(sub(body, member + 1, stop - 1), value)
             end
-            at = skip_value(value, depth)
-            after = match(body, "^}[ \t\n\r]*()", at)
-            at = after or match(body, "^,[ \t\n\r]*()", at) or refuse_syntax()
+            local after = skip_value(value, depth)
+            member = match(body, "^,[ \t\n\r]*()", after)
+            if not member then
+                return match(body, "^}[ \t\n\r]*()", after) or refuse_syntax()
+            end
         end
-        return after
+        return empty
     end
 
     local function skip_array(at, depth)
-        local after = match(body, "^%[[ \t\n\r]*][ \t\n\r]*()", at)
-        at = after or match(body, "^%[[ \t\n\r]*()", at)
-        while not after do
-            at = skip_value(at, depth)
-            after = match(body, "^][ \t\n\r]*()", at)
-            at = after or match(body, "^,[ \t\n\r]*()", at) or refuse_syntax()
+        local empty = match(body, "^%[[ \t\n\r]*][ \t\n\r]*()", at)
+        local element = match(body, "^%[[ \t\n\r]*()", at)
+        while not empty do
+            -- Arrays that are long are of numbers: tokens, or what is embedded.
+            local number = match(body, "^-?%d[%d.eE+-]*,[ \t\n\r]*()", element)
+            if number then
+                element = number
+            else
+                local after = skip_value(element, depth)
+                element = match(body, "^,[ \t\n\r]*()", after)
+                if not element then
+                    return match(body, "^][ \t\n\r]*()", after) or refuse_syntax()
+                end
+            end
         end
-        return after
+        return empty
     end
 
     function skip_value(at, depth)
