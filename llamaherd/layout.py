@@ -145,6 +145,8 @@ STARTED = LIBEXEC / "started"
 
 KEPT = STATE / "kept"
 """A folder for each server, root's alone: what served last, its file and its key, to be put back."""
+EXCHANGE = KEPT / ".exchange"
+"""The journal of servers that change together: how to end that, whatever ends the run that began it."""
 REFUSED = STATE / "refused"
 """A file for each server that was put back: what was tried, when, and why it was taken back."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyinfra import logger
@@ -25,28 +25,28 @@ def drained(host: Host, change: Change) -> Iterator[None]:
     What is in flight there is waited for by its own host. A run that is ended in the middle leaves timers on the hosts
     of gateways, which take it back.
     """
-    front = _front(host, change)
-    aside = front.step_aside() if front else {}
-    try:
+    with ExitStack() as stack:
+        for front in _fronts(host, change):
+            if aside := front.step_aside():
+                stack.callback(front.step_back, aside)
         yield
-    finally:
-        if front and aside:
-            front.step_back(aside)
 
 
-def _front(host: Host, change: Change) -> Front | None:
-    """What stands in front of a server that serves; None where nothing does, or what does is not to be known."""
-    if change.away is None:
-        return None
+def _fronts(host: Host, change: Change) -> Iterator[Front]:
+    """Yield what stands in front of each server that serves and is changed, where that is known."""
+    names = {part.name for part in change.parts if part.away is not None}
+    if not names:
+        return
     plan = Plan.model_validate(host.data.plan)
-    instance = next((each for each in plan.instances if each.service == change.name), None)
-    if instance is None:
-        return None
+    changed = [each for each in plan.instances if each.service in names]
 
     def say(line: str) -> None:
         logger.info(f"{host.print_prefix}{plain(line)}")
 
-    return front_of(Path(host.data.inventory), plan, instance, _longest(instance), say)
+    seconds = sum(map(_longest, changed))
+    for instance in changed:
+        if front := front_of(Path(host.data.inventory), plan, instance, seconds, say):
+            yield front
 
 
 def _longest(instance: InstancePlan) -> int:

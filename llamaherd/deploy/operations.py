@@ -97,8 +97,9 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
     """What carries changes out, one after the other."""
     for change in changes:
         with drained(here, change) if host.state.is_executing else nullcontext():
-            if change.gated:
-                yield GateCommand(change.gated)
+            for part in change.parts:
+                if part.gated:
+                    yield GateCommand(part.gated)
             if change.measured:
                 yield MeasureBeforeCommand(change.measured)
             if change.judged:
@@ -111,7 +112,8 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
                 begun(here)
             yield carried
             if host.state.is_executing:
-                did(here, change)
+                for part in change.parts:
+                    did(here, part)
 
 
 def _decide(

@@ -74,6 +74,13 @@ class Loaded(NamedTuple):
     folders: tuple[str, ...]
 
 
+class Holding(NamedTuple):
+    """The bytes that the server of a spec was planned to hold, by GPU, and of RAM those that it cannot do without."""
+
+    spec: str
+    room: dict[str, int]
+
+
 @dataclass
 class ServingState:
     """What else is known of a server."""
@@ -106,6 +113,8 @@ class ServingState:
     """What it was to be, and could not."""
     loaded: Loaded | None = None
     """How its last start went, as far as it was ours."""
+    holding: Holding | None = None
+    """What the server that was kept last was planned to hold."""
 
     def tell(self, what: str, fields: Sequence[str]) -> None:
         """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
@@ -130,6 +139,9 @@ class ServingState:
                 self.hangs = why
             case "loaded", [milliseconds, *folders]:
                 self.loaded = Loaded(parse_whole(milliseconds) / 1000, tuple(folders))
+            case "holding", [spec, *room]:
+                pairs = (each.rpartition("=") for each in room)
+                self.holding = Holding(spec, {where: parse_whole(size) for where, _, size in pairs})
             case "untried", [spec]:
                 self.untried.append(spec)
             case "beside", []:

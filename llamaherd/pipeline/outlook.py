@@ -91,7 +91,8 @@ def _outlook(
     for task in tasks:
         try:
             for change in task.changes(seen, run):
-                said.setdefault(str(change), change)
+                for part in change.parts:
+                    said.setdefault(str(part), part)
         except UserError as error:
             kept_from.append(str(error))
     changes = tuple(said.values())

@@ -171,6 +171,13 @@ class Change:
     """Of a driver by which no server must become slower: what is measured before it."""
     judged: JudgedSince | None = None
     """Of what was kept of the driver before: it is done once the new one is judged, and not where that goes back."""
+    together: tuple[Change, ...] = ()
+    """Changes of other servers that the same script makes: all of them, or none."""
+
+    @property
+    def parts(self) -> tuple[Change, ...]:
+        """This change and those that are made together with it."""
+        return (self, *self.together)
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {one_line(self.name)}: {'; '.join(map(one_line, self.reasons))}"

@@ -17,8 +17,9 @@ from llamaherd.role.changes import Action, Change, RunScript, differences, diffe
 from llamaherd.role.service import unsettled
 from llamaherd.text.quoting import Written
 from roles.serve.others import given_to_all, shared
+from roles.serve.ports import held
 from roles.serve.removal import Going, giving_way
-from roles.serve.transaction import ALONE, Beside, proven, refuse_again, runs_elsewhere, serves, transaction
+from roles.serve.transaction import ALONE, Beside, Phase, proven, refuse_again, runs_elsewhere, serves, transaction
 from roles.serve.trial import container_trial
 
 
@@ -30,6 +31,8 @@ def unit_changes(
     retry: bool = False,
     beside: Beside = ALONE,
     going: Sequence[Going] = (),
+    phase: Phase = "",
+    partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one systemd instance run as planned.
 
@@ -43,7 +46,7 @@ def unit_changes(
         raise shared(instance, serving.shared)
     if serving.given_to_all:
         raise given_to_all(instance, serving.given_to_all)
-    refuse_again(instance, state, retry=retry, instead=next((each.service for each in going if each.serves), ""))
+    refuse_again(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
     restart = _unit_restart(instance, unit, changed, state)
     wrong = (*_unit_unsettled(unit, serving), *_left(instance, state))
     reasons = (*restart, *wrong, *_unnamed(changed, restart, state))
@@ -51,7 +54,7 @@ def unit_changes(
         return []
     script = render(
         "serve/switch-unit.sh.j2",
-        **_given(instance, state, files, changed, beside, going, any_speed=retry),
+        **_given(instance, state, files, changed, beside, going, phase, partners, any_speed=retry),
         unit=f"{instance.service}.service",
         restart=bool(restart),
         run=unit.run if unit else "",
@@ -115,12 +118,14 @@ def project_changes(
     retry: bool = False,
     beside: Beside = ALONE,
     going: Sequence[Going] = (),
+    phase: Phase = "",
+    partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     files = instance_files(instance, key)
     changed = [file for file in files if differs(file, state)]
     container = state.containers.get(instance.service)
-    refuse_again(instance, state, retry=retry, instead=next((each.service for each in going if each.serves), ""))
+    refuse_again(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
     restart = _project_restart(instance, container, changed, state)
     unsettled = (*_project_unsettled(container), *_left(instance, state))
     reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
@@ -129,7 +134,7 @@ def project_changes(
     recreate = bool(restart) or container is None or container.health == "unhealthy"
     script = render(
         "serve/switch-project.sh.j2",
-        **_given(instance, state, files, changed, beside, going, any_speed=retry),
+        **_given(instance, state, files, changed, beside, going, phase, partners, any_speed=retry),
         recreate=recreate,
         paused=container is not None and container.status == "paused",
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
@@ -177,6 +182,8 @@ def _given(
     changed: Sequence[TextFile],
     beside: Beside,
     going: Sequence[Going],
+    phase: Phase,
+    partners: Sequence[str],
     *,
     any_speed: bool,
 ) -> dict[str, Any]:
@@ -188,6 +195,8 @@ def _given(
             beside=beside if _file_alone(instance, changed) else {},
             going=giving_way(instance, going),
             any_speed=any_speed,
+            phase=phase,
+            partners=partners,
         ),
         "hangs": state.serving.get(instance.service, ServingState()).hangs,
         "cards": [gpu.at for gpu in instance.server.cards],
@@ -195,6 +204,12 @@ def _given(
         "put": put_files(changed),
         "as_seen": _hashes(files, but=changed),
     }
+
+
+def _instead(instance: InstancePlan, going: Sequence[Going], partners: Sequence[str], state: HostState) -> str:
+    """Return the server that serves in the place of an instance; empty where none does."""
+    others = () if serves(instance, state) else (name for name in partners if name in held(state))
+    return next(iter([*(each.service for each in going if each.serves), *others]), "")
 
 
 def _switch(instance: InstancePlan, restart: bool, there: bool, reasons: tuple[str, ...], script: str) -> Change:

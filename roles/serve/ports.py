@@ -1,4 +1,4 @@
-"""Ports: who holds one that must be ours, and those that change hands: a holder is stopped before the next starts."""
+"""Ports: who holds one that must be ours."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Collection, Iterator
 from ipaddress import ip_address
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import KEPT
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript
 from llamaherd.role.reach import networks
 from llamaherd.role.refusal import Refusal
 
@@ -18,39 +15,6 @@ DOCKERS_PROXY = "docker-proxy"
 
 _HOLDING = frozenset({"running", "paused", "restarting", "removing"})
 """States of containers that hold their ports."""
-
-
-def handover_changes(plan: Plan, state: HostState, staying: Collection[str] = ()) -> list[Change]:
-    """Stop the holders of ports that others are to have; each starts again when it is its turn.
-
-    A cycle of them could be entered nowhere else. Those that are `staying` as they are take nothing over.
-    """
-    declared = {instance.service for instance in plan.instances}
-    holders = {port: service for service, port in held(state).items() if service in declared}
-    return [
-        Change(
-            "stop",
-            "server",
-            holder,
-            (f"{taker.service} is to have its port {taker.endpoint.port}",),
-            RunScript(
-                render(
-                    "serve/stop.sh.j2",
-                    name=holder,
-                    unit=holder in state.units,
-                    container=holder in state.containers,
-                    port=taker.endpoint.port,
-                    taker=taker.service,
-                    kept=KEPT / holder,
-                    drain=next(each.drain for each in plan.instances if each.service == holder),
-                )
-            ),
-        )
-        for taker in plan.instances
-        if taker.name not in staying
-        for holder in (holders.get(taker.endpoint.port, taker.service),)
-        if holder != taker.service
-    ]
 
 
 def held(state: HostState) -> dict[str, int]:

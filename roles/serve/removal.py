@@ -105,11 +105,11 @@ def coming(plan: Plan, state: HostState) -> list[InstancePlan]:
     return [each for each in plan.instances if not (serves(each, state) and proven(each, state))]
 
 
-def removals_after(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> list[Change]:
-    """What goes once this instance serves: what waited, where it is the last that comes and none has failed."""
+def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:
+    """What goes once these instances serve: what waited, where the last that comes is one, and none has failed."""
     new = coming(plan, state)
-    failed = run.failed or any(_refused(each, state) for each in new if each is not instance)
-    if failed or not new or new[-1] is not instance:
+    failed = run.failed or any(_refused(each, state) for each in new if each not in serving)
+    if failed or not new or new[-1] not in serving:
         return []
     return [each for each in removal_changes(plan, state) if each.reasons == _NOT_DECLARED]
 
@@ -119,11 +119,16 @@ def _refused(instance: InstancePlan, state: HostState) -> bool:
     return refused is not None and refused.tried == tried(instance)
 
 
+def going_of(plan: Plan, state: HostState) -> list[Going]:
+    """Return the servers that wait for those that come: they are not declared any more."""
+    if not coming(plan, state) or not plan.whole("serve"):
+        return []
+    declared = {each.name for each in plan.instances}
+    return [each for each in strange(plan, state) if each.name not in declared]
+
+
 def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Going, ...]:
     """The servers that wait for those that come, seen from an instance."""
-    if not coming(plan, state) or not plan.whole("serve"):
-        return ()
-    declared = {each.name for each in plan.instances}
     ports = held(state)
     waiting = {name: unit.waits_for for name, unit in state.units.items()}
     return tuple(
@@ -132,8 +137,7 @@ def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Goin
             port=ports.get(each.service, waiting.get(each.service)) == instance.endpoint.port,
             serves=each.service in ports,
         )
-        for each in strange(plan, state)
-        if each.name not in declared
+        for each in going_of(plan, state)
     )
 
 

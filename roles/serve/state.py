@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from llamaherd.host.limits import LIMITS_FORMAT, read_limits
 from llamaherd.host.serving import BEFORE_OURS, DECIDING, UNIT_ROOTS, ContainerState, ServingState, UnitState
 from llamaherd.host.state import Holder, HostState
-from llamaherd.layout import BESIDE_UNITS, GPU_CHECK, KEPT, KEYS, REFUSED
+from llamaherd.layout import BESIDE_UNITS, EXCHANGE, GPU_CHECK, KEPT, KEYS, REFUSED
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.text.numbers import parse_whole
-from roles.serve import keys
+from roles.serve import exchange, keys
 
 
 def inspect(plan: Plan) -> str:
@@ -32,6 +32,7 @@ def inspect(plan: Plan) -> str:
         gpu_check=GPU_CHECK,
         refused=REFUSED,
         kept=KEPT,
+        exchange=EXCHANGE,
         beside_units=BESIDE_UNITS,
         keys=KEYS,
         root="",
@@ -68,5 +69,5 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
         case "closed", [path]:
             state.closed.append(path)
         case _:
-            return keys.parse(state, kind, fields)
+            return exchange.parse(state, kind, fields) or keys.parse(state, kind, fields)
     return True

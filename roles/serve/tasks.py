@@ -12,25 +12,27 @@ from llamaherd.inventory.keys import read_key
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.dial import reached
+from llamaherd.role.facts import listed
 from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
 from roles.serve.away import away
 from roles.serve.beside import beside, fits_beside
 from roles.serve.changes import project_changes, unit_changes, well
+from roles.serve.exchange import Member, cut_off_changes, exchange_change, exchanging
 from roles.serve.gated import gated
 from roles.serve.images import image_changes
 from roles.serve.keys import stray_keys, unread_key
-from roles.serve.ports import handover_changes, held_by_other, lacks
+from roles.serve.ports import held_by_other, lacks
 from roles.serve.removal import coming, removal_changes, removals_after, replaced, strange
+from roles.serve.transaction import Phase
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
     """What goes comes first: it may hold what another instance is to have. Where others come, it waits for these."""
+    yield Task("servers that change together", lambda state, _: cut_off_changes(state), alone=True, goes_on=True)
     yield Task("instances no longer declared", partial(_removals, plan), alone=True, goes_on=True)
     yield Task("images", partial(_images, plan), alone=True, goes_on=True)
-    if len(plan.instances) > 1:
-        yield Task("ports that change hands", partial(_handover, plan), alone=True, goes_on=True)
     for instance in plan.instances:
         yield Task(f"{instance.name} ({instance.backend})", partial(_switch, plan, instance), alone=True)
     if any(instance.endpoint.for_others for instance in plan.instances):
@@ -51,11 +53,26 @@ def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
     ]
 
 
-def _handover(plan: Plan, state: HostState, run: Run) -> list[Change]:
-    return handover_changes(plan, state, staying=_lacking(plan, state, run))
-
-
 def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> Sequence[Change]:
+    """The first of servers that change together has the change of all."""
+    members = exchanging(plan, state).get(instance.name, (instance,))
+    if members[0] is not instance:
+        return []
+    switch = _alone(plan, instance, state, run) if len(members) == 1 else _together(plan, members, state, run)
+    unread = [change for each in members for change in unread_key(each, state)]
+    return [*switch, *unread, *removals_after(plan, members, state, run)]
+
+
+def _alone(
+    plan: Plan,
+    instance: InstancePlan,
+    state: HostState,
+    run: Run,
+    *,
+    phase: Phase = "",
+    partners: Sequence[str] = (),
+) -> list[Change]:
+    """What makes one instance run as planned; `phase` and `partners` as for `transaction`. Raises UserError."""
     if lack := _lacking(plan, state, run).get(instance.name):
         above = "the reason is above; `herd up` goes on once that is mended"
         raise UserError(
@@ -69,7 +86,7 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
-    room = fits_beside(plan, instance, state)
+    room = not phase and fits_beside(plan, instance, state)
     found = changes(
         instance,
         state,
@@ -77,13 +94,34 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
         retry=run.retry,
         beside=beside(plan, instance) if room else {},
         going=replaced(plan, instance, state),
+        phase=phase,
+        partners=partners,
     )
     gate = None if run.retry else gated(instance, state, key)
-    switch = [
+    return [
         replace(each, away=away(plan, instance, state, room, gate), gated=gate) if each.action == "restart" else each
         for each in found
     ]
-    return [*switch, *unread_key(instance, state), *removals_after(plan, instance, state, run)]
+
+
+def _together(plan: Plan, members: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:
+    """The change of servers of which one takes what another gives up. Raises UserError, where one cannot be changed."""
+    found = []
+    for instance in members:
+        partners = [each.service for each in members if each is not instance]
+        try:
+            alone = partial(_alone, plan, instance, state, run, partners=partners)
+            found += [
+                Member(instance, switch, check.script, switch.script)
+                for check, switch in zip(alone(phase="check"), alone(phase="switch"), strict=True)
+            ]
+        except UserError as error:
+            raise UserError(f"{error.message}; {listed(partners)} would change together with it", error.help) from None
+    if not found:
+        return []
+    going = {each.service: each for instance in members for each in replaced(plan, instance, state)}
+    taken = {each.service for instance in members for each in replaced(plan, instance, state) if each.port}
+    return [exchange_change(plan, found, [replace(going[name], port=name in taken) for name in sorted(going)], state)]
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:

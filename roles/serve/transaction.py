@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused, ServingState
@@ -29,7 +29,7 @@ from llamaherd.layout import (
     service_of,
     unit_user,
 )
-from llamaherd.plan import InstancePlan, digest
+from llamaherd.plan import RAM, InstancePlan, digest
 from llamaherd.plan.speed import floor
 from llamaherd.render import render
 from llamaherd.role.report import PROMPT, chat_seconds
@@ -44,6 +44,9 @@ DRAFTED = 16
 """Tokens that must have been drafted before it says anything that none was accepted."""
 
 
+Phase = Literal["", "check", "switch"]
+"""Of a switch together with others: what is found out before any of them is stopped, and what follows."""
+
 Beside = Mapping[str, Any]
 """What starts a second server beside the one that serves; empty where there is no room for both."""
 ALONE: Beside = MappingProxyType({})
@@ -52,12 +55,20 @@ NOBODY: Mapping[str, Any] = MappingProxyType({"going": (), "going_needs": ""})
 
 
 def transaction(
-    instance: InstancePlan, *, elsewhere: bool, any_speed: bool, beside: Beside, going: Mapping[str, Any] = NOBODY
+    instance: InstancePlan,
+    *,
+    elsewhere: bool,
+    any_speed: bool,
+    beside: Beside,
+    going: Mapping[str, Any] = NOBODY,
+    phase: Phase = "",
+    partners: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the scripts of a switch are given, beside what is their backend's.
 
     `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
-    `any_speed`: it may be slower than its model was. `going`: what goes on until it serves.
+    `any_speed`: it may be slower than its model was. `going`: what goes on until it serves. `phase` is the part of a
+    switch together with `partners`, the services that are stopped before; empty for a server that changes alone.
     """
     systemd = instance.backend == "systemd"
     return {
@@ -81,6 +92,9 @@ def transaction(
         **probation([instance]),
         "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
         **going,
+        "phase": phase,
+        "leaving": (*(each.service for each in going["going"]), *partners),
+        "holds": "\t".join((instance.spec, *(f"{place}={size}" for place, size in holds(instance).items()))),
         "beside_name": beside_of(instance.name),
         "beside_units": BESIDE_UNITS,
         "beside_folder": BESIDE,
@@ -156,6 +170,13 @@ def ram_need(instance: InstancePlan) -> int:
     if instance.memory is None or instance.memory.doubts:
         return 0
     return instance.memory.resident or 0
+
+
+def holds(instance: InstancePlan) -> dict[str, int]:
+    """Return the bytes that an instance is sure to hold, by GPU and of RAM; nothing where that is not certain."""
+    needs = {str(each["name"]): int(str(each["need"])) for each in gpu_needs(instance)}
+    ram = ram_need(instance)
+    return needs | ({RAM: ram} if ram else {})
 
 
 def forget(name: str, *, unit: bool, project: bool, key: bool = False) -> Written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import get_args
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.driver import PackageState
@@ -41,7 +42,11 @@ from roles.monitoring.state import MonitoringState
 from roles.nvidia_driver.going_back import undo_files
 from roles.power.state import PowerState
 from roles.serve.beside import beside_files, moved
+from roles.serve.changes import project_changes, unit_changes
+from roles.serve.exchange import Member, exchange_change
 from roles.serve.gated import gated
+from roles.serve.removal import Going
+from roles.serve.transaction import Phase
 from tests.render.plans import (
     CPU,
     DRIVER,
@@ -240,6 +245,20 @@ def swapped() -> HostState:
     return HostState(
         containers={"llama-drafter": ContainerState("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
     )
+
+
+def exchanged(going: Sequence[Going]) -> Change:
+    """Return the change of `chat`, which is to have the port that `drafter` has, and of that."""
+    state, found = swapped(), []
+    for each, changes in ((instance(CPU, "chat"), unit_changes), (instance(CPU, "drafter"), project_changes)):
+        partners = [other.service for other in CPU.instances if other is not each]
+        check, switch = (
+            changes(each, state, None, going=going, phase=phase, partners=partners)[0]
+            for phase in get_args(Phase)
+            if phase
+        )
+        found.append(Member(each, switch, check.script, switch.script))
+    return exchange_change(CPU, found, going, state)
 
 
 def taking(planned: InstancePlan) -> InstancePlan:

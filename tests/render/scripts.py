@@ -34,14 +34,15 @@ from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from roles.serve.beside import beside
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.exchange import ExchangeState, cut_off_changes
 from roles.serve.images import image_changes
 from roles.serve.keys import KeysState, stray_keys
-from roles.serve.ports import handover_changes
 from roles.serve.removal import Going, removal_changes
 from roles.serve.trial import container_trial
 from tests.render.pieces import (
     ask_memory,
     build,
+    exchanged,
     fetch_id,
     hanging,
     hub,
@@ -52,7 +53,6 @@ from tests.render.pieces import (
     other_driver,
     refused_for,
     script,
-    swapped,
     taking,
     undo_text,
 )
@@ -115,9 +115,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "step_room": lambda: render("serve/room.sh.j2"),
     "step_gpu_room": lambda: render(
-        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', going=()
+        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', leaving=()
     ),
-    "step_ram_room": lambda: render("serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container"),
+    "step_ram_room": lambda: render(
+        "serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container", leaving=()
+    ),
+    "step_ram_room_of_several": lambda: render(
+        "serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="unit", leaving=("llama-old", "llama-small")
+    ),
     "step_container_trial": lambda: container_trial(instance(PULLED, "drafter")),
     "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
@@ -214,7 +219,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
     ),
     "step_remove_key": lambda: script(stray_keys(CPU, HostState(parts={KeysState: KeysState({"old"})}), ())),
-    "step_stop_instance": lambda: script(handover_changes(CPU, swapped())),
+    "step_exchange": lambda: script([exchanged(GOING)]),
+    "step_exchange_cut_off": lambda: script(
+        cut_off_changes(HostState(parts={ExchangeState: ExchangeState("llama-chat, llama-drafter")}))
+    ),
     "receive": lambda: render(
         "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,

@@ -1,0 +1,206 @@
+"""Servers that exchange something in one run, such as a port: all of them change, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from llamaherd.host.serving import ServingState
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.layout import EXCHANGE, KEPT, REFUSED, STARTED
+from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.plan import RAM, InstancePlan, Plan
+from llamaherd.render import render
+from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.facts import listed
+from llamaherd.text.quoting import base64_lines
+from roles.serve.ports import held
+from roles.serve.removal import Going, going_of
+from roles.serve.transaction import forget, holds, runs_elsewhere
+
+CUT_OFF = "a run was cut off while it changed them together"
+
+
+@dataclass
+class ExchangeState(StatePart):
+    """The servers of a run that was cut off while it changed them together; empty where none was."""
+
+    cut_off: str = ""
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a server has now: its port, its backend, the spec that runs, and the bytes that it holds, by place."""
+
+    port: int | None = None
+    backend: str = ""
+    spec: str = ""
+    holds: Mapping[str, int] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+    """The folders of models that its last start read."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the servers that change together: the change that it would be alone, and its two scripts."""
+
+    instance: InstancePlan
+    change: Change
+    check: str
+    """Finds out whether it can be changed, keeps what serves, and changes nothing."""
+    switch: str
+
+
+def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
+    """Take in one line of the host's answer; return whether it was about servers that change together."""
+    match kind, fields:
+        case "exchange", [names]:
+            ExchangeState.within(state).cut_off = names
+        case _:
+            return False
+    return True
+
+
+def cut_off_changes(state: HostState) -> list[Change]:
+    """Return what ends an exchange that was cut off: what served before comes back, unless all of it was done."""
+    names = ExchangeState.of(state).cut_off
+    if not names:
+        return []
+    script = render("serve/exchange-cut-off.sh.j2", names=names, exchange=EXCHANGE)
+    return [Change("restart", "server", names, (CUT_OFF,), RunScript(script))]
+
+
+def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ...]]:
+    """Return, by name, the instances that an instance must change together with, itself among them."""
+    now = {name: _now(name, state) for name in (*state.units, *state.containers)}
+    going = {each.service: each for each in going_of(plan, state)}
+    group = {name: {name} for name in (*(each.service for each in plan.instances), *going)}
+    for taker, giver in _taken_over(plan, now, going):
+        joined = group[taker] | group[giver]
+        for each in joined:
+            group[each] = joined
+    found = {}
+    for instance in plan.instances:
+        members = tuple(each for each in plan.instances if each.service in group[instance.service])
+        if len(members) > 1:
+            found[instance.name] = members
+    return found
+
+
+def _now(service: str, state: HostState) -> Now:
+    unit, container = state.units.get(service), state.containers.get(service)
+    serving = state.serving.get(service, ServingState())
+    waits = unit.waits_for if unit and unit.active == "activating" else None
+    if unit and unit.active in ("active", "activating"):
+        backend, spec = "systemd", unit.spec
+    elif container and container.status == "running":
+        backend, spec = "compose", container.spec
+    else:
+        return Now()
+    holding = serving.holding.room if serving.holding and serving.holding.spec == spec else {}
+    folders = frozenset(serving.loaded.folders) if serving.loaded else frozenset[str]()
+    return Now(held(state).get(service, waits), backend, spec, holding, folders)
+
+
+def _taken_over(plan: Plan, now: Mapping[str, Now], going: Mapping[str, Going]) -> Iterator[tuple[str, str]]:
+    """Yield the services of which the first is to have what the second has now, and gives up in this run."""
+    planned = {each.service: each for each in plan.instances}
+    leaving = {name: has for name, has in now.items() if name in going or _changes(planned.get(name), has)}
+    for taker in plan.instances:
+        was = now.get(taker.service, Now())
+        if not _changes(taker, was):
+            continue
+        scarce = _scarce(taker, now)
+        for name, has in leaving.items():
+            giver = planned.get(name)
+            if giver is not taker and (
+                has.port == taker.endpoint.port
+                or _gives_room(scarce, giver, has)
+                or (giver and (_swap_backends(taker, was, giver, has) or _takes_model(taker, was, giver, has)))
+            ):
+                yield taker.service, name
+
+
+def _changes(instance: InstancePlan | None, has: Now) -> bool:
+    return instance is not None and instance.spec != has.spec
+
+
+def _swap_backends(taker: InstancePlan, was: Now, giver: InstancePlan, has: Now) -> bool:
+    moves = was.backend not in ("", taker.backend)
+    return moves and (was.backend, has.backend) == (giver.backend, taker.backend)
+
+
+def _takes_model(taker: InstancePlan, was: Now, giver: InstancePlan, has: Now) -> bool:
+    """Return whether one is to serve the model that the other serves now, and will not."""
+    folders = frozenset(taker.server.folders)
+    return has.folders == folders != was.folders and frozenset(giver.server.folders) != folders
+
+
+def _scarce(taker: InstancePlan, now: Mapping[str, Now]) -> list[str]:
+    """Return the places where an instance has no room beside what the other servers hold now."""
+    others = [has for name, has in now.items() if name != taker.service]
+    sizes = {each.where: each.size for each in taker.memory.holds} if taker.memory else {}
+    return [
+        place
+        for place, need in holds(taker).items()
+        if need + sum(has.holds.get(place, 0) for has in others) + (SYSTEM_RAM if place == RAM else MARGIN)
+        > sizes[place]
+    ]
+
+
+def _gives_room(scarce: Sequence[str], giver: InstancePlan | None, has: Now) -> bool:
+    then = holds(giver) if giver else {}
+    return any(has.holds.get(place, 0) > then.get(place, 0) for place in scarce)
+
+
+def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going], state: HostState) -> Change:
+    """Return the change of several servers by one script, which changes all of them or none."""
+    names = listed(each.instance.service for each in members)
+    given = [_given(each, state) for each in members]
+    back = render(
+        "serve/exchange-back.sh.j2",
+        names=names,
+        exchange=EXCHANGE,
+        members=given,
+        going=going,
+        ports=sorted({each.endpoint.port for each in plan.instances} | set(held(state).values())),
+        started=STARTED,
+    )
+    script = render(
+        "serve/exchange.sh.j2",
+        names=names,
+        exchange=EXCHANGE,
+        members=given,
+        back=base64_lines(back),
+        kept=KEPT,
+        drain=max(each.instance.drain for each in members),
+    )
+    seconds = sum(each.change.away.seconds for each in members if each.change.away)
+    first, *rest = (_together(each.change, members, seconds) for each in members)
+    return replace(first, how=RunScript(script, f"changing {names} together"), together=tuple(rest))
+
+
+def _given(member: Member, state: HostState) -> dict[str, object]:
+    """Return what the scripts are given of one server."""
+    instance = member.instance
+    systemd = instance.backend == "systemd"
+    serving = state.serving.get(instance.service, ServingState())
+    container = state.containers.get(instance.service)
+    return {
+        "service": instance.service,
+        "kept": KEPT / instance.service,
+        "refused": REFUSED / instance.service,
+        "kind": "unit" if systemd else "container",
+        "hangs": bool(serving.hangs) or (container is not None and container.status == "paused"),
+        "check": member.check,
+        "switch": member.switch,
+        "forget": forget(instance.name, unit=systemd, project=not systemd),
+        "elsewhere": runs_elsewhere(instance, state),
+        "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
+    }
+
+
+def _together(change: Change, members: Sequence[Member], seconds: float) -> Change:
+    others = listed(each.instance.service for each in members if each.instance.service != change.name)
+    away = replace(change.away, seconds=seconds, beside=False) if change.away else None
+    return replace(change, reasons=(*change.reasons, f"it changes together with {others}"), away=away)
