@@ -24,7 +24,7 @@ VIRGIN = [
     *("os\tdebian-13", "arch\tx86_64", "systemd\tyes"),
     *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
 ]
-WITHOUT_STEPS = ("preflight", "no longer", "change hands", "all that was")
+WITHOUT_STEPS = ("preflight", "no longer", "change together", "all that was")
 """Those that do nothing on a virgin host."""
 
 
