@@ -114,6 +114,9 @@ CASES = {
         both(drafter(backend="systemd"), words("drafter", *NO_CONTAINER)), good=False
     ),
     "two servers change ports": Case(both(chat(port=8081), drafter(port=8080))),
+    "two servers change ports, and one fails at prompts": Case(
+        both(chat(port=8081), drafter(port=8080), template("drafter", FAILS_AT_PROMPTS)), good=False
+    ),
     "an instance more": Case(spare),
     "an instance less": Case(lambda _: None, before=spare),
     "a rollback": Case(chat(context=4096), before=chat(context=4096), command=("rollback", "box", "--yes")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError
@@ -68,6 +70,21 @@ def test_what_takes_two_steps_is_said_once(plan: Plan) -> None:
     said = [str(change) for change in would(plan, world).changes]
     assert any(each.startswith("send source") for each in said)
     assert len(said) == len(set(said))
+
+
+def test_what_is_changed_together_is_said_of_each(plan: Plan) -> None:
+    """One of two that exchange their ports has the change of both."""
+    was = {"\t8080\t": "\t8081\t", "\t8081\t": "\t8080\t"} | {each.spec: "before" for each in plan.instances}
+
+    def before(line: str) -> str:
+        serves = line.startswith(("unit\t", "container\t"))
+        return re.sub("|".join(was), lambda found: was[found[0]], line) if serves else line
+
+    world = [before(line) for line in converged(plan, {"chat": KEY})]
+    said = [str(change) for change in would(plan, world).changes]
+    assert [each.split(":")[0] for each in said] == ["restart server llama-chat", "restart server llama-drafter"]
+    assert said[0].endswith("; it changes together with llama-drafter")
+    assert said[1].endswith("; it changes together with llama-chat")
 
 
 def test_what_stands_in_the_way_is_said(plan: Plan) -> None:
