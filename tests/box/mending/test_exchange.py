@@ -107,7 +107,9 @@ def declared(bench: Bench, change: Callable[[Declared], None], *bad: str) -> Dec
     rig = bench.rig()
     change(rig)
     for name in bad:
-        rig["instances"][name]["extra_args"] = ["--cache-ram", "256", "--chat-template", REFUSES]
+        given = rig["instances"][name].get("extra_args", "")
+        most = given[:-1] if isinstance(given, list) else ["--cache-ram", "256", "--chat-template"]
+        rig["instances"][name]["extra_args"] = [*most, REFUSES]
     bench.declare(rig)
     return rig
 
