@@ -16,7 +16,7 @@ from llamaherd.role.facts import listed
 from llamaherd.text.quoting import base64_lines
 from roles.serve.ports import held
 from roles.serve.removal import Going, going_of
-from roles.serve.transaction import forget, holds, runs_elsewhere
+from roles.serve.transaction import forget, holds, probation, runs_elsewhere
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -165,6 +165,7 @@ def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going
         going=going,
         ports=sorted({each.endpoint.port for each in plan.instances} | set(held(state).values())),
         started=STARTED,
+        **probation([each.instance for each in members]),
     )
     script = render(
         "serve/exchange.sh.j2",
