@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import EXCHANGE, KEPT, REFUSED, STARTED
+from llamaherd.layout import EXCHANGE, KEPT, REFUSED, STARTED, probation_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, InstancePlan, Plan
 from llamaherd.render import render
@@ -192,6 +192,7 @@ def _given(member: Member, state: HostState) -> dict[str, object]:
         "kept": KEPT / instance.service,
         "refused": REFUSED / instance.service,
         "kind": "unit" if systemd else "container",
+        "probation": probation_of(instance.name),
         "hangs": bool(serving.hangs) or (container is not None and container.status == "paused"),
         "check": member.check,
         "switch": member.switch,
