@@ -300,6 +300,22 @@ def test_a_bad_exchange_that_is_cut_off(bench: Bench, moment: str, on_host: bool
 
 
 @pytest.mark.rare
+def test_one_that_fails_within_a_minute_takes_all_back(bench: Bench) -> None:
+    """Their probation is one."""
+    was = running(bench)
+    declared(bench, ports_of_units)
+    assert bench.up("--yes").code == 0
+    bench.sh("systemctl kill -s KILL llama-ik-chat")
+    bench.sh("while systemctl -q is-active llamaherd-probation-chat; do sleep 0.5; done")
+    assert specs(running(bench)) == specs(was)
+    all_serve(bench, bench.rig(), running(bench))
+    again = bench.up("--yes")
+    assert again.code == 1, again.output
+    assert "ik-chat serves as before: what is declared was tried on 20" in again.output
+    assert "llama-chat would change together with it" in again.output
+
+
+@pytest.mark.rare
 @pytest.mark.usefixtures("nft")
 @pytest.mark.parametrize("case", EXCHANGES)
 def test_all_change_or_none_with_nft(bench: Bench, case: str) -> None:
