@@ -251,7 +251,9 @@ def roll_back(servers: Sequence[Watched], failed: Watched, why: str, system: Sys
     A kill at any point leaves the new versions marked as untried, so the next run proves them or goes back.
     """
     system.log(f"{failed.service}: {why}; restoring the previous version")
-    with lock(failed, system, "host"):
+    with lock(failed, system, "host") as waited:
+        if waited and not fails(failed, system):
+            return ""
         versions = [(each, read_kept(Path(each.kept, "before"))) for each in servers]
         if any(map(replaced, servers)) or not any(before for _, before in versions):
             return ""
@@ -280,6 +282,11 @@ def roll_back(servers: Sequence[Watched], failed: Watched, why: str, system: Sys
             outcome,
         )
     return why
+
+
+def fails(watched: Watched, system: System) -> bool:
+    """Return whether a server still fails. Another run may have changed it while this program waited for the lock."""
+    return not replaced(watched) and (inspect(watched, system).state == "died" or bool(probe(watched, system)))
 
 
 def mark_untried(watched: Watched) -> None:
@@ -360,8 +367,8 @@ def start(watched: Watched, before: Kept, system: System) -> None:
     asked = before.folder / "asked"
     if watched.prompts and asked.exists():
         code, why = system.run([watched.prove, "--short", str(watched.seconds), str(asked)], watched.seconds + 5)
-        if code != GOOD:
-            raise FailedError(why.strip() or "its probe failed")
+        if code in (NO_RESPONSE, 124) or (code and why.strip()):
+            raise FailedError(why.strip() or "it does not respond")
 
 
 def refuse(watched: Watched, why: str) -> None:
@@ -421,10 +428,11 @@ def write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def lock(watched: Watched, system: System, name: str) -> Iterator[None]:
-    """Hold a lock of the host's. Ends the program if another run holds it for too long."""
+def lock(watched: Watched, system: System, name: str) -> Iterator[bool]:
+    """Hold a lock of the host's, and yield whether another run held it. Ends the program if it does for too long."""
     with Path(watched.locks, name).open("a+", encoding="utf-8") as file:
         until = system.now() + watched.lock_seconds
+        waited = False
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -433,10 +441,11 @@ def lock(watched: Watched, system: System, name: str) -> Iterator[None]:
                 if system.now() > until:
                     sys.exit(f"another run holds {file.name} for more than {watched.lock_seconds} s")
                 system.sleep(POLL)
+                waited = True
         file.truncate(0)
         file.write(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}: probation of {watched.service}\n")
         file.flush()
-        yield
+        yield waited
 
 
 def main(path: str) -> None:

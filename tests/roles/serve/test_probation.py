@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ class Played(System):
         self.dies_at = -1
         self.old_runs = False
         self.start_code = 0
+        self.after: dict[float, Callable[[], object]] = {}
 
     def run(self, argv: Sequence[str], _seconds: float = 30, text: str = "") -> tuple[int, str]:
         if argv[:2] == ["systemctl", "show"]:
@@ -71,6 +73,8 @@ class Played(System):
 
     def sleep(self, seconds: float) -> None:
         self.at += seconds
+        for second in [each for each in self.after if each <= self.at]:
+            self.after.pop(second)()
 
     def computed(self, _pid: int) -> float:
         return self.cpu * self.at
@@ -185,6 +189,17 @@ def test_a_server_that_another_run_has_changed_is_left_alone(watched: Watched, t
     last.write_text(last.read_text().replace(NEW, "0000000000cc"))
     assert probation.watch([watched], host) == ""
     assert not restored(tmp_path)
+
+
+def test_a_server_that_another_run_restores_meanwhile_is_left_alone(watched: Watched, tmp_path: Path) -> None:
+    """That run holds the lock: its own new version ended, and it has restored this one when it gives the lock back."""
+    held = (tmp_path / "locks" / "host").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    host = Played(unit=lambda at: ENDED if 2 <= at < 4 else UP)
+    host.after = {5: lambda: fcntl.flock(held, fcntl.LOCK_UN)}
+    assert probation.watch([watched], host) == ""
+    assert not restored(tmp_path)
+    held.close()
 
 
 def test_systemd_that_does_not_respond_rolls_nothing_back(watched: Watched) -> None:
