@@ -19,6 +19,7 @@ from llamaherd.plan.server import ServerSpec
 from llamaherd.render import render
 from llamaherd.role.changes import put_files
 from llamaherd.text.quoting import Written, base64_lines, url_host
+from roles.serve.proof import proof
 from roles.serve.transaction import asked, proven
 
 _PORTS = range(61_000, 65_000)
@@ -125,7 +126,7 @@ def _with_port(arguments: tuple[str, ...], port: int) -> Iterator[str]:
 def _asked(instance: InstancePlan, port: int) -> dict[str, object]:
     """The prompt that it must answer. Its speed says nothing while another server is at work beside it."""
     elsewhere = instance.model_copy(update={"server": moved(instance.server, port)})
-    return {**asked(elsewhere), "floor": 0}
+    return {**asked(elsewhere), **proof(elsewhere), "floor": 0}
 
 
 def beside_files(instance: InstancePlan, server: ServerSpec) -> list[TextFile]:

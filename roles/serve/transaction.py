@@ -34,6 +34,7 @@ from llamaherd.plan.speed import floor
 from llamaherd.render import render
 from llamaherd.role.report import PROMPT, chat_seconds
 from llamaherd.text.quoting import Written, base64_lines
+from roles.serve.proof import proof
 
 MEASURED_TOKENS = 64
 """Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
@@ -82,7 +83,9 @@ def transaction(
         "timeout": instance.server.start_seconds,
         "port": instance.endpoint.port,
         "started": STARTED,
-        "asked": base64_lines(json.dumps({**asked(instance), "same": same(instance), "spec": instance.spec})),
+        "asked": base64_lines(
+            json.dumps({**asked(instance), **proof(instance), "same": same(instance), "spec": instance.spec})
+        ),
         "tried": tried(instance),
         "kind": "unit" if systemd else "container",
         "forget": forget(instance.name, unit=systemd, project=not systemd),

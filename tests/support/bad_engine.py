@@ -224,7 +224,6 @@ OTHERS = (
     "deadlock",
     "swaps-answers",
     "slots-leak",
-    "no-keep-alive",
     "stream-die",
     "stream-cut",
     "stream-as-a-body",
@@ -508,12 +507,14 @@ class Handler(BaseHTTPRequestHandler):
     def written(self, asked: Json) -> tuple[str, Json, str]:
         """Return the text, the tool calls and why it ends."""
         most = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or 200)
+        if "tool-text" in self.now and "tools" in asked:
+            return "I mix no colours.", {}, "stop"
         if "ignores-max-tokens" in self.now:
             most = 600
         for name in self.now & TEXTS.keys():
             return TEXTS[name], {}, "length"
         tools = asked.get("tools") or []
-        if tools and asked.get("tool_choice") not in (None, "auto", "none") and "tool-text" not in self.now:
+        if tools and asked.get("tool_choice") not in (None, "auto", "none"):
             return "", self.calls(tools[0]["function"]), "tool_calls"
         if schema := (asked.get("response_format") or {}).get("json_schema", {}).get("schema"):
             if "schema-other" in self.now:
@@ -692,8 +693,6 @@ class Handler(BaseHTTPRequestHandler):
     def responds(self, status: int, body: bytes, kind: str = "application/json; charset=utf-8") -> None:
         self.head(status, kind, len(body))
         self.wfile.write(body)
-        if "no-keep-alive" in self.now:
-            self.close_connection = True
 
     def says(self, what: object) -> None:
         self.responds(200, json.dumps(what).encode())

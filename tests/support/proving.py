@@ -16,7 +16,19 @@ from llamaherd.resources import ROOT
 from roles.serve.transaction import asked
 from tests.support.rigs import cpu_rig, planned
 
-WELL = {"choices": [{"message": {"content": "red"}}], "usage": {"completion_tokens": 1}, "timings": {}}
+WELL = {
+    "choices": [{"message": {"content": "red"}, "finish_reason": "stop"}],
+    "usage": {"completion_tokens": 1},
+    "timings": {},
+}
+STREAM = b"".join(
+    b"data: " + each + b"\n\n"
+    for each in (
+        b'{"choices": [{"delta": {"content": "red"}, "finish_reason": null}]}',
+        b'{"choices": [{"delta": {}, "finish_reason": "stop"}]}',
+        b"[DONE]",
+    )
+)
 
 
 class Scripted(ThreadingHTTPServer):
@@ -56,8 +68,11 @@ class Handler(BaseHTTPRequestHandler):
     server: Scripted
 
     def do_POST(self) -> None:
-        told = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.told.append(json.loads(told))
+        told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if told.get("stream"):
+            self.answers(200, STREAM, "text/event-stream")
+            return
+        self.server.told.append(told)
         self.server.keys.append(self.headers["Authorization"])
         if not self.server.status:
             self.close_connection = True
@@ -75,8 +90,9 @@ class Handler(BaseHTTPRequestHandler):
         count = busy.pop(0) if busy[1:] else busy[0]
         self.answers(200, f"# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing {count}\n".encode())
 
-    def answers(self, status: int, body: bytes) -> None:
+    def answers(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -106,7 +122,7 @@ def prove(
         capture_output=True,
         text=True,
         timeout=60,
-        env={"http_proxy": "http://127.0.0.1:9", "BESIDE": str(beside or "")},
+        env={"http_proxy": "http://127.0.0.1:9", "BESIDE": str(beside or ""), "PROVED": "1"},
     )
     assert ended.stderr == ""
     return ended.returncode, ended.stdout
@@ -123,6 +139,8 @@ def scripted() -> Iterator[Scripted]:
         made.keys, made.told, made.timings, made.in_flight, made.others = [], [], [], [0], [0]
         thread = threading.Thread(target=made.serve_forever, args=(0.02,))
         thread.start()
-        yield made
-        made.shutdown()
-        thread.join()
+        try:
+            yield made
+        finally:
+            made.shutdown()
+            thread.join()

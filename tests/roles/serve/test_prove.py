@@ -36,7 +36,7 @@ def test_the_key_is_read_from_its_file(server: Scripted, tmp_path: Path) -> None
 
 
 def test_one_that_only_thinks_yet_answers(server: Scripted, tmp_path: Path) -> None:
-    says(server, choices=[{"message": {"content": "", "reasoning_content": "hm"}}])
+    says(server, choices=[{"message": {"content": "", "reasoning_content": "hm"}, "finish_reason": "length"}])
     assert prove(server, tmp_path) == (0, "")
 
 
@@ -51,7 +51,7 @@ def test_one_that_only_thinks_yet_answers(server: Scripted, tmp_path: Path) -> N
         (200, b'{"choices": []}', "a prompt is answered with what is no chat completion"),
         (
             200,
-            b'{"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 0}}',
+            b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {"completion_tokens": 0}}',
             "a prompt is answered with nothing",
         ),
         (0, b"", "a prompt is not answered: "),
