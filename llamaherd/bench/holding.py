@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
@@ -75,7 +76,7 @@ class Holding:
         """Begin: nothing is changed yet. Raises UserError where a GPU does not take all of the limits."""
         self._shell = Shell(self._connect, fresh=True)
         try:
-            self._lines = self._shell.before_it_listens(self._script, _SILENCE)
+            self._lines = self._shell.before_it_listens(self._script, Patience(_SILENCE))
             while (line := self._hear("gpu", "armed")) != "armed":
                 found = Range.parse(line)
                 if why := found.refuses(self._limits):

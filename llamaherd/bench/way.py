@@ -13,6 +13,7 @@ from typing import Literal, Self
 from llamaherd.bench.asking.client import Target
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
+from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError, place
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
@@ -90,7 +91,7 @@ class Way:
     def _keep_others_off(self, shell: Shell) -> None:
         script = render("bench/alone.sh.j2", who=self._who, yours=_YOURS)
         # Kept: what it says is listened to for as long as it is there.
-        self._said = shell.before_it_listens(script, _SECONDS)
+        self._said = shell.before_it_listens(script, Patience(_SECONDS))
         if next(self._said, None) == _YOURS:
             return
         *_, why, way_out = ("", "", *shell.complaints)

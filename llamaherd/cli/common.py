@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from llamaherd.inventory.server_keys import ServerKey
     from llamaherd.pipeline.drift import Causes
     from llamaherd.pipeline.outlook import Outlook
+    from llamaherd.pipeline.outlook_ask import Hosts
     from llamaherd.plan import Plan
     from llamaherd.role.role import Role
 
@@ -166,6 +167,22 @@ def outlooks_or_exit(
 ) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.load import inventory_folder, inventory_path
+
+    with looking_or_exit(inventory, rigs, sound=sound, only=only, making=making) as (planned, hosts):
+        folder = inventory_folder(inventory_path(inventory)) if making else None
+        return planned, hosts.outlooks(planned, roles_of(inventory), retry=retry, folder=folder)
+
+
+@contextmanager
+def looking_or_exit(
+    inventory: Path | None,
+    rigs: tuple[str, ...],
+    *,
+    sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
+    only: Sequence[str] = (),
+    making: bool = False,
+) -> Iterator[tuple[dict[str, tuple[Rig, Plan]], Hosts]]:
+    """The plans of the rigs that are named, or of all, and their hosts, logged in to. As `usable_plans`."""
     from llamaherd.pipeline.outlook_ask import Hosts
 
     hosts: list[Hosts] = []
@@ -177,8 +194,7 @@ def outlooks_or_exit(
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only, making=making)
-        folder = inventory_folder(inventory_path(inventory)) if making else None
-        return planned, hosts[0].outlooks(planned, roles_of(inventory), retry=retry, folder=folder)
+        yield planned, hosts[0]
     except BaseException:
         for waiting in hosts:
             waiting.leave()  # who is interrupted waits for no host

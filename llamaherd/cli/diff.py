@@ -16,8 +16,8 @@ from llamaherd.cli.common import (
     UNUSABLE,
     inventory_option,
     json_option,
+    looking_or_exit,
     only_option,
-    outlooks_or_exit,
     rigs_argument,
     roles_of,
     say,
@@ -97,21 +97,28 @@ def diff(
       herd diff --save monday.json    to be carried out later
       herd diff --tell                for Prometheus, which tells people of drift
     """
+    from llamaherd.host.remote import as_they_come
     from llamaherd.pipeline.history_ask import ask_causes
     from llamaherd.pipeline.saved import SavedDiff
 
     _whole_or_exit(rigs, only, metrics, tell=tell)
     watcher = _watcher_or_exit(inventory) if tell else None
+    found: dict[str, SavedRig] = {}
     try:
-        planned, found = outlooks_or_exit(inventory, rigs, only=only)
+        roles = roles_of(inventory)
+        with looking_or_exit(inventory, rigs, only=only) as (planned, hosts):
+
+            def more(name: str, each: Outlook) -> tuple[Outlook, Sequence[Causes], SavedRig]:
+                causes = ask_causes({name: planned[name]}, {name: each}, roles).get(name, ())
+                return each, causes, _with_texts(*planned[name], each, causes)
+
+            for name, (each, causes, saved) in as_they_come(hosts.begin(planned, roles, more)):
+                found[name] = saved
+                if not as_json:
+                    _show(name, each, causes, saved.diffs, saved.unreached)
     except SystemExit as ended:
         sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 says that there are changes
-    causes = ask_causes(planned, found, roles_of(inventory))
-    shown = []
-    for name, each in found.items():
-        shown.append(_with_texts(*planned[name], each, causes.get(name, ())))
-        if not as_json:
-            _show(name, each, causes.get(name, ()), shown[-1].diffs, shown[-1].unreached)
+    shown = [found[name] for name in planned]
     if as_json:
         click.echo(json.dumps({"rigs": [each.shown() for each in shown]} | ({"only": only} if only else {})))
     if save:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,21 +38,21 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from llamaherd.host.remote import AT_ONCE
+    from llamaherd.host.remote import AT_ONCE, as_they_come
 
-    every = usable_plans(inventory, rigs)
-    found = []
+    every, roles = usable_plans(inventory, rigs), roles_of(inventory)
+    found = {}
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(every))))
     try:
-        for each in pool.map(partial(_ask, roles_of(inventory)), every.values()):
-            found.append(each)
+        for name, each in as_they_come({name: pool.submit(_ask, roles, planned) for name, planned in every.items()}):
+            found[name] = each
             if not as_json:
                 _show(each)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
-    ok = all(each.ok for each in found)
+    ok = all(each.ok for each in found.values())
     if as_json:
-        click.echo(json.dumps({"ok": ok, "rigs": [each.as_json() for each in found]}))
+        click.echo(json.dumps({"ok": ok, "rigs": [found[name].as_json() for name in every]}))
     if not ok:
         sys.exit(FAILED)
 

@@ -14,9 +14,10 @@ from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_arg
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llamaherd.host.remote import Remote
+    from llamaherd.host.remote import Remote, RemoteError
     from llamaherd.inventory.schema import Rig
     from llamaherd.plan import Plan
+    from llamaherd.role.report import Report
     from llamaherd.role.role import Role
     from llamaherd.store.hashes import ModelCheck
 
@@ -39,31 +40,56 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
       herd verify              the whole fleet
       herd verify --deep duo   one rig, and every byte of its models
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from llamaherd.host.remote import AT_ONCE, as_they_come
+
     planned, roles = usable_plans(inventory, rigs), roles_of(inventory)
-    reports = [_verified(name, rig, each, roles, deep, as_json) for name, (rig, each) in planned.items()]
+    found: dict[str, dict[str, Any]] = {}
+    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
+    try:
+        begun = {}
+        for name, each in planned.items():
+            if not as_json:
+                say(f"asking {name}", err=True)
+            begun[name] = pool.submit(_asked, *each, roles)
+        for name, report in as_they_come(begun):
+            found[name] = _told(name, *planned[name], report, deep, as_json)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
+    reports = [found[name] for name in planned]
     if as_json:
         click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
     if not all(report["ok"] for report in reports):
         sys.exit(FAILED)
 
 
-def _verified(name: str, rig: Rig, planned: Plan, roles: Sequence[Role], deep: bool, as_json: bool) -> dict[str, Any]:
-    """What one host said, for machines; for people it is printed at once."""
+def _asked(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
     from llamaherd.host.remote import Remote, RemoteError
     from llamaherd.pipeline.verify import verify as verify_rig
+
+    try:
+        return verify_rig(rig, planned, roles, Remote(rig.connect))
+    except RemoteError as error:
+        return error
+
+
+def _told(
+    name: str, rig: Rig, planned: Plan, report: Report | RemoteError, deep: bool, as_json: bool
+) -> dict[str, Any]:
+    """What one host said, for machines; for people it is printed at once."""
+    from llamaherd.host.remote import Remote, RemoteError
     from llamaherd.pipeline.verify_show import print_report
 
-    if not as_json:
-        say(f"asking {name}", err=True)
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
-    remote = Remote(rig.connect)
     try:
-        report = verify_rig(rig, planned, roles, remote)
+        if isinstance(report, RemoteError):
+            raise report
         value |= report.as_json()
         if not as_json:
             print_report(report)
         if deep:
-            models = _hashed(name, planned, remote, as_json)
+            models = _hashed(name, planned, Remote(rig.connect), as_json)
             value |= {"ok": report.ok and all(model.ok for model in models), "models": [m.as_json() for m in models]}
     except RemoteError as error:
         say(f"{name}: {error}", err=True)

@@ -16,6 +16,7 @@ from typing_extensions import override
 from llamaherd.deploy.reasons import note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
+from llamaherd.render import render
 from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, SendFile
 from llamaherd.text.terminal import plain
 
@@ -53,8 +54,11 @@ def command(change: Change) -> PyinfraCommand:
 
 
 def _on_stdin(script: str) -> str:
-    """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing."""
-    return f"{{\n{script}\n}} </dev/null\n"
+    """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
+
+    With a `systemctl` for it that survives that systemd re-executes.
+    """
+    return f"{{\n{render('host/systemd.sh.j2', reports=False)}\n{script}\n}} </dev/null\n"
 
 
 class ScriptCommand(StringCommand):

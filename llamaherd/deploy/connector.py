@@ -138,7 +138,8 @@ class RigConnector(BaseConnector):
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
         said = Said(self.host.print_prefix, aloud=print_output)
-        patience = Patience(arguments.pop("_timeout", None) or SILENCE)
+        within = arguments.pop("_timeout", None)
+        patience = Patience.within(within) if within else Patience(SILENCE)
         expected = arguments.pop("_success_exit_codes", None) or [0]
         fresh = bool(arguments.pop("_fresh", False))
         last = bool(arguments.pop("_last", False))

@@ -17,11 +17,9 @@ from llamaherd.host.protocol import answer
 from llamaherd.host.state import HostState
 from llamaherd.pipeline.inspect import inspect_script, parse_state
 from llamaherd.pipeline.only import parts
+from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
-
-LOOK_SECONDS = 120
-"""How long a look may be silent: it takes a third of a second on a host that has nothing else to do."""
 
 SETTLING_LOOKS = 15
 """How often a port may be between two holders before it counts as taken: a second apart."""

@@ -14,7 +14,7 @@ Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from llamaherd.host.remote import Remote
@@ -46,6 +46,17 @@ class UnaskedError(RemoteError):
         super().__init__(
             f"the host answered with a line that was not asked for: {line[:_SHOWN]!r}",
             "see what on that host is called so or prints so, and put it right there",
+        )
+
+
+class UnreadError(RemoteError):
+    """A part of a host did not respond to an inspection."""
+
+    def __init__(self, parts: Collection[str]) -> None:
+        names = " and ".join(sorted(parts))
+        super().__init__(
+            f"{names} did not respond to the inspection, so nothing was changed",
+            "run the command again; if that fails too, see what hangs there (`systemctl status`, `docker ps`)",
         )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, as_completed, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, TypeVar
 
 from llamaherd.diagnostics.endings import end_with_parent
 from llamaherd.host.forward import Forward
@@ -20,7 +22,7 @@ from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, requ
 from llamaherd.inventory.schema import Connect
 from llamaherd.text.units import show_size
 
-__all__ = ["AT_ONCE", "Remote", "RemoteError", "Result", "Shell"]
+__all__ = ["AT_ONCE", "Remote", "RemoteError", "Result", "Shell", "as_they_come"]
 
 AT_ONCE = 16
 """Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
@@ -40,8 +42,28 @@ _BEFORE = 1 << 20
 _ENDING_SECONDS = 5
 """How long a script that nobody listens to any more is waited for."""
 
+IN_ORDER_SECONDS = 5
+"""How long results are shown in their order: hosts that take longer come after those that have responded."""
+
 Heard = Callable[[str, str], None]
 """Takes `stdout` or `stderr`, and a line with its end."""
+
+
+_T = TypeVar("_T")
+
+
+def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_SECONDS) -> Iterator[tuple[str, _T]]:
+    """Yield the results of hosts: in their order for `in_order` seconds, then each when it is there."""
+    until = time.monotonic() + in_order
+    late: dict[Future[_T], str] = {}
+    for name, result in results.items():
+        wait([result], max(0.0, until - time.monotonic()))
+        if result.done():
+            yield name, result.result()
+        else:
+            late[result] = name
+    for result in as_completed(late):
+        yield late[result], result.result()
 
 
 @dataclass(frozen=True)
@@ -64,12 +86,16 @@ class Remote:
     def run(self, script: str | Callable[[], str], timeout: float) -> Result:
         """Run a POSIX shell script as root; one that is yet to be made is asked for once a shell is there.
 
-        Raises RemoteError where it could not be started or never ended.
+        Login and script have `timeout` seconds together, whatever the host prints meanwhile. Raises RemoteError where
+        it could not be started or never ended.
         """
         said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        with Shell(self.connect, note_key=self.note_key) as shell:
+        began = time.monotonic()
+        with Shell(self.connect, note_key=self.note_key, login_seconds=min(timeout, LOGIN_SECONDS)) as shell:
+            left = began + timeout - time.monotonic()
             text = script if isinstance(script, str) else script()
-            code = shell.run(text, lambda stream, line: said[stream].append(line), Patience.within(timeout))
+            patience = Patience(timeout, time.monotonic() + left)
+            code = shell.run(text, lambda stream, line: said[stream].append(line), patience)
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 
     def lines(self, script: str, silence: float) -> Generator[str, None, None]:
@@ -95,6 +121,7 @@ class Shell:
         note_key: bool = False,
         fresh: bool = False,
         forward: Forward | None = None,
+        login_seconds: float | None = None,
     ) -> None:
         """Log in; `forward` lasts as long as this does. Raises RemoteError where that fails."""
         require_key(connect)
@@ -120,7 +147,7 @@ class Shell:
                 f"there is no `{error.filename}` on this machine", "install the package openssh-client"
             ) from None
         try:
-            self._log_in()
+            self._log_in(Patience.within(LOGIN_SECONDS if login_seconds is None else login_seconds))
         except BaseException:
             self.close()
             raise
@@ -173,7 +200,7 @@ class Shell:
         What it says before goes to `heard` as it comes.
         """
         pieces: Iterator[bytes] = iter(())
-        for said in self._before_it_reads(script, LOGIN_SECONDS):
+        for said in self._before_it_reads(script, Patience(LOGIN_SECONDS)):
             if said.startswith(b"go "):
                 data.seek(int(said.removeprefix(b"go ")))
                 pieces = iter(lambda: data.read(PIECE), b"")
@@ -186,9 +213,9 @@ class Shell:
             heard("stderr", line)
         return self._process.wait()
 
-    def before_it_listens(self, script: str, silence: float) -> Iterator[str]:
+    def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:
         """The lines of a script that goes on until this is closed. Raises RemoteError where it says nothing so long."""
-        for line in self._before_it_reads(f"{{\n{script}\n}}\n", silence):
+        for line in self._before_it_reads(f"{{\n{script}\n}}\n", patience):
             yield line.decode(errors="replace")
         self._require_end()
 
@@ -211,10 +238,10 @@ class Shell:
         """The last lines of its script on stderr."""
         return self._err.decode(errors="replace").splitlines()
 
-    def _before_it_reads(self, script: str, silence: float) -> Iterator[bytes]:
+    def _before_it_reads(self, script: str, patience: Patience) -> Iterator[bytes]:
         """The lines of a script on stdout, as they come, while it is told nothing."""
         begun = b""
-        with closing(self._talk(iter([script.encode()]), Patience(silence), more=True)) as said:
+        with closing(self._talk(iter([script.encode()]), patience, more=True)) as said:
             for stream, piece in said:
                 *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
                 yield from lines
@@ -240,9 +267,12 @@ class Shell:
                 self._process.wait(_ENDING_SECONDS)
                 return
 
-    def _log_in(self) -> None:
+    def _log_in(self, patience: Patience) -> None:
         """Wait for the shell; what its start files and the client say before it is for nobody."""
-        out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n")
+        try:
+            out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n", patience)
+        except TimeoutError:
+            raise _no_shell(self._connect, patience) from None
         if _MARK not in out:
             code = self._process.wait(_ENDING_SECONDS)
             raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
@@ -252,11 +282,16 @@ class Shell:
             pass
         self._err = b""
 
-    def _until(self, mark: bytes, text: bytes) -> bytes:
-        """What is said on stdout after this text, up to the mark; without it where that never comes."""
+    def _until(self, mark: bytes, text: bytes, patience: Patience) -> bytes:
+        """What is said on stdout after this text, up to the mark; without it where that never comes.
+
+        Raises TimeoutError.
+        """
         out = b""
         heard = 0
-        for stream, piece in self._talk(iter([text]), Patience(LOGIN_SECONDS), more=True):
+        for stream, piece in talk(self._process, iter([text]), patience, more=True):
+            if stream == "stderr":
+                self._err = (self._err + piece)[-PIECE:]
             heard += len(piece)
             out += piece if stream == "stdout" else b""
             if mark in out:
@@ -278,6 +313,13 @@ class Shell:
         """Raise where the connection, and not the script, has ended."""
         if problem := lost(self._connect, self._process.wait(), self._err.decode(errors="replace")):
             raise problem
+
+
+def _no_shell(connect: Connect, patience: Patience) -> RemoteError:
+    return RemoteError(
+        f"{place(connect)} gave no shell within {patience.silence:.0f} s",
+        "look at the host's load and at the start files of the login user's shell there, then try again",
+    )
 
 
 def _too_slow(connect: Connect, patience: Patience) -> RemoteError:

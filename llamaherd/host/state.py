@@ -76,6 +76,8 @@ class StatePart:
 class HostState:
     """All of it; what was not there is not in it."""
 
+    unread: set[str] = field(default_factory=set)
+    """Parts of the host that did not respond to the inspection, as `systemd`: what they know is not in it either."""
     os: str = ""
     arch: str = ""
     systemd: bool = False
@@ -91,6 +93,8 @@ class HostState:
     listening: set[int] = field(default_factory=set)
     holders: dict[int, Holder] = field(default_factory=dict)
     """Who holds ports that are planned, and are none of our servers'."""
+    own_ports: dict[int, str] = field(default_factory=dict)
+    """By planned port: the unit of ours whose control group the process is in that holds it."""
     packages: set[str] = field(default_factory=set)
     users: dict[str, UserState] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)

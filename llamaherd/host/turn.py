@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.pipes import Patience
 from llamaherd.host.protocol import ask_host, question_of, take_facts
 from llamaherd.host.remote import Remote, Shell
 from llamaherd.inventory.schema import Connect
@@ -47,7 +48,8 @@ class Turn:
         self.give_back()
         try:
             script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
-            for line in shell.before_it_listens(script, wait + _SECONDS):
+            # It waits for other runs, and then for what one of them has begun.
+            for line in shell.before_it_listens(script, Patience.within(2 * wait + _SECONDS)):
                 if line == _YOURS:
                     self._shell = shell
                     return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import ask_host
@@ -19,6 +20,8 @@ from llamaherd.pipeline.preflight_ask import LOOK_SECONDS, local_sizes
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
+T = TypeVar("T")
+
 RAISED = (UserError, InventoryError, UnreadableKeyError)
 """What roles raise, in a sentence."""
 
@@ -29,6 +32,7 @@ class Hosts:
     def __init__(self, rigs: Mapping[str, Rig]) -> None:
         """Begin to log in to all of them."""
         self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
+        self._further: ThreadPoolExecutor | None = None
         self._scripts: dict[str, Future[str]] = {name: Future() for name in rigs}
         self._answers = {
             name: self._pool.submit(ask_host, Remote(rig.connect, note_key=True), script.result, LOOK_SECONDS)
@@ -39,7 +43,8 @@ class Hosts:
         """Ask nothing, and wait for nobody."""
         for script in self._scripts.values():
             script.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in filter(None, (self._pool, self._further)):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def outlooks(
         self,
@@ -53,14 +58,29 @@ class Hosts:
 
         In `folder`, the inventory's, roles keep what checks need of a host's state before they connect.
         """
+        self._ask(planned, roles)
+        found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
+        self._pool.shutdown()
+        return found
+
+    def begin(
+        self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role], more: Callable[[str, Outlook], T]
+    ) -> dict[str, Future[T]]:
+        """What a run would do to each as soon as it has responded, and what `more` makes of that, all at once."""
+
+        def look(name: str, rig: Rig, plan: Plan) -> T:
+            return more(name, self._outlook(name, rig, plan, roles, retry=False, folder=None))
+
+        self._ask(planned, roles)
+        self._further = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
+        return {name: self._further.submit(look, name, *each) for name, each in planned.items()}
+
+    def _ask(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
         for name, (_, plan) in planned.items():
             try:
                 self._scripts[name].set_result(inspect_script(plan, roles))
             except RAISED as error:
                 self._scripts[name].set_exception(error)
-        found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
-        self._pool.shutdown()
-        return found
 
     def _outlook(
         self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool, folder: Path | None

@@ -61,7 +61,7 @@ def _strange(plan: Plan, state: HostState) -> Iterator[int]:
     ours |= {container.port for container in state.containers.values() if container.status in _HOLDING}
     for instance in plan.instances:
         holder = state.holders.get(instance.endpoint.port)
-        if holder and holder.container in state.containers:
+        if instance.endpoint.port in state.own_ports or (holder and holder.container in state.containers):
             continue
         if instance.endpoint.port in state.listening and instance.endpoint.port not in ours:
             yield instance.endpoint.port

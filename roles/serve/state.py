@@ -60,6 +60,8 @@ def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
             )
         case "holder", [port, pid, program, container]:
             state.holders[parse_whole(port)] = Holder(parse_whole(pid), program, container)
+        case "own-port", [port, unit]:
+            state.own_ports[parse_whole(port)] = unit
         case "serving", [name, what, *rest]:
             state.serving.setdefault(name, ServingState()).tell(what, rest)
         case "image", [tag]:

@@ -116,7 +116,7 @@ def test_a_host_that_never_ends_fails_with_a_sentence(here: Host) -> None:
 def test_a_host_that_is_silent_fails_with_a_sentence(here: Host) -> None:
     done, _, err = run(here, "exec sleep 60", _timeout=0.2)
     assert not done
-    assert "has said nothing for 0 s" in err[-2]
+    assert "did not finish within 0 s" in err[-2]
 
 
 def sent(here: Host, file: Path, to: Path) -> bool:

@@ -5,7 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -174,8 +177,56 @@ def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.Mo
 def test_a_shell_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sleep", "60"])
     monkeypatch.setattr(remote, "LOGIN_SECONDS", 0.1)
-    with pytest.raises(RemoteError, match="has said nothing for 0 s"):
+    with pytest.raises(RemoteError, match="gave no shell within 0 s"):
         Remote(Connect(host="@local")).run("echo", timeout=60)
+
+
+DRIPS = "while :; do printf x; sleep 0.02; done"
+"""Says something all the time, and never a line."""
+
+
+@needs_root
+@pytest.mark.parametrize("says", [DRIPS, f"echo half; {DRIPS} >&2", "echo half; exec sleep 60", "exec sleep 60"])
+def test_a_script_that_drips_or_falls_silent_half_way_ends_in_time(says: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(RemoteError, match="this machine did not finish within 1 s"):
+        Remote(Connect(host="@local")).run(says, timeout=1)
+    assert time.monotonic() - began < 4
+
+
+@needs_root
+@pytest.mark.parametrize("says", [DRIPS, "exec sleep 60"])
+def test_a_login_that_drips_is_within_the_same_time(says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", says])
+    began = time.monotonic()
+    with pytest.raises(RemoteError, match="this machine gave no shell within 1 s"):
+        Remote(Connect(host="@local")).run("echo", timeout=1)
+    assert time.monotonic() - began < 4
+
+
+@needs_root
+def test_the_time_of_a_login_counts_and_not_that_of_making_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", "sleep 0.7; exec sh -s"])
+
+    def script() -> str:
+        time.sleep(1)
+        return "sleep 0.1; echo done"
+
+    assert Remote(Connect(host="@local")).run(script, timeout=1.6).out == "done\n"
+    with pytest.raises(RemoteError, match="did not finish within 2 s"):
+        Remote(Connect(host="@local")).run("exec sleep 1.2", timeout=1.6)
+
+
+def test_results_come_in_their_order_and_late_ones_after_all_others() -> None:
+    later: dict[str, Future[int]] = {name: Future() for name in ("attic", "box", "duo", "six")}
+    later["box"].set_result(2)
+    later["six"].set_result(4)
+    Timer(0.6, later["duo"].set_result, [3]).start()
+    Timer(1.2, later["attic"].set_result, [1]).start()
+    came = [(name, each, time.monotonic()) for name, each in remote.as_they_come(later, in_order=0.1)]
+    assert [each[:2] for each in came] == [("box", 2), ("six", 4), ("duo", 3), ("attic", 1)]
+    assert came[3][2] - came[1][2] > 0.8
+    assert [name for name, _ in remote.as_they_come(later, in_order=0)] == ["attic", "box", "duo", "six"]
 
 
 @needs_root

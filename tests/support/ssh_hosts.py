@@ -18,7 +18,7 @@ HERD = str(Path(sys.executable).parent / "herd")
 PROGRAM = "/opt/llamaherd/libexec/started"
 RIGS = {"attic": 2301, "duo": 2302, "six": 2303}
 SSH = f"""#!{sys.executable}
-import os, pathlib, sys
+import os, pathlib, sys, time
 
 there = pathlib.Path(__file__).parent / sys.argv[sys.argv.index("-p") + 1]
 if (there / "gone").exists():
@@ -37,7 +37,13 @@ if script and "llamaherd: it is yours" not in script:
         print(there.name, "looked" if asks else "changed", file=log)
     if asks:
         world = there / ("after" if (there / "done").exists() else "before")
-        print({BEGIN!r}, world.read_text(), {END!r}, sep="\\n")
+        lines = world.read_text().splitlines()
+        if (there / "half").exists():
+            print({BEGIN!r}, *lines[: len(lines) // 2], sep="\\n", flush=True)
+            while True:
+                time.sleep(1)
+                print(end="x" if (there / "drips").exists() else "", flush=True)
+        print({BEGIN!r}, *lines, {END!r}, sep="\\n")
     elif (there / "broken").exists():
         sys.exit("it broke")
     elif not (there / "stuck").exists():
@@ -52,7 +58,10 @@ class Hosts:
     folder: Path
 
     def mark(self, name: str, what: str) -> None:
-        """Have a host be `done` already, `broken`, `gone`, or `stuck` as it is though what is run there ends well."""
+        """Have a host be `done` already, `broken`, `gone`, or `stuck` as it is though what is run there ends well.
+
+        One that is `half` prints half of a response and no more, or one that `drips`, too, nothing but letters.
+        """
         (self.folder / str(RIGS[name]) / what).touch()
 
     def lacks(self, name: str, *paths: str) -> None:

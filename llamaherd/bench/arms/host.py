@@ -24,6 +24,7 @@ from llamaherd.bench.results.result import Run, Start
 from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
+from llamaherd.host.pipes import Patience
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
@@ -89,7 +90,7 @@ class ArmsHost:
             forward = Forward(self._here, LISTEN, self._there)
         self._shell = Shell(self._connect, fresh=True, forward=forward)
         try:
-            self._lines = self._shell.before_it_listens(self._script, _SILENCE)
+            self._lines = self._shell.before_it_listens(self._script, Patience(_SILENCE))
             if self._hear("mine", "armed") == ["mine"]:
                 self._around.enter_context(self._aside)
                 self._tell("go")

@@ -13,6 +13,7 @@ from llamaherd.bench.meter.readings import Readings
 from llamaherd.bench.meter.series import Clocks, clocks
 from llamaherd.bench.meter.told import Hello, Line, Pong
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
@@ -133,7 +134,7 @@ class Meter:
         """Hear lines until there are no more."""
         assert self._shell
         try:
-            for text in self._shell.before_it_listens(self._script, _SILENCE):
+            for text in self._shell.before_it_listens(self._script, Patience(_SILENCE)):
                 with self._heard:
                     self._take(self.readings.take(text))
                     self._heard.notify_all()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.resources import ROOT
+from tests.support.liar import OK, Liar, raw
 
 LLAMA = """# HELP llamacpp:requests_processing Number of requests processing.
 # TYPE llamacpp:requests_processing gauge
@@ -96,10 +97,10 @@ class Nft:
         self.path.chmod(0o755)
 
 
-def drained(folder: Path, port: int, seconds: float = 30, *words: str) -> tuple[str, float]:
+def drained(folder: Path, port: int, seconds: float = 30, *words: str, key: Path | None = None) -> tuple[str, float]:
     """What the script says, and how long it takes."""
     (folder / "key").write_text("secret\n")
-    asked = {"metrics": f"http://127.0.0.1:{port}/metrics", "key": str(folder / "key")}
+    asked = {"metrics": f"http://127.0.0.1:{port}/metrics", "key": str(key or folder / "key")}
     (folder / "asked").write_text(json.dumps(asked))
     program = (ROOT / "templates" / "serve" / "drain.py").read_text()
     assert '"/usr/sbin/nft"' in program
@@ -151,6 +152,24 @@ def test_one_that_does_not_say_is_not_waited_for(server: Scripted, tmp_path: Pat
 
 def test_one_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     assert drained(tmp_path, 9)[0] == ""
+
+
+def test_one_that_drips_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    """Each of its bytes comes in time, and the last never: it is busy, as far as anyone knows."""
+    with Liar(raw(OK + b"\r\n", then=b" ", drip=True)) as liar:
+        said, seconds = drained(tmp_path, int(liar.host.rpartition(":")[2]), 1)
+    assert said.endswith("1 of them did not end in time, and is cut off\n")
+    assert seconds < 12
+
+
+def test_the_key_of_the_server_that_runs_is_kept_with_what_is_asked(server: Scripted, tmp_path: Path) -> None:
+    """A switch has written the new key by then, which the old server does not take."""
+    server.busy = 1
+    new = tmp_path / "new" / "key"
+    new.parent.mkdir()
+    new.write_text("another\n")
+    drained(tmp_path, server.server_port, key=new)
+    assert server.key == "Bearer secret"
 
 
 def test_connections_are_refused_from_the_last_look_on(server: Scripted, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.serving import DECIDING, ServingState
+from llamaherd.plan import InstancePlan
 from llamaherd.render import render
 from tests.support.machine import SAY
+from tests.support.rigs import cpu_rig, planned
 
 SERVER = """
 import socket, sys, threading
@@ -64,13 +66,13 @@ case $* in *llama-@.service*) exit 1 ;; esac
 """
 
 
-def seen_units(folder: Path, blocks: Sequence[str]) -> list[str]:
+def seen_units(folder: Path, blocks: Sequence[str], units: Sequence[InstancePlan] = ()) -> list[str]:
     """The units that are seen where systemd says this of those that it has."""
     (folder / "systemctl").write_text(SYSTEMCTL)
     (folder / "systemctl").chmod(0o755)
     (folder / "units").write_text("\n\n".join(blocks) + "\n")
     template = render(
-        "serve/inspect-units.sh.j2", root=folder, units=(), before_ours=(), unit_roots=(), deciding=DECIDING
+        "serve/inspect-units.sh.j2", root=folder, units=units, before_ours=(), unit_roots=(), deciding=DECIDING
     )
     done = subprocess.run(
         ["sh", "-s"],
@@ -240,6 +242,49 @@ def test_a_server_that_answers_or_computes_does_not_hang(server: tuple[int, str]
 @pytest.mark.parametrize("server", ["is deadlocked"], indirect=True)
 def test_a_server_that_does_neither_hangs(server: tuple[int, str]) -> None:
     assert hangs(server) == "it answers nobody, and does nothing"
+
+
+LISTENS = """
+import socket, sys, time
+family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
+at = socket.create_server((sys.argv[2], int(sys.argv[4])), family=family)
+while sys.argv[5] == "answers":
+    there, _ = at.accept()
+    there.recv(1000)
+    there.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
+    there.close()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("listens", "at"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "::1")])
+@pytest.mark.parametrize("does", ["answers", "hangs"])
+def test_a_server_is_queried_where_it_listens_and_not_where_it_is_planned_to(
+    tmp_path: Path, listens: str, at: str, does: str
+) -> None:
+    plan = planned(cpu_rig(), {"instances/chat/port": 9})
+    with socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET) as free:
+        free.bind((at, 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", LISTENS, "--host", listens, "--port", str(port), does]
+    process = subprocess.Popen(command, env={"LLAMAHERD_SPEC": "0a1b", "PATH": os.environ["PATH"]})
+    try:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                socket.create_connection((at, port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        said = "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\nInvocationID=ff"
+        block = f"MainPID={process.pid}\nId=llama-chat.service\nNames=llama-chat.service\n{said}"
+        lines = seen_units(tmp_path, [block], plan.of("systemd"))
+        assert f"unit\tllama-chat\tactive\tenabled\tno\tff\t0a1b\t{port}\t" in lines
+        hangs = [line for line in lines if "\thangs\t" in line]
+        assert bool(hangs) == (does == "hangs")
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("server", ["answers", "is deadlocked"], indirect=True)
