@@ -56,9 +56,9 @@ def command(change: Change) -> PyinfraCommand:
 def _on_stdin(script: str) -> str:
     """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
 
-    With a `systemctl` for it that survives that systemd re-executes.
+    With a `systemctl` for it that survives that systemd re-executes, and a `docker` that waits for no daemon for ever.
     """
-    return f"{{\n{render('host/systemd.sh.j2', reports=False)}\n{script}\n}} </dev/null\n"
+    return f"{{\n{render('host/clients.sh.j2', reports=False)}\n{script}\n}} </dev/null\n"
 
 
 class ScriptCommand(StringCommand):

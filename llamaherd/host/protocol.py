@@ -55,7 +55,7 @@ class UnreadError(RemoteError):
     def __init__(self, parts: Collection[str]) -> None:
         names = " and ".join(sorted(parts))
         super().__init__(
-            f"{names} did not respond to the inspection, so nothing was changed",
+            f"{names} did not respond to the inspection, so what runs there is left as it is",
             "run the command again; if that fails too, see what hangs there (`systemctl status`, `docker ps`)",
         )
 

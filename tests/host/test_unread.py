@@ -60,7 +60,7 @@ class Programs:
 
     def step(self, script: str) -> subprocess.CompletedProcess[str]:
         """What a step that changes a host does."""
-        return self.run(f"{render('host/systemd.sh.j2', reports=False)}\n{script}\n")
+        return self.run(f"{render('host/clients.sh.j2', reports=False)}\n{script}\n")
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}"}
@@ -144,6 +144,17 @@ def test_a_step_sees_what_a_unit_failed_by(programs: Programs) -> None:
     assert (ended.stdout, ended.stderr, ended.returncode) == ("1 out\nout\n", "Job for x.service failed.\n", 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [("stop llama-chat", 300), ("compose -f x up -d --wait", 9000), ("import - base", 9000), ("pull -q image", 43200)],
+)
+def test_a_step_waits_for_docker_for_so_long_at_most(programs: Programs, words: str, seconds: int) -> None:
+    """`timeout` is a fake that prints what it is to run."""
+    programs.program("timeout", 'echo "$@"; exit 124')
+    ended = programs.step(f"docker {words}")
+    assert (ended.stdout, ended.returncode) == (f"{seconds} docker {words}\n", 124)
+
+
 DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 ACTIVE, INACTIVE = "echo active", "echo inactive"
 
@@ -174,4 +185,4 @@ def test_nothing_follows_from_an_inspection_that_something_did_not_respond_to(pa
     with pytest.raises(UnreadError) as caught:
         parse_state([*(f"unread\t{part}" for part in parts), "os\tdebian-13"])
     names = " and ".join(sorted(set(parts)))
-    assert caught.value.message == f"{names} did not respond to the inspection, so nothing was changed"
+    assert caught.value.message == f"{names} did not respond to the inspection, so what runs there is left as it is"
