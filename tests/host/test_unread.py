@@ -51,8 +51,8 @@ class Programs:
             parts=[Written(part)],
             beside=[Written(beside or ":")],
         )
-        body = body.replace("[ ! -d /run/systemd/system ]", "false").replace("timeout 10", "timeout 1")
-        script = render("host/question.sh.j2", begin=Written("@ begin"), end=Written("@ end"), body=Written(body))
+        text = body.replace("[ ! -d /run/systemd/system ]", "false").replace("timeout 10", "timeout 4")
+        script = render("host/question.sh.j2", begin=Written("@ begin"), end=Written("@ end"), body=Written(text))
         began = time.monotonic()
         ended = self.run(script)
         assert ended.stdout.endswith("@ end\n"), ended.stdout + ended.stderr
