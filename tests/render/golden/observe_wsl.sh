@@ -27,7 +27,59 @@ printf '\n@ begin\n'
 
 # What a plan needs to know of its host, in facts: files, and then what each role asks. Changes nothing.
 # `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
+# What did not respond is not the same as what is not there: the state of the host is unknown then. A command whose output
+# is captured reports that on descriptor 3.
+unread() {
+    say unread "$1" >&3
+}
+systemctl_within='timeout 10'
+# systemd responds to no client for a moment while it re-executes, and drops the connections of clients that wait. What
+# fails for that reason alone is tried again, for 2 s; a restart as a start. `systemctl_within` limits one call.
+systemctl() (
+    for pause in 0.2 0.3 0.5 1 ''; do
+        failed=0
+        { complaint=$(${systemctl_within:-command} systemctl "$@" 2>&1 >&4 4>&-) || failed=$?; } 4>&1
+        case $failed:$complaint in
+        0:* | 124:*) break ;;
+        *'onnect to '*bus* | *'Connection reset by peer'* | *'Connection refused'* | *'Connection timed out'* | \
+            *'Transport endpoint is not connected'* | *'onnection terminated'* | *disconnected*) failed=75 ;;
+        *) break ;;
+        esac
+        [ "$pause" ] || break
+        sleep "$pause"
+        [ "$1" != restart ] || { shift && set -- start "$@"; }
+    done
+    [ -z "$complaint" ] || printf '%s\n' "$complaint" >&2
+    case $failed in 75 | 124) unread systemd ;; esac
+    exit $failed
+)
+# Docker's client, limited. It fails with 75 or 124 where Docker runs and does not respond, also not two seconds later.
+query_docker() (
+    for pause in 0.5 0.5 1 ''; do
+        failed=0
+        { complaint=$(timeout 10 docker "$@" 2>&1 >&4 4>&-) || failed=$?; } 4>&1
+        case $complaint in
+        *'annot connect to the Docker daemon'* | *'error during connect'*) ;;
+        *) break ;;
+        esac
+        docker_runs || break
+        failed=75
+        [ "$pause" ] || break
+        sleep "$pause"
+    done
+    [ -z "$complaint" ] || printf '%s\n' "$complaint" >&2
+    exit $failed
+)
+# One that is stopped or fails to start has no containers that run, and a run may start it.
+docker_runs() {
+    case $(systemctl show -P ActiveState docker.service 2>/dev/null) in active | reloading) return 0 ;; esac
+    return 1
+}
+exec 3>&1
+# Where systemd hangs, each call of a role would wait as long as this one.
+[ ! -d /run/systemd/system ] || systemctl show -P Version >/dev/null 2>&1 || [ $? -lt 75 ] || finish
 {
+exec 3>&1
 # All in two calls: a process each would be most of what a look costs.
 set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
 stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
@@ -198,7 +250,10 @@ if docker=$(command -v docker || ls /snap/bin/docker 2>/dev/null); then
     *compose*) ;;
     *) say docker compose "$(timeout 20 docker compose version --short 2>/dev/null)" ;;
     esac
-    info=$(curl -q -fs --max-time 20 --unix-socket /var/run/docker.sock http://docker/info 2>/dev/null || timeout 20 docker info --format '{{json .}}' 2>/dev/null)
+    info=$(curl -q -fs --max-time 10 --unix-socket /var/run/docker.sock http://docker/info 2>/dev/null) || case $? in
+    28) ! docker_runs || unread Docker ;;
+    *) info=$(query_docker info --format '{{json .}}' 2>/dev/null) || [ $? -lt 75 ] || unread Docker ;;
+    esac
     case $info in
     *'"ServerVersion":"'[0-9]*) say docker info "$(printf '%s' "$info" | tr -d '\t\n')" ;;
     *) say docker silent "$( (dockerd --version || docker --version) 2>/dev/null | sed -n 's/^Docker version \([^,]*\),.*/\1/p')" ;;
@@ -273,6 +328,7 @@ esac
 
 finish
 } | {
+exec 3>&1
 # What waits for others has a processor of its own meanwhile. It is said first, so that no line comes between another's;
 # and the end is the other side's to say: without either, there is none.
 {
@@ -383,6 +439,19 @@ process() {
     awk -v user="$(id -u "$3" 2>/dev/null)" '$1 == "Uid:" && user != "" && $2 != user { print "user\t" $2 } $1 == "Gid:" { own = $2 } $1 == "Groups:" { for (n = 2; n <= NF; n++) if ($n != own) others = others " " $n }
         END { if (others) print "groups\t" substr(others, 2) }' "/proc/$1/status"
 }
+# What a process was given as --$2.
+argument() {
+    sed -z -n "/^--$2\$/ { n; p; q }" "/proc/$1/cmdline" 2>/dev/null | tr -d '\0'
+}
+# Where a server is asked that listens at address $1 and port $2, as it was told when it started.
+url_of() {
+    case $1 in
+    '' | 0.0.0.0) echo "http://127.0.0.1:$2" ;;
+    ::) echo "http://[::1]:$2" ;;
+    *:*) echo "http://[$1]:$2" ;;
+    *) echo "http://$1:$2" ;;
+    esac
+}
 # How much a process has done by now: pages read from disk, and time on processors.
 progress() {
     sed 's/.*) //' "/proc/$1/stat" | awk '{ print $10, $12 + $13 }'
@@ -395,7 +464,7 @@ stopped() {
     return 1
 } 2>/dev/null
 # Says so if a server hangs: it is stopped, or answers nobody while it does nothing. One that has much to do may be slow
-# to answer, too. $1 is the server, $2 its process, $3 where it is asked.
+# to answer, too. $1 is the server, $2 its process, $3 where it listens: not where it is planned to.
 hangs() {
     if stopped "$2"; then
         say serving "$1" hangs 'its process is stopped (SIGSTOP)'
@@ -403,7 +472,9 @@ hangs() {
     fi
     before=$(progress "$2")
     for seconds in 4 2; do
-        ! curl -q -s -o /dev/null --noproxy '*' --max-time $seconds "$3" || return 0
+        curl -q -s -o /dev/null --noproxy '*' --max-time $seconds "$3"
+        # Refused, timed out, empty, cut off. Anything else is a response, or nothing is known of it.
+        case $? in 7 | 28 | 52 | 56) ;; *) return 0 ;; esac
         sleep 0.5
     done
     after=$(progress "$2")
@@ -481,7 +552,7 @@ END
         if [ "$active" = active ]; then
             process "$pid" /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server llama-chat | told $name
             printf '%s\n' LLAMAHERD_SPEC=8112c2262328 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
-            ask_later $name "$pid" http://127.0.0.1:8080/health
+            [ -z "$port" ] || ask_later $name "$pid" "$(url_of "$(argument "$pid" host)" "$port")/health"
         fi
         ;;
     esac
@@ -497,7 +568,7 @@ for file in /etc/systemd/system/llama-*.service; do
 done
 # Units by their files, and those that systemd still has without one, in one call: each call costs as much as all the
 # reading around it. One that is no unit, as a template is none, keeps it from telling of those behind it.
-units=$(show_units "$@" 'llama-*.service' || for unit in "$@" 'llama-*.service'; do show_units "$unit"; done)
+units=$(show_units "$@" 'llama-*.service' || [ $? -ge 75 ] || for unit in "$@" 'llama-*.service'; do show_units "$unit"; done)
 seen=' ' show='' id='' names=''
 while IFS= read -r line; do
     case $line in
@@ -534,6 +605,10 @@ done
 for file in /var/lib/llamaherd/kept/*/last/loaded; do
     [ ! -s "$file" ] || { name=${file%/last/loaded} && IFS= read -r loaded <"$file" && say serving "${name##*/}" loaded "$loaded"; }
 done
+for file in /var/lib/llamaherd/kept/*/last/holds; do
+    [ ! -s "$file" ] || { name=${file%/last/holds} && IFS= read -r holds <"$file" && say serving "${name##*/}" holding "$holds"; }
+done
+[ ! -s /var/lib/llamaherd/kept/.exchange/back ] || say exchange "$(cat /var/lib/llamaherd/kept/.exchange/members)"
 for file in /var/lib/llamaherd/kept/*/untried; do
     [ ! -s "$file" ] || { name=${file%/untried} && sort -u "$file" | sed 's/^/untried\t/' | told "${name##*/}"; }
 done
@@ -548,12 +623,14 @@ done
 for folder in /etc/llamaherd/compose/*; do
     [ -d "$folder" ] && say project "${folder##*/}"
 done
-# What Docker's socket says in one call: `ids` of containers that are ours, and `image TAG ID`. Of what it does not say
-# its client is asked. The client waits for ever at a socket that systemd holds for a daemon that does not come up.
+# What Docker's socket says in one call: `ids` of containers that are ours, and `image TAG ID`; `silence` where it does not
+# respond. Of what it does not say its client is asked. The client waits for ever at a socket that systemd holds for a
+# daemon that does not come up.
 docker_says() {
-    timeout 20 curl -q -fsg --unix-socket /var/run/docker.sock -w '\n@ %{url_effective}\n' \
+    { timeout 10 curl -q -fsg --unix-socket /var/run/docker.sock -w '\n@ %{url_effective}\n' \
         'http://docker/containers/json?all=1&filters=%7B%22label%22%3A%5B%22llamaherd.spec%22%5D%7D' \
-http://docker/images/llamaherd/engine:llama.cpp-254c2e111fca-a371b6/json 2>/dev/null | awk -F '"' '
+http://docker/images/llamaherd/engine:llama.cpp-254c2e111fca-a371b6/json 2>/dev/null || [ $? != 124 ] || echo silence; } | awk -F '"' '
+        $0 == "silence" { print }
         index($0, "[") == 1 { n = split($0, part, "[{]\"Id\":\""); known = n > 1 || $0 == "[]"; for (i = 2; i <= n; i++) ids = ids " " substr(part[i], 1, 64) }
         index($0, "{\"Id\":\"") == 1 { image = $4 }
         index($0, "@ ") == 1 {
@@ -571,14 +648,19 @@ if command -v docker >/dev/null; then
     said=$break$(docker_says)$break
     case $said in
     *"${break}ids"*) ids=${said#*"${break}ids"} ids=${ids%%"$break"*} ;;
-    *) ids=$(timeout 20 docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null) || said='' ;;
+    *"${break}silence$break"*) said='' ids_failed=124 ;;
+    *) ids=$(query_docker ps -aq --no-trunc --filter label=llamaherd.spec 2>/dev/null) || said='' ids_failed=$? ;;
     esac
+    # Where nothing of ours is in a container, Docker may do as it likes.
+    for folder in / /etc/llamaherd/compose/*/; do
+        [ "${ids_failed:-0}" -lt 75 ] || [ ! -d "$folder" ] || ! docker_runs || { unread Docker && break; }
+    done
 fi
 if [ "$said" ]; then
     containers=''
-    [ -z "$ids" ] || containers=$(docker inspect --format \
-        '{{.Name}}|{{.State.Status}}|{{with index .State "Health"}}{{.Status}}{{end}}|{{.Id}}|{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}|{{.State.Pid}}|{{.Image}}|{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}|{{index .Config.Labels "llamaherd.spec"}}' $ids 2>/dev/null)
-    while IFS='|' read -r name status health id port pid image limits spec; do
+    [ -z "$ids" ] || containers=$(query_docker inspect --format \
+        '{{.Name}}|{{.State.Status}}|{{with index .State "Health"}}{{.Status}}{{end}}|{{.Id}}|{{with index .Config.Labels "llamaherd.port"}}{{.}}{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostPort}}{{end}}{{end}}|{{if eq .HostConfig.NetworkMode "host"}}host{{else}}{{range .HostConfig.PortBindings}}{{(index . 0).HostIp}}{{end}}{{end}}|{{.State.Pid}}|{{.Image}}|{{with .HostConfig}}PidsLimit={{json .PidsLimit}} Memory={{json .Memory}} MemorySwap={{json .MemorySwap}} MemoryReservation={{json .MemoryReservation}} NanoCpus={{json .NanoCpus}} CpuShares={{json .CpuShares}} CpuQuota={{json .CpuQuota}} CpuPeriod={{json .CpuPeriod}} BlkioWeight={{json .BlkioWeight}} CpusetCpus={{.CpusetCpus}} CpusetMems={{.CpusetMems}} RestartPolicy.Name={{.RestartPolicy.Name}} RestartPolicy.MaximumRetryCount={{.RestartPolicy.MaximumRetryCount}}{{end}}|{{index .Config.Labels "llamaherd.spec"}}' $ids 2>/dev/null) || [ $? -lt 75 ] || unread Docker
+    while IFS='|' read -r name status health id port at pid image limits spec; do
         [ -n "$name" ] || continue
         say container "$name" "$status" "$health" "$id" "$spec" "$port" "$limits"
         # One that is paused holds its port, too.
@@ -590,7 +672,8 @@ if [ "$said" ]; then
             if [ "$status" = running ] && [ "$health" != starting ]; then
                 printf '%s\n' LLAMA_ARG_CORS_ORIGINS=localhost | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told llama-drafter
                 # Docker asks, too, and finds out within two minutes.
-                [ "$health" != healthy ] || ask_later llama-drafter "$pid" http://127.0.0.1:8081/health
+                [ "$at" != host ] || at=$(argument "$pid" host)
+                [ "$health" != healthy ] || ask_later llama-drafter "$pid" "$(url_of "$at" "$port")/health"
             fi
             was=''
             [ ! -s /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] || read -r was </var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6
@@ -603,7 +686,7 @@ END
     # By what it was made as, where that was kept: its name can be given to any.
     case $said in
     *"${break}image "llamaherd/engine:llama.cpp-254c2e111fca-a371b6' '*) have=${said##*"${break}image "llamaherd/engine:llama.cpp-254c2e111fca-a371b6' '} have=${have%%"$break"*} ;;
-    *) have=$(docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null) ;;
+    *) have=$(query_docker image inspect --format '{{.Id}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null) || [ $? -lt 75 ] || unread Docker ;;
     esac
     was=''
     [ ! -r /var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6 ] || read -r was </var/lib/llamaherd/images/llamaherd_engine_llama.cpp-254c2e111fca-a371b6
@@ -616,13 +699,28 @@ for port in 8080 8081; do
     for inode in $inodes; do
         pid=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | head -n 1 | cut -d / -f 3)
         [ -n "$pid" ] || continue
-        inside=$(grep -o '[0-9a-f]\{64\}' "/proc/$pid/cgroup" | head -n 1)
-        if [ "$inside" ]; then
-            container=$(timeout 20 docker inspect --type container --format '{{.Name}}' "$inside" 2>/dev/null)
-        else
-            container=$(timeout 20 docker ps --filter "publish=$port" --format '{{.Names}}' 2>/dev/null | head -n 1)
+        # Ours by its control group, whatever else is known of it.
+        group=$(cat "/proc/$pid/cgroup")
+        unit=$(printf '%s\n' "$group" | sed -n 's/.*\/\(llama-[^/]*\)\.service.*/\1/p' | head -n 1)
+        if [ "$unit" ] && { grep -qsz '^LLAMAHERD_SPEC=' "/proc/$pid/environ" || grep -qs '^# Written by llamaherd' "/etc/systemd/system/$unit.service"; }; then
+            say own-port "$port" "$unit"
+            continue
         fi
-        say holder "$port" "$pid" "$(tr -d '\t' <"/proc/$pid/comm")" "${container#/}"
+        inside=$(printf '%s\n' "$group" | grep -o '[0-9a-f]\{64\}' | head -n 1)
+        program=$(tr -d '\t' <"/proc/$pid/comm")
+        container=''
+        if [ "$said" ]; then
+            if [ "$inside" ]; then
+                container=$(query_docker inspect --type container --format '{{.Name}}' "$inside" 2>/dev/null)
+            else
+                container=$(query_docker ps --filter "publish=$port" --format '{{.Names}}' 2>/dev/null)
+            fi || [ $? -lt 75 ] || unread Docker
+        else
+            # It may be one of ours, which only Docker tells.
+            case $program$group in docker-proxy* | *docker[-/]"${inside:-?}"*) unread Docker ;; esac
+        fi
+        container=${container%%"$break"*}
+        say holder "$port" "$pid" "$program" "${container#/}"
     done
 done
 ask_all

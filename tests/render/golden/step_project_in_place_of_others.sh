@@ -27,12 +27,19 @@ hold() {
 hold 8 host 3600 'starting llama-drafter' || exit 1
 systemctl -q is-active docker || timeout 180 systemctl start docker || exit 1
 # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
-# `timeout`, since an argument that swallows --version would start the server.
-key=$(mktemp) && echo placeholder >"$key" && chmod 0644 "$key"
+# `timeout`, since an argument that swallows --version would start the server. Any file does for a key: this one needs no
+# room on a disk.
+key=/proc/version
 said=$(timeout 20 setpriv --reuid 2093696176 --regid 2093696176 --clear-groups --no-new-privs \
     env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/0404040404040404/moe.gguf --alias moe --ctx-size 4096 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 1 --host 127.0.0.1 --port 8081 --metrics --spec-type draft-mtp --spec-draft-n-max 2 --version 2>&1)
 rc=$?
-rm -f "$key"
+case $rc in
+124 | 126 | 127 | 137)
+    printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
+    echo "instance drafter: /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --version did not end by itself within 20 s, or could not be run (exit code $rc), so its arguments are not checked; the instance was left as it was" >&2
+    exit 1
+    ;;
+esac
 if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
     printf '%s\n' "$said" | grep -i error | head -n 5 >&2
     printf '%s\n' "$said" | grep -qi error || printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
@@ -92,8 +99,14 @@ rm -rf "$trial"
 # A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
 # nobody listens any more: whoever began it may be gone, and what is new may not serve.
 trap : PIPE
+exec 4>&1  # progress, while stdout is read for a reason
 kept=/var/lib/llamaherd/kept/llama-drafter refused=/var/lib/llamaherd/refused/llama-drafter
-beside=llamaherd-beside-drafter beside_file=/run/systemd/system/llamaherd-beside-drafter.service beside_asked='' direct=''
+[ -x /opt/llamaherd/libexec/prove ] || {
+    echo "/opt/llamaherd/libexec/prove, which proves servers, is not on this host, so llama-drafter was left as it is" >&2
+    echo "  help: \`herd up\` installs it" >&2
+    exit 1
+}
+beside=llamaherd-beside-drafter beside_file=/run/systemd/system/llamaherd-beside-drafter.service beside_asked='' beside_proved='' direct=''
 [ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
 # A server beside goes on where it is the only one that serves: for as long as its unit lets it.
 at_exit() {
@@ -112,7 +125,10 @@ cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
 b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
 bW9lIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
 IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
-NjR9LCAic2FtZSI6ICI1ZGMyYTcxODk1NjkiLCAic3BlYyI6ICI2YjNlOWVmNzA5YmMifQ==
+NjR9LCAia2luZCI6ICJjaGF0IiwgIm1vZGVscyI6IFsibW9lIl0sICJtb2RlbHNfcGF0aCI6ICIv
+djEvbW9kZWxzIiwgInByb3BzX3BhdGgiOiAiL3Byb3BzIiwgImhlYWx0aF9wYXRoIjogIi9oZWFs
+dGgiLCAibGlzdGVuIjogIjEyNy4wLjAuMSIsICJjbG9zZWQiOiB0cnVlLCAiY29udGV4dCI6IDQw
+OTYsICJzYW1lIjogIjVkYzJhNzE4OTU2OSIsICJzcGVjIjogIjZiM2U5ZWY3MDliYyJ9
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-drafter.service; else echo /etc/llamaherd/compose/drafter/compose.yaml; fi; }
 how_kept() {
@@ -126,6 +142,7 @@ keep() (
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
         { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
+        { [ "$2" != 6b3e9ef709bc ] || printf '%s\n' 6b3e9ef709bc >"$new/holds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/local/0404040404040404 >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
     for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
@@ -167,6 +184,8 @@ END
 # a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
 untried() { grep -Fqsx "$1" "$kept/untried"; }
 mark_untried() {
+    # A probation would mistake what is stopped and tried from here on for the server that it watches.
+    systemctl stop llamaherd-probation-drafter 2>/dev/null
     ! untried 6b3e9ef709bc || { unproven=yes; return; }
     unproven=''
     (umask 077 && install -d -m 0700 "${kept%/*}" "$kept" && echo 6b3e9ef709bc >>"$kept/untried" && sync "$kept/untried") || {
@@ -193,266 +212,15 @@ keep_what_serves() {
 }
 # $1 how to ask it. What was declared before, or by another key alone, is not judged by its speed.
 proved() {
-    how=judge
+    how=judge limit=300 proves=llama-drafter
     [ "$(was)" != 6b3e9ef709bc ] || how=''
-    [ "$1" = "$asked" ] || how=back
-    BESIDE=$beside_asked $direct python3 -I - "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
-        $(systemctl show -P MainPID llama-drafter.service) $(docker top llama-drafter -eo pid 2>/dev/null | sed 1d) <<'END'
-#!/usr/bin/python3 -I
-"""Ask a server one prompt. Ends with 0, and says nothing; with 1, and says why it does not answer; or with 2, and says
-what about the answer is not as declared, or how much slower it is than the same model was here before.
-
-A second prompt, as long as the first lets it be, says how fast it decodes: by then, the model is in memory. One that is
-slow has three tries, and the best counts. Nothing does while it answers others, or while its host computes for others.
-What may have any speed, and has served here before, is not measured again: that counts which it had then.
-"""
-
-import json
-import os
-import re
-import statistics
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
-
-LARGEST = 1 << 20
-"""Bytes of an answer."""
-TOKENS, MOST_TOKENS, SECONDS, LEAST_SECONDS = 8, 128, 3, 0.2
-"""Of an answer that says how fast it is: no fewer, no more, how long it should take, and must."""
-CROWDED = 0.2
-"""Of all processors' time, taken by others: what was measured then says nothing."""
-TRIES = 3
-FLOOR = 0.7
-"""Of the speed that the same model had: slower is not taken."""
-RECENT, MOST = 5, 20
-"""Speeds that count of one model, and those that are kept of all: the median of a few moves by no single one."""
-BUSY = re.compile(
-    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
-)
-
-Speeds = list[dict[str, Any]]
-
-
-class Answer(NamedTuple):
-    """What is said of an answer: its tokens, those drafted and accepted, and tokens a second, 0 where nobody says.
-
-    `counts`: it is long enough to tell the speed, and others did not compute beside it.
-    """
-
-    tokens: int
-    drafted: int
-    accepted: int
-    rate: float
-    counts: bool
-
-
-class FailedError(Exception):
-    """A prompt is not answered; says why."""
-
-
-def main(path: str, record: str, out: str, how: str, *pids: str) -> tuple[int, str]:
-    """`record`: the speeds that are known; `out`: where they go with this one.
-
-    `how`: `judge` for one that may be taken back for its speed, `any` where any speed will do from now on, `back` for
-    one that was put back, and nothing for one that is started as before. `pids` are its processes.
-    """
-    asked = {**json.loads(Path(path).read_text(encoding="utf-8")), "pids": pids}
-    try:
-        first = ask(asked)
-        if why := undrafted(asked, first):
-            return 2, why
-        known = speeds(record)
-        if how == "back":
-            put_back(asked, first, known, Path(out))
-            return 0, ""
-        return judged(asked, first, known, Path(out), how)
-    except FailedError as error:
-        return 1, str(error)
-
-
-def judged(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path, how: str) -> tuple[int, str]:
-    floor, before = asked["floor"], usual(asked, known)
-    if how == "any" and not floor and (then := own_speeds(asked, known)):
-        keep([*others(asked, known), *then], out)
-        return 0, ""
-    best, alone = measured(asked, first, floor or (FLOOR * before if how == "judge" else 0))
-    if (declared := max(best, first.rate)) < floor:
-        return 2, f"it decodes {declared:.1f} tokens/s, and `expect` allows no less than {floor:g}"
-    if not alone or not best or not asked.get("same"):
-        return 0, ""
-    slow = best < FLOOR * before
-    if slow and how == "judge" and not floor:
-        Path(f"{out}.slow").write_text(str(best), encoding="utf-8")
-        why = f"it decodes {best:.1f} tokens/s, and the same model decoded {before:.1f} here before"
-        return 2, why + ": `expect: {decode: " + f"{max(best, 0.1):.1f}" + "}` or `herd up --retry` has it so"
-    if floor or how == "any" or not slow:
-        write(asked, others(asked, known) if slow else known, best, out)
-    return 0, ""
-
-
-def put_back(asked: Mapping[str, Any], first: Answer, known: Speeds, out: Path) -> None:
-    """Writes what is known from now on, where this one is as slow itself as what it was put back for."""
-    slow = Path(f"{out}.slow")
-    if asked.get("same") and slow.exists():
-        other = float(slow.read_text(encoding="utf-8"))
-        best, alone = measured(asked, first, other / FLOOR * 1.001)
-        if alone and 0 < best * FLOOR <= other:
-            write(asked, others(asked, known), best, out)
-
-
-def measured(asked: Mapping[str, Any], first: Answer, enough: float) -> tuple[float, bool]:
-    """The best of a few tries, 0 where no speed is told, and whether it answered nobody else then."""
-    best = first.rate if first.counts and first.tokens > TOKENS else 0.0
-    alone = not in_flight(asked)
-    most = max(TOKENS, min(MOST_TOKENS, int(first.rate * SECONDS)))
-    for _ in range((TRIES if enough else 1) if first.rate else 0):
-        if not alone or (best and best >= enough):
-            break
-        said = ask(asked, most)
-        alone = not in_flight(asked)
-        best = max(best, said.rate if said.counts else 0)
-    return best, alone
-
-
-def ask(asked: Mapping[str, Any], tokens: int = 0) -> Answer:
-    """What is said of an answer. Raises FailedError where there is none."""
-    body = asked["body"] | ({"max_tokens": tokens} if tokens else {})
-    request = urllib.request.Request(asked["url"], json.dumps(body).encode())
-    request.add_header("Content-Type", "application/json")
-    if asked["key"]:
-        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
-    before = computed(asked["pids"])
-    try:
-        with opener().open(request, timeout=asked["seconds"]) as answer:
-            said = json.loads(answer.read(LARGEST))
-        message = said["choices"][0]["message"]
-        words = message.get("content") or message.get("reasoning_content")
-        if not words and not said["usage"]["completion_tokens"]:
-            raise FailedError("a prompt is answered with nothing")
-        return timed(said.get("timings", {}), crowded(before, computed(asked["pids"])))
-    except urllib.error.HTTPError as error:
-        raise FailedError(f"a prompt is answered with HTTP {error.code}: {said_of(error.read(LARGEST))}") from None
-    except OSError as error:
-        raise FailedError(f"a prompt is not answered: {getattr(error, 'reason', error)}") from None
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise FailedError("a prompt is answered with what is no chat completion") from None
-
-
-def timed(said: Mapping[str, Any], crowded: bool) -> Answer:
-    """The first token comes with the prompt: of those after it, engines count one more or less in the same time."""
-    count, seconds = int(said.get("predicted_n", 0)), float(said.get("predicted_ms", 0)) / 1000
-    drafted, accepted = int(said.get("draft_n", 0)), int(said.get("draft_n_accepted", 0))
-    rate = (count - 1) / seconds if seconds > 0 and count > 1 else 0.0
-    return Answer(count, drafted, accepted, rate, count >= TOKENS and seconds >= LEAST_SECONDS and not crowded)
-
-
-def computed(pids: Iterable[str]) -> tuple[int, int]:
-    """How long all processors have been there, and how long they have computed for others, in the kernel's ticks."""
-    try:
-        with Path("/proc/stat").open(encoding="utf-8") as stat:
-            user, nice, system, idle, waiting, *more = map(int, stat.readline().split()[1:9])
-    except (OSError, ValueError):
-        return 0, 0
-    busy = user + nice + system + sum(more)
-    return busy + idle + waiting, busy - sum(map(own, pids))
-
-
-def own(pid: str) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path("/proc", pid, "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    return 0
-
-
-def crowded(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    return after[1] - before[1] > CROWDED * (after[0] - before[0])
-
-
-def opener() -> urllib.request.OpenerDirector:
-    """Without a proxy: this host is asked."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def in_flight(asked: Mapping[str, Any]) -> bool:
-    """Whether it answers others, or what was tried beside it does, on the same GPU it may be: as far as they say so."""
-    beside = os.environ.get("BESIDE")
-    return busy(asked) or bool(beside and busy(json.loads(Path(beside).read_text(encoding="utf-8"))))
-
-
-def busy(asked: Mapping[str, Any]) -> bool:
-    urls = asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
-    return any(busy_at(url, asked) for url in urls)
-
-
-def busy_at(url: str, asked: Mapping[str, Any]) -> bool:
-    request = urllib.request.Request(url)
-    if asked["key"]:
-        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
-    try:
-        with opener().open(request, timeout=2) as answer:
-            said = answer.read(LARGEST).decode(errors="replace")
-    except OSError as error:
-        return isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError)
-    return any(float(number) for number in BUSY.findall(said))
-
-
-def said_of(body: bytes) -> str:
-    """The message in an error's body, or the body; on one line."""
-    text = body.decode(errors="replace")
-    with suppress(ValueError, LookupError, TypeError):
-        text = str(json.loads(text)["error"]["message"])
-    return " ".join(text.split())[:200]
-
-
-def undrafted(asked: Mapping[str, Any], said: Answer) -> str:
-    if asked["drafts"] and not said.drafted:
-        return "no token was drafted, though drafting is declared"
-    if asked["drafts"] and said.drafted >= asked["drafts"] and not said.accepted:
-        return f"none of {said.drafted} drafted tokens was accepted: what drafts does not fit the model"
-    return ""
-
-
-def speeds(record: str) -> Speeds:
-    """Those that are known, the newest last."""
-    with suppress(OSError, ValueError):
-        return list(json.loads(Path(record).read_text(encoding="utf-8")))
-    return []
-
-
-def usual(asked: Mapping[str, Any], known: Speeds) -> float:
-    """What the same model decoded on the same GPUs; one that does not draft is not held to one that did."""
-    alike = [each for each in known if each["same"] == asked.get("same") and each["drafts"] <= bool(asked["drafts"])]
-    return statistics.median_low(each["rate"] for each in alike[-RECENT:]) if alike else 0.0
-
-
-def others(asked: Mapping[str, Any], known: Speeds) -> Speeds:
-    """Speeds of other models: what was known of this one is so no more."""
-    return [each for each in known if each["same"] != asked["same"]]
-
-
-def own_speeds(asked: Mapping[str, Any], known: Speeds) -> Speeds:
-    """What the very same server decoded here, if it was measured."""
-    alike = (each for each in known if each["same"] == asked.get("same") and each["drafts"] == bool(asked["drafts"]))
-    return [each for each in alike if "spec" in asked and each.get("spec") == asked["spec"]]
-
-
-def write(asked: Mapping[str, Any], known: Speeds, best: float, out: Path) -> None:
-    one = {"same": asked["same"], "spec": asked.get("spec"), "drafts": bool(asked["drafts"]), "rate": round(best, 3)}
-    keep([*known, one], out)
-
-
-def keep(known: Speeds, out: Path) -> None:
-    out.write_text(json.dumps(known[-MOST:]), encoding="utf-8")
-
-
-code, why = main(*sys.argv[1:])
-sys.stdout.write(why)
-sys.exit(code if why else 0)
-END
+    case $1 in
+    "$asked") ;;
+    "$beside_asked") how=beside proves=$beside ;;
+    *) how=back limit=$was_seconds ;;
+    esac
+    LEFT=$((began + limit - $(date +%s))) PROVED=$beside_proved PROGRESS=4 BESIDE=$beside_asked $direct /opt/llamaherd/libexec/prove "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
+        $(systemctl show -P MainPID "$proves.service") $(docker top "$proves" -eo pid 2>/dev/null | sed 1d)
 }
 # What was put back is as slow as what it was put back for: the host is, and it is nobody's fault.
 host_is_slow() {
@@ -470,10 +238,13 @@ drain() {
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -482,6 +253,8 @@ from urllib.parse import urlsplit
 NFT = "/usr/sbin/nft"
 LARGEST = 1 << 20
 """Bytes of an answer."""
+LONGEST = 3.0
+"""Seconds of one."""
 BUSY = re.compile(
     r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
 )
@@ -561,15 +334,38 @@ def in_flight_at(url: str, asked: dict[str, Any]) -> int:
     """The same of one model; 0 where nobody says. One that is too busy to say answers some."""
     request = urllib.request.Request(url)
     if asked["key"]:
-        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+        request.add_header("Authorization", "Bearer " + key(asked))
     # No proxy: this host is asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=2) as answer:
+        with within(LONGEST), opener.open(request, timeout=2) as answer:
             said = answer.read(LARGEST).decode(errors="replace")
     except OSError as error:
         return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
     return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+def key(asked: dict[str, Any]) -> str:
+    """The key of the server that runs: kept with what is asked of it, since a new one may lie in its place by now."""
+    path = Path(sys.argv[1])
+    kept = path.with_name("key")
+    known = path.name == "asked" and kept.exists()
+    return (kept if known else Path(asked["key"])).read_text(encoding="utf-8").strip()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what takes longer, a byte now and then or not."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
@@ -668,7 +464,8 @@ going_steps_aside() {
     room=$(no_room_with_going) && return
     step_aside llama-boxed /var/lib/llamaherd/kept/llama-boxed "$room"
 }
-# $1 is who, $2 what is kept of it, $3 its Compose file.
+instead=llama-drafter
+# $1 is who, $2 what is kept of it, $3 its Compose file; $instead does not serve.
 come_back() {
     [ -e "$2/aside" ] || return 0
     back='' began=$(date +%s)
@@ -680,13 +477,17 @@ come_back() {
     fi
     if [ "$back" ]; then
         rm -f "$2/aside"
-        echo "$1 serves again, after $(($(date +%s) - began)) s: llama-drafter does not serve in its place" >&2
+        echo "$1 serves again, after $(($(date +%s) - began)) s: $instead does not serve in its place" >&2
     else
-        echo "$1 was started again, as llama-drafter does not serve in its place, and does not come up either" >&2
+        echo "$1 was started again, as $instead does not serve in its place, and does not come up either" >&2
     fi
 }
 going_comes_back() {
     come_back llama-boxed /var/lib/llamaherd/kept/llama-boxed /etc/llamaherd/compose/boxed/compose.yaml
+}
+# Whose place is taken does not come back, also where another instance of this run fails.
+going_has_gone() {
+    :
 }
 at_exit_with_going() {
     [ "$1" = 0 ] || going_comes_back
@@ -815,4 +616,5 @@ esac
 docker network rm llama-drafter_default >/dev/null 2>&1 || :
 keep_new
 end_beside
+going_has_gone
 start_probation

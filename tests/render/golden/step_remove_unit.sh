@@ -36,10 +36,13 @@ drain() {
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -48,6 +51,8 @@ from urllib.parse import urlsplit
 NFT = "/usr/sbin/nft"
 LARGEST = 1 << 20
 """Bytes of an answer."""
+LONGEST = 3.0
+"""Seconds of one."""
 BUSY = re.compile(
     r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
 )
@@ -127,15 +132,38 @@ def in_flight_at(url: str, asked: dict[str, Any]) -> int:
     """The same of one model; 0 where nobody says. One that is too busy to say answers some."""
     request = urllib.request.Request(url)
     if asked["key"]:
-        request.add_header("Authorization", "Bearer " + Path(asked["key"]).read_text(encoding="utf-8").strip())
+        request.add_header("Authorization", "Bearer " + key(asked))
     # No proxy: this host is asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=2) as answer:
+        with within(LONGEST), opener.open(request, timeout=2) as answer:
             said = answer.read(LARGEST).decode(errors="replace")
     except OSError as error:
         return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
     return round(sum(float(number) for number in BUSY.findall(said)))
+
+
+def key(asked: dict[str, Any]) -> str:
+    """The key of the server that runs: kept with what is asked of it, since a new one may lie in its place by now."""
+    path = Path(sys.argv[1])
+    kept = path.with_name("key")
+    known = path.name == "asked" and kept.exists()
+    return (kept if known else Path(asked["key"])).read_text(encoding="utf-8").strip()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what takes longer, a byte now and then or not."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
