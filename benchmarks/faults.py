@@ -10,7 +10,8 @@ on. Then it looks at what the next runs make of it:
 
 - The next `herd up` ends with 0; where it goes on with a bad change, with 1.
 - Then each server answers a prompt, and one more run finds nothing to do.
-- Nothing is left over: one state is kept of each server, no file is half-written, each release can be read.
+- Nothing is left over: one state is kept of each server, and the one before for its probation. No file is
+  half-written, each release can be read.
 
 The host dies as a container does: what it had written is not lost with its page cache. A failure is printed with its
 number, by which `--only` repeats it with the same seed, and at the end a table. With LLAMAHERD_KEEP=1 the host is

@@ -41,7 +41,10 @@ KILLS = {
 LEFT = """
 cd /var/lib/llamaherd
 for server in kept/*; do
-    [ "$(ls -A "$server" | grep -cvxe last -e untried)" = 1 ] || echo "$server holds $(ls -A "$server" | tr '\\n' ' ')"
+    # The previous version stays for the probation.
+    states=$(ls -A "$server" | grep -cvxe last -e untried -e before)
+    [ "$states" = "$(readlink "$server/last" "$server/before" | sort -u | grep -c .)" ] ||
+        echo "$server holds $(ls -A "$server" | tr '\\n' ' ')"
 done
 find /etc /opt/llamaherd . -name '*.llamaherd-new' -o -path '*/started/*.new' -o -path '*/kept/*/last.new'
 ls -d /run/systemd/system/llamaherd-beside-* /run/llamaherd/beside/* 2>/dev/null
