@@ -15,7 +15,7 @@ MOVES: dict[str, tuple[str, dict[str, object]]] = {
     "a container to another port": ("drafter", {"port": 8091}),
     "a container to another address": ("drafter", {"listen": "127.0.0.2"}),
 }
-TOKENS = {"chat": 900, "drafter": 8000}
+TOKENS = {"chat": 4000, "drafter": 8000}
 """Of a response that goes on until its server is drained. The container's model is fast, and is slowed down."""
 DRAIN = 600
 
@@ -44,8 +44,10 @@ def moved(bench: Bench, name: str, change: dict[str, object]) -> str:
     return f"http://{'127.0.0.1' if listen == '0.0.0.0' else listen}:{change.get('port', PORTS[name])}"
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("busy", [False, pytest.param(True, marks=pytest.mark.rare)], ids=["idle", "busy"])
+@pytest.mark.parametrize(
+    "move", [each if "port" in each else pytest.param(each, marks=pytest.mark.rare) for each in MOVES]
+)
 def test_a_server_that_moves_is_drained(bench: Bench, move: str, busy: bool) -> None:
     name, change = MOVES[move]
     at = moved(bench, name, change)
@@ -65,6 +67,7 @@ def test_a_server_that_moves_is_drained(bench: Bench, move: str, busy: bool) -> 
     assert (again.code, again.changes) == (0, 0), again.output
 
 
+@pytest.mark.rare
 def test_a_new_key_does_not_cut_off_who_has_the_old_one(bench: Bench) -> None:
     """The old server is asked what it does with its own key, though the new one lies in its place by then."""
     rig = bench.rig()

@@ -116,6 +116,7 @@ def test_a_container_that_ends_is_rolled_back(bench: Bench) -> None:
     assert bench.answers("drafter")
 
 
+@pytest.mark.rare
 def test_a_server_that_works_keeps_its_place_and_the_previous_version_goes(shaky: Bench, folder: Path) -> None:
     declared = rig(shaky, folder, "")
     declared["instances"]["shaky"]["context"] = 2048

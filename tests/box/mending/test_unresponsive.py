@@ -54,7 +54,7 @@ def disturbed(bench: Bench, outage: str, after: float, lasts: float) -> Ended:
     return ended
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.rare) for seed in range(4, 50))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.rare) for seed in range(2, 50))])
 def test_no_server_is_lost(bench: Bench, seed: int) -> None:
     chance = random.Random(seed)
     outage = list(OUTAGES)[seed % len(OUTAGES)]
