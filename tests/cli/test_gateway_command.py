@@ -131,7 +131,7 @@ def test_a_time_that_is_none_is_wrong_usage(fleet: Fleet) -> None:
     ("program", "said"),
     [
         ("exit 2", "its gateway is of another version of llamaherd"),
-        ("printf 'no \\033[31msocket\\n' >&2; exit 1", "its gateway does not do as it is told: no socket"),
+        ("printf 'no \\033[31msocket\\n' >&2; exit 1", r"its gateway does not do as it is told: no \x1b[31msocket"),
         ("exit 0", "that was not asked for"),
         ("printf 'left\\t\\033]0;a\\007\\n'", "that was not asked for"),
         ("head -c 20000000 /dev/zero | tr '\\0' a", "answers without end"),
