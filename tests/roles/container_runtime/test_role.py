@@ -151,5 +151,5 @@ def test_what_an_earlier_run_has_left_armed_is_disarmed(tmp_path: Path) -> None:
     ran = run(plan, [*converged(plan, {}), "docker\tarmed"])
     assert (ran.changed, ran.failed) == ([DOCKER], False)
     nothing, login, _release = ran.steps
-    assert nothing == "{\n:\n} </dev/null\n"
+    assert nothing.endswith("\n:\n} </dev/null\n")
     assert is_login(login)
