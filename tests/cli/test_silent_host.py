@@ -14,7 +14,7 @@ from tests.support.ssh_hosts import HERD, Hosts, three_hosts
 
 pytestmark = pytest.mark.rare
 
-STARTS = 8
+STARTS = 20
 """Seconds that a command takes beside all waiting, on a machine that is busy."""
 
 
