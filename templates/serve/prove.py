@@ -78,6 +78,20 @@ NO_CHAT = "what is no chat completion"
 PRIMARY = "The three primary colours are"
 
 Json = dict[str, Any]
+COLOUR: Json = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "colour",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}},
+            "required": ["colour"],
+            "additionalProperties": False,
+        },
+    },
+}
+"""A schema of a response, as clients send it."""
 Speeds = list[Json]
 
 
@@ -594,22 +608,29 @@ def called(said: Completion, asked: str) -> None:
 
 
 def try_schema(talk: Talk) -> None:
-    properties = {"colour": {"type": "string", "enum": ["red", "blue"]}}
-    schema = {"type": "object", "properties": properties, "required": ["colour"], "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": "colour", "strict": True, "schema": schema}}
+    """A response keeps to a JSON schema. One that does not gets a longer try: a small model may end too early."""
     asked = "a prompt with a JSON schema"
     found: list[Completion] = []
-    optional(lambda: found.append(talk.ask(asked, response_format=form, max_tokens=FORMED)), known=False)
-    for said in found:
-        text = said.text.strip()
-        if not text or text.startswith("<"):
-            continue  # it thinks first
-        what = "what is not of that schema"
-        if said.cut and text.startswith("{"):
-            continue
-        value = parsed(text.encode(), asked, what)
-        if not isinstance(value, dict) or value.get("colour") not in ("red", "blue") or len(value) != 1:
-            raise FailedError(f"{asked} is answered with {what}: {shown(text)}")
+
+    def ask(tokens: int) -> str:
+        optional(lambda: found.append(talk.ask(asked, response_format=COLOUR, max_tokens=tokens)), known=False)
+        return unlike(found[-1])
+
+    if ask(FORMED) and (text := ask(RETRIED)):
+        raise FailedError(f"{asked} is answered with what is not of that schema: {shown(text)}")
+
+
+def unlike(said: Completion) -> str:
+    """Return the text of a response that is not of the schema COLOUR, as far as it can be judged."""
+    text = said.text.strip()
+    # One that begins with a tag thinks first.
+    if not text or text.startswith("<") or (said.cut and text.startswith("{")):
+        return ""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return "" if isinstance(value, dict) and list(value.values()) in (["red"], ["blue"]) and "colour" in value else text
 
 
 def optional(run: Callable[[], object], *, known: bool) -> None:
