@@ -1,13 +1,21 @@
-"""What all tests stand on: how hypothesis searches, and which signals what they start hears.
+"""What all tests stand on: their tiers, how hypothesis searches, and which signals child processes receive.
 
 Hypothesis takes the same examples for the same code, so that a red run is about the change at hand.
-LLAMAHERD_SEARCH=20 searches twenty times as far, by chance, for who looks for what nobody has thought of.
+LLAMAHERD_SEARCH=20 searches twenty times as far, at random.
 """
 
+import inspect
 import os
 import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import tiers
 
 SEARCH = int(os.environ.get("LLAMAHERD_SEARCH", "0"))
 # How long an example takes depends on how busy the machine is.
@@ -22,3 +30,62 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+BOX = Path(__file__).parent / "box"
+
+
+class Audit:
+    """Records what a pure test starts. An audit hook cannot be removed, so there is one for the whole run."""
+
+    def __init__(self) -> None:
+        self.pure = False
+        self.started: list[str] = []
+        sys.addaudithook(self)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Refuse an event of `tiers.EVENTS` while a pure test runs."""
+        if self.pure and event in tiers.EVENTS:
+            self.started.append(f"{event}{arguments!r:.200}")
+            raise RuntimeError(f"a pure test must not start, connect or wait: {self.started[-1]}")
+
+
+AUDIT = Audit()
+
+
+@pytest.fixture
+def starts_processes() -> None:
+    """Put a test into the process tier whose subject, not the test itself, starts a process, connects or waits."""
+
+
+def tier(item: pytest.Item) -> str:
+    """Return the tier of a test: `box`, `process` or `pure`."""
+    if item.path.is_relative_to(BOX):
+        return "box"
+    if not isinstance(item, pytest.Function):
+        return "pure"
+    if starts_processes.__name__ in item.fixturenames:
+        return "process"
+    places = [(item.path, item.cls.__name__ if item.cls else item.originalname)]
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        for function in (inspect.unwrap(definition.func) for definition in definitions):
+            file = Path(inspect.getfile(function))
+            if file.is_relative_to(tiers.ROOT / "tests"):
+                places.append((file, function.__name__))
+    return "process" if any(tiers.starts(*place) for place in places) else "pure"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with its tier."""
+    item.add_marker(tier(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a pure test that starts a process, opens a socket or sleeps, even where it catches the error."""
+    AUDIT.pure, AUDIT.started = item.get_closest_marker("pure") is not None, []
+    try:
+        yield
+    finally:
+        AUDIT.pure = False
+    if AUDIT.started:
+        pytest.fail(f"{item.nodeid} is pure, but: {AUDIT.started[0]}")

@@ -26,6 +26,9 @@ from tests.box.slot import WITH_IK
 
 Declared = dict[str, Any]
 
+UNIT = "/etc/systemd/system/llama-chat.service"
+"""The unit file of `chat`."""
+
 # What a git checkout of ik_llama.cpp has and its archive lacks.
 BUILD_INFO = """\
 set(BUILD_NUMBER 0)
@@ -187,6 +190,12 @@ class Bench:
         assert ended.code == 0, ended.output
         again = self.deploy(**environment)
         assert (again.code, again.changes) == (0, 0), again.output
+
+    def repair(self) -> None:
+        """One run, which finds something to do and does it."""
+        ended = self.deploy()
+        assert ended.code == 0, ended.output
+        assert ended.changes > 0, ended.output
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """What a user's shell would have, and this inventory."""

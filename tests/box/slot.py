@@ -53,9 +53,36 @@ PACKAGES = slotted(f"llamaherd-{LANE}") if LANE else "llamaherd"
 """The cache of packages of hosts that are used one after another: apt locks it."""
 
 
+BUILT = f"{CCACHE}/built"
+"""Finished builds of engines, each in a folder named by its build id, in the volume that outlives hosts."""
+
+MOST_BUILT = 12
+"""Builds that are kept; a build of a changed recipe has another id, so old ones pile up."""
+
+RESTORE = f"""
+for out in {BUILT}/*; do
+    work=/var/lib/llamaherd/work/${{out##*/}}
+    if ! grep -qs "$1" "$out/manifest.json" || [ -e "/opt/llamaherd/builds/${{out##*/}}" ]; then continue; fi
+    mkdir -p "$work" && cp -a "$out" "$work/out" && touch "$out" || exit 1
+done
+"""
+"""Puts finished builds of a source where a run finds a build that has ended and takes it in."""
+
+KEEP = f"""
+rm -rf /var/lib/llamaherd/work/*/out
+mkdir -p {BUILT} && cd /opt/llamaherd/builds || exit 0
+for id in *; do
+    [ -f "$id/manifest.json" ] && [ ! -e "{BUILT}/$id" ] || continue
+    cp -a "$id" "{BUILT}/.$id.$$" && rm -f "{BUILT}/.$id.$$/.stamp" || exit 1
+    mv -T "{BUILT}/.$id.$$" "{BUILT}/$id" 2>/dev/null || rm -rf "{BUILT}/.$id.$$"
+done
+ls -t {BUILT} | tail -n +{MOST_BUILT + 1} | sed 's|^|{BUILT}/|' | xargs -r rm -rf
+"""
+
+
 @contextmanager
 def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
-    """Deploy engines to a host. What the cache of compilers does not have yet, nobody else compiles meanwhile."""
+    """Deploy engines to a host. A build that another host has finished is restored; nobody else compiles meanwhile."""
     notes = {engine: f"{CCACHE}/{engine.sha256[:16]}-{_OPTIONS}.compiled" for engine in engines}
 
     def known(engine: Source) -> bool:
@@ -71,8 +98,10 @@ def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
                 lock.close()
             else:
                 held.push(lock)
+            host.exec("sh", "-c", RESTORE, "sh", engine.sha256)
         yield
-    host.exec("touch", *notes.values())
+        host.exec("sh", "-c", KEEP)
+        host.exec("touch", *notes.values())
 
 
 def _let_others_begin(engines: Sequence[Source], known: Callable[[Source], bool]) -> None:

@@ -1,12 +1,8 @@
 """The ground that the tests of drivers stand on: real apt against a repository of our own, a real reboot."""
 
-import pytest
-
 from tests.box.gpus.rigs import GpuRig
 from tests.support.apt_repository import AptRepository
 from tests.support.nvidia_packages import pinning
-
-pytestmark = pytest.mark.box
 
 UPDATE = "apt-get -q -o APT::Update::Error-Mode=any update 2>&1"
 OWN = "/etc/apt/sources.list.d/own.list"

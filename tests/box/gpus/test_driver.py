@@ -15,8 +15,6 @@ from tests.box.gpus.rigs import GpuRig
 from tests.support.deb import Package
 from tests.support.nvidia_packages import debian_driver, headers, pinning
 
-pytestmark = pytest.mark.box
-
 NEWEST = "580.105.08"
 PARTS = (
     "nvidia-driver-cuda",

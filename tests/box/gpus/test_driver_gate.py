@@ -23,7 +23,7 @@ from tests.support.fake_kernel import RTX_3090
 from tests.support.nvidia_packages import debian_driver, headers, pinning
 
 # Rare, as speeds are judged that other lanes disturb: what `herd` makes of any reading is tested without a host.
-pytestmark = [pytest.mark.box, pytest.mark.rare]
+pytestmark = [pytest.mark.rare]
 
 BEFORE, AS_FAST, SLOW = "580.105.08", "590.48.01", "610.43.02"
 KEPT = "/var/lib/llamaherd/driver-before"

@@ -13,7 +13,7 @@ from tests.box.gpus.rigs import GpuRig
 from tests.box.gpus.test_driver import NEWEST, has, moved, only_13
 from tests.support.nvidia_packages import Fault, debian_driver, pinning
 
-pytestmark = [pytest.mark.box, only_13]
+pytestmark = [only_13]
 
 REFUSED, HANGS = "610.43.02", "620.10.01"
 KEPT = "/var/lib/llamaherd/driver-before"

@@ -12,7 +12,7 @@ import pytest
 from tests.box.gpus.rigs import GpuRig
 from tests.support.nvidia_packages import headers
 
-pytestmark = [pytest.mark.box, pytest.mark.parametrize("rig", ["debian-13"], indirect=True)]
+pytestmark = [pytest.mark.parametrize("rig", ["debian-13"], indirect=True)]
 
 OWN = {"branch": 550, "from": "distribution"}
 PARTS = ("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-kernel-dkms")

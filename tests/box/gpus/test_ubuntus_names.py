@@ -14,8 +14,6 @@ from tests.box.gpus.rigs import GpuRig, bare
 from tests.support.fake_kernel import RTX_3090
 from tests.support.nvidia_packages import headers, pinning, ubuntu_driver
 
-pytestmark = pytest.mark.box
-
 PARTS = ("libnvidia-compute", "nvidia-utils", "nvidia-compute-utils", "nvidia-kernel-common", "nvidia-firmware")
 
 

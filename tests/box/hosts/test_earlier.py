@@ -17,8 +17,6 @@ from box.host import BoxHost
 from tests.box.bench import Bench, Ended
 from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, compiling, slotted
 
-pytestmark = pytest.mark.box
-
 EARLIER = "75a26d6ef1d8cbd6d091bf1de21a784d6f7a464f"
 """The last commit before roles became folders: what it brings about, later ones leave as it is."""
 

@@ -18,8 +18,6 @@ from box.host import BoxHost
 from tests.box.bench import HERD, Declared, Ended, run
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 
-pytestmark = pytest.mark.box
-
 SICK, *WELL = [f"rig-{number}" for number in range(1, 6)]
 GATE = "/opt/llamaherd/libexec/wait-healthy"
 """A file that each rig has from us; without it, there is something to do."""

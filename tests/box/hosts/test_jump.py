@@ -29,8 +29,6 @@ from box.inside import File
 from tests.box.bench import HERD, PYINFRA, Ended, run
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 
-pytestmark = pytest.mark.box
-
 RIG, PORT = "behind", 2345
 GATE = "/opt/llamaherd/libexec/wait-healthy"
 """A file that the rig has from us; without it, there is something to do."""

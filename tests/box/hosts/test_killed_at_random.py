@@ -9,15 +9,11 @@ import os
 import random
 from pathlib import Path
 
-import pytest
-
 from benchmarks.faults import made
 from benchmarks.faults_cases import AGAIN, drawn
 from benchmarks.faults_rounds import Bench, tried
 from box import downloads
 from tests.box.slot import compiling
-
-pytestmark = pytest.mark.box
 
 KILLS = 40
 """Those count that hit a run while it changes the host."""

@@ -19,8 +19,6 @@ from tests.box.bench import HERD, Ended, run
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 from tests.support.gateway import until
 
-pytestmark = pytest.mark.box
-
 PARTS = ("base", "gateway", "virtual_address")
 """Without servers behind it a gateway answers who asks it, and says that no server does: that is enough here."""
 

@@ -20,8 +20,6 @@ from tests.box.bench import HERD, Declared, Ended, run
 from tests.box.slot import PACKAGES, PORTS_OF_A_SLOT, SLOT, compiling, slotted
 from tests.support.wheel import Installed, install
 
-pytestmark = pytest.mark.box
-
 
 @dataclass(frozen=True)
 class Home:

@@ -22,8 +22,6 @@ from llamaherd.bench.results.store import read_result, result_files, results_fol
 from tests.box.bench import HERD, Bench
 from tests.support.rigs import ROOT
 
-pytestmark = pytest.mark.box
-
 WATCHES = "pgrep -f '^python3 -I - [{]\"every'"
 FREE = "flock -n /run/llamaherd/locks/measure true; echo $?"
 MEASURE = ("bench", "box", "chat", "--anyway", "--time", "40s")

@@ -10,8 +10,6 @@ from llamaherd.bench.results.result import Condition, Result
 from llamaherd.bench.results.store import read_result, result_files
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 LADDER = Ladder((512, 1024, 2048))
 # Other tests use the same two processors: what is in the way of a good figure is none of these tests' business.
 HOWEVER = ("--time", "20s", "--anyway", "--depth", "512,1k,2k,32k", "--concurrency", "2")

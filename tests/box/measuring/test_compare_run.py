@@ -9,8 +9,6 @@ import pytest
 
 from tests.box.bench import HERD, Bench, Ended
 
-pytestmark = pytest.mark.box
-
 ASKED = ("compare", "--run", "box/chat", "--with", "context=512", "--cells", "prefill", "--budget", "30s", "--yes")
 UNITS = "systemctl list-units --all --plain --no-legend 'llamaherd-arm*'"
 

@@ -7,8 +7,6 @@ import pytest
 from tests.box.bench import Bench
 from tests.box.throttle import throttled
 
-pytestmark = pytest.mark.box
-
 GATE = {"prefill": "-30%", "budget": "15m"}
 
 CONTEXT = 256

@@ -9,8 +9,6 @@ import pytest
 
 from tests.box.bench import Bench, Ended
 
-pytestmark = pytest.mark.box
-
 GATE = {"kld": 0.02, "budget": "10m"}
 CONTEXT = 512
 """Of a request, and so of the pieces that are read: this is about what comes of it, and not about how good Gemma is."""

@@ -25,8 +25,6 @@ from tests.bench.meter_lines import NEW, OLD
 from tests.box.bench import Bench
 from tests.support import smi_stream
 
-pytestmark = pytest.mark.box
-
 PROGRAM, LIBRARY = "/usr/local/bin/nvidia-smi", "/usr/local/lib/libnvidia-ml.so.1"
 PROGRAM_IS, SMI_IS = "pgrep %s -f '^python3 -I - [{]\"every'", "pgrep -f 'nvidia-smi --query-[g]pu'"
 FIRST, SECOND = PROGRAM_IS % "-o", PROGRAM_IS % "-n"

@@ -20,8 +20,6 @@ from tests.box.bench import Bench, Declared
 from tests.box.measuring.test_meter import connect
 from tests.support.nvidia_smi import card
 
-pytestmark = pytest.mark.box
-
 UUID = "GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10"
 # What a unit may write to that is no file system of the host's.
 CARDS = "/dev/shm/cards.json"

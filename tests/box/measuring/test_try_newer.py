@@ -5,13 +5,9 @@ from __future__ import annotations
 import secrets
 import signal
 
-import pytest
-
 from box.cli import TINY_MOE
 from tests.box.bench import HERD
 from tests.box.supply import FILE, REPO, STORE, Supply
-
-pytestmark = pytest.mark.box
 
 UNIT = "/etc/systemd/system/llama-drafter.service"
 TRY = ("lock", "--upgrade", "tiny-moe", "--try", "box", "--yes")

@@ -6,13 +6,10 @@ import signal
 import time
 from math import ceil
 
-import pytest
 import yaml
 
 from tests.box.bench import HERD, Bench
 from tests.box.coarse import coarse
-
-pytestmark = pytest.mark.box
 
 READINGS = 20
 """Of candidates: a pass through the keys, and the rounds of the end."""

@@ -21,8 +21,6 @@ from roles import ROLES
 from tests.box.bench import Bench
 from tests.box.coarse import coarse
 
-pytestmark = pytest.mark.box
-
 READING = Reading(512, 2, 512, logits_bytes(262_144, 512, 2))
 """Two short chunks: this is about how it runs, and not about how good Gemma is."""
 COARSE = Precision("q8_0")

@@ -7,8 +7,6 @@ import pytest
 from tests.box.bench import Bench, Declared
 from tests.support.bad_engine import engine
 
-pytestmark = pytest.mark.box
-
 SELECTED = ("fails-streams", "empty", "listens-everywhere")
 RARE = (
     "drip",

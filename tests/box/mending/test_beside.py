@@ -19,8 +19,6 @@ from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
 from tests.box.mending.test_taken_back import SPEC, no_answer, no_load
 
-pytestmark = pytest.mark.box
-
 LONGEST = 1.0
 """Seconds between two answers that nobody takes for a server that is away."""
 

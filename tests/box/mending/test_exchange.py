@@ -14,8 +14,6 @@ from tests.box.bench import HERD, PORTS, Bench, Declared
 from tests.box.mending.test_renamed import leftovers, talks
 from tests.box.mending.test_taken_back import OTHER_LAYERS, REFUSES
 
-pytestmark = pytest.mark.box
-
 NAMES = ("chat", "drafter", "ik-chat", "talk")
 BIG = {"context": 32768, "kv": "f32", "extra_args": ["--cache-ram", "256", "--swa-full", "--chat-template", "chatml"]}
 """1.3 GB of RAM, of which the rig has room for one."""

@@ -13,8 +13,6 @@ from tests.box.bench import Ended
 from tests.box.supply import FILE, REPO, STORE, TOKEN, TRICKLE, Supply
 from tests.support.hub_server import Request
 
-pytestmark = pytest.mark.box
-
 LITTLE = 1_000_000
 """Bytes on their way when a line is cut: what two sockets hold."""
 

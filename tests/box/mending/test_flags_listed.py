@@ -8,7 +8,7 @@ import pytest
 
 from tests.box.bench import Bench, Declared
 
-pytestmark = [pytest.mark.box, pytest.mark.rare]
+pytestmark = [pytest.mark.rare]
 
 NUMBER = 11435
 """The next build after the newest catalogue: the same source under another number."""

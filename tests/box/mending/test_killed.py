@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.box.bench import HERD, Bench
-
-pytestmark = pytest.mark.box
+from tests.box.bench import Bench
 
 UNIT = "/etc/systemd/system/llama-chat.service"
 
@@ -80,20 +78,6 @@ def test_in_a_build_together_with_the_compiler(bench: Bench) -> None:
     bench.unchanged(before, "chat", "drafter")
 
 
-def test_between_the_unit_file_and_the_restart(bench: Bench) -> None:
-    """The state that such a run leaves, made by hand: the new text is in its place, the old process runs."""
-    before = bench.running()
-    rig = bench.rig()
-    rig["instances"]["chat"]["context"] = 4096
-    bench.declare(rig)
-    (chat,) = [instance for instance in bench.plan()["instances"] if instance["name"] == "chat"]
-    bench.host.exec("sh", "-c", f'printf %s "$0" >{UNIT}', chat["file"]["text"])
-    bench.unchanged(before)
-    bench.finishes()
-    bench.unchanged(before, "chat")
-    assert '"n_ctx":4096' in bench.ask("chat", "/props", key=bench.key())[1]
-
-
 @pytest.mark.rare
 def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
     before = bench.running()
@@ -105,19 +89,6 @@ def test_between_the_project_file_and_the_new_container(bench: Bench) -> None:
     bench.finishes()
     bench.unchanged(before, "drafter")
     assert '"n_ctx":1024' in bench.ask("drafter", "/props")[1]
-
-
-@pytest.mark.parametrize(("instance", "by"), [("chat", signal.SIGKILL), ("drafter", signal.SIGINT)])
-@pytest.mark.rare
-def test_while_an_instance_starts(bench: Bench, by: signal.Signals, instance: str) -> None:
-    before = bench.running()
-    rig = bench.rig()
-    rig["instances"][instance]["context"] = 3072
-    bench.declare(rig)
-    bench.killed(by, lambda line: "starting llama-" in line)
-    bench.finishes()
-    bench.unchanged(before, instance)
-    assert '"n_ctx":3072' in bench.ask(instance, "/props", key=bench.key())[1]
 
 
 @pytest.mark.rare
@@ -140,17 +111,6 @@ def test_while_packages_are_installed(bench: Bench) -> None:
     bench.unchanged(before)
     assert bench.sh("dpkg --audit") == ""
     assert "install ok installed" in bench.sh("dpkg -s cmake")
-
-
-def test_herd_up_says_that_it_was_interrupted(bench: Bench) -> None:
-    rig = bench.rig()
-    rig["instances"]["chat"]["context"] = 2560
-    bench.declare(rig)
-    ended = bench.killed(signal.SIGINT, lambda line: "starting llama-" in line, [HERD, "up"])
-    assert ended.code == 130, ended.output
-    assert "interrupted" in ended.output
-    assert "Traceback" not in ended.output, ended.output
-    bench.finishes()
 
 
 def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from tests.box.bench import PORTS, Bench
 
-pytestmark = pytest.mark.box
-
 MOVES: dict[str, tuple[str, dict[str, object]]] = {
     "a unit to another port": ("chat", {"port": 8090}),
     "a unit to another address": ("chat", {"listen": "127.0.0.2"}),

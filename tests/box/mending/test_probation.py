@@ -11,8 +11,6 @@ import pytest
 from tests.box.bench import Bench, Declared
 from tests.support.bad_engine import engine
 
-pytestmark = pytest.mark.box
-
 PORT = 8090
 WATCH = "llamaherd-probation-shaky"
 

@@ -12,8 +12,6 @@ import pytest
 from tests.box import registry
 from tests.box.bench import Bench, Declared
 
-pytestmark = pytest.mark.box
-
 CONTEXT = f"{registry.FOLDER}/context"
 
 CURL = """#!/usr/bin/busybox sh

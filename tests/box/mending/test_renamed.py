@@ -11,8 +11,6 @@ import pytest
 from tests.box.bench import HERD, PORTS, Bench, Declared
 from tests.box.mending.test_taken_back import OTHER_LAYERS, REFUSES
 
-pytestmark = pytest.mark.box
-
 
 def rename(bench: Bench, old: str, *, port: int | None = None, **changes: object) -> Declared:
     """Declare the instance `old` as `talk`, with these changes."""

@@ -6,8 +6,6 @@ import pytest
 
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 UNIT = "/etc/systemd/system/llama-chat.service"
 PROJECT = "/etc/llamaherd/compose/drafter/compose.yaml"
 GEMMA = "/var/lib/llamaherd/models/local/*/gemma-3-270m-q4_k_m.gguf"
@@ -24,27 +22,6 @@ def _nothing_is_left_to_do(converged: Bench) -> Iterator[None]:
     assert ended.changes == 0, ended.output
 
 
-def repair(bench: Bench) -> None:
-    """One run, which finds something to do and does it."""
-    ended = bench.deploy()
-    assert ended.code == 0, ended.output
-    assert ended.changes > 0, ended.output
-
-
-def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
-    before = converged.running()
-    converged.sh(f"echo '# somebody was here' >>{UNIT} && systemctl disable llama-chat")
-    said = converged.herd("diff", "box")
-    assert said.code == 2, said.output
-    assert "box: 1 change\n" in said.output
-    assert f"restart server llama-chat: {UNIT} has another text" in said.output
-    assert "    -# somebody was here\n" in said.output
-    converged.unchanged(before)
-    repair(converged)
-    converged.unchanged(before, "chat")
-    assert converged.herd("diff", "box").code == 0
-
-
 @pytest.mark.rare
 def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> None:
     """A run that was killed may leave one: it has no health yet, and must not hide the others."""
@@ -54,23 +31,15 @@ def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> Non
     said = converged.herd("diff", "box")
     assert said.code == 2, said.output
     assert said.output.endswith("box: 1 change\n  remove server llama-left: it is not declared (drift)\n")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     assert "llama-left" not in converged.sh("docker ps -a --format '{{.Names}}'")
-
-
-def test_a_unit_that_was_stopped_is_started(converged: Bench) -> None:
-    before = converged.running()
-    converged.sh("systemctl stop llama-chat")
-    repair(converged)
-    converged.unchanged(before, "chat")
-    assert converged.answers("chat")
 
 
 def test_a_unit_that_was_disabled_is_enabled_and_not_restarted(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl disable llama-chat")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     assert converged.sh("systemctl is-enabled llama-chat") == "enabled"
 
@@ -78,22 +47,11 @@ def test_a_unit_that_was_disabled_is_enabled_and_not_restarted(converged: Bench)
 def test_a_unit_file_that_was_deleted_is_written(converged: Bench) -> None:
     before, text = converged.running(), converged.sh(f"cat {UNIT}")
     converged.sh(f"rm {UNIT}")
-    repair(converged)
+    converged.repair()
     assert converged.sh(f"cat {UNIT}") == text
     assert converged.sh("systemctl is-active llama-chat") == "active"
     assert converged.running()["ik-chat"] == before["ik-chat"]
     assert converged.running()["drafter"] == before["drafter"]
-
-
-def test_a_unit_that_was_edited_and_runs_so_is_what_it_shall_be_again(converged: Bench) -> None:
-    before, text = converged.running(), converged.sh(f"cat {UNIT}")
-    converged.sh(f"sed -i 's/--ctx-size 8192/--ctx-size 512/' {UNIT}")
-    converged.sh("systemctl daemon-reload && systemctl restart llama-chat")
-    assert '"n_ctx":512' in converged.ask("chat", "/props", key=converged.key())[1]
-    repair(converged)
-    assert converged.sh(f"cat {UNIT}") == text
-    converged.unchanged(before, "chat")
-    assert '"n_ctx":8192' in converged.ask("chat", "/props", key=converged.key())[1]
 
 
 def test_a_unit_that_runs_what_its_file_no_longer_says_is_restarted(converged: Bench) -> None:
@@ -101,30 +59,9 @@ def test_a_unit_that_runs_what_its_file_no_longer_says_is_restarted(converged: B
     text = converged.sh(f"cat {UNIT}")
     converged.sh(f"cp -a {UNIT} /run/unit; sed -i 's/--ctx-size 8192/--ctx-size 512/' {UNIT}")
     converged.sh(f"systemctl daemon-reload; systemctl restart llama-chat; cat /run/unit >{UNIT}; rm /run/unit")
-    repair(converged)
+    converged.repair()
     assert converged.sh(f"cat {UNIT}") == text
     assert '"n_ctx":8192' in converged.ask("chat", "/props", key=converged.key())[1]
-
-
-def test_a_drop_in_is_set_aside_and_what_it_opened_is_shut(converged: Bench) -> None:
-    """With it, all that opens the host to others, mended by the same run."""
-    before = converged.running()
-    converged.sh(
-        "mkdir -p /etc/systemd/system/llama-chat.service.d; cd /etc/systemd/system/llama-chat.service.d;"
-        " { echo '[Service]'; echo ExecStart=; sed -n 's/--api-key-file [^ ]*//; /^ExecStart=/p' ../llama-chat.service;"
-        " } >override.conf; systemctl daemon-reload; systemctl restart llama-chat;"
-        " chmod 777 /etc/llamaherd/keys; usermod -s /bin/bash -aG docker llama-chat"
-    )
-    assert converged.ask("chat", "/props")[0] == 200
-    repair(converged)
-    converged.unchanged(before, "chat")
-    assert converged.ask("chat", "/props")[0] == 401
-    assert converged.sh("ls /var/lib/llamaherd/set-aside | grep -c llama-chat.service.d_override.conf") != "0"
-    assert converged.sh("stat -c %a /etc/llamaherd/keys") == "711"
-    assert converged.sh("id -nG llama-chat; getent passwd llama-chat | cut -d : -f 7").split() == [
-        "llama-chat",
-        "/usr/sbin/nologin",
-    ]
 
 
 @pytest.mark.rare
@@ -136,7 +73,7 @@ def test_a_variable_that_a_server_was_started_with_is_gone_again(converged: Benc
         " systemctl unset-environment LLAMA_ARG_N_PREDICT"
     )
     assert "other variables than the declared ones: LLAMA_ARG_N_PREDICT" in converged.herd("verify", "box").output
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "chat")
 
 
@@ -159,7 +96,7 @@ def test_permissions_are_set_right_under_servers_that_run(converged: Bench) -> N
         f"{build}.so is no part of what was built",
     ):
         assert words in said
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     ended = converged.herd("verify", "box")
     assert ended.code == 0, ended.output
@@ -172,7 +109,7 @@ def test_a_model_that_is_somebody_elses_or_a_link_comes_anew(converged: Bench) -
     for broken in (f"chown owner {model}; chmod 600 {model}", f"mv {model} /root/mine; ln -s /root/mine {model}"):
         converged.sh(broken)
         assert converged.herd("verify", "box").code == 1
-        repair(converged)
+        converged.repair()
         assert converged.sh(f"stat -c '%F %a %U' {model}; sha256sum {model}").split()[:4] == [
             "regular",
             "file",
@@ -196,7 +133,7 @@ def test_files_of_a_time_to_come_restart_nothing(converged: Bench) -> None:
 def test_a_server_that_hangs_is_started_anew(converged: Bench) -> None:
     before = converged.running()
     converged.sh("kill -STOP $(systemctl show -P MainPID llama-chat)")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "chat")
     assert converged.answers("chat")
 
@@ -204,7 +141,7 @@ def test_a_server_that_hangs_is_started_anew(converged: Bench) -> None:
 def test_a_container_that_is_held_to_less_by_hand_is_made_anew(converged: Bench) -> None:
     before = converged.running()
     converged.sh("docker update --restart no --cpus 0.5 llama-drafter")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
     said = converged.sh("docker inspect -f '{{.HostConfig.RestartPolicy.Name}} {{.HostConfig.NanoCpus}}' llama-drafter")
     assert said == "unless-stopped 0"
@@ -228,7 +165,7 @@ def test_programs_of_ours_are_seen_to_be_broken_and_put_back(
     converged.sh(f"cd /opt/llamaherd/libexec && {' && '.join(broken)}")
     said = converged.herd("verify", "box").output
     assert [words for words in seen if words not in said] == []
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     assert converged.sh("stat -c '%a %U' /opt/llamaherd/libexec/wait-healthy") == "755 root"
     ended = converged.herd("verify", "box")
@@ -240,7 +177,7 @@ def test_an_account_that_takes_a_password_or_has_anothers_group_is_its_own_again
     converged.sh("echo llama-chat:open | chpasswd; usermod -g docker llama-chat")
     said = converged.herd("verify", "box").output
     assert "llama-chat has a password; llama-chat is in group number " in said
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     assert converged.sh("passwd -S llama-chat").split()[1] == "L"
     assert converged.sh("id -nG llama-chat") == "llama-chat"
@@ -258,7 +195,7 @@ def test_an_account_that_is_root_is_named_and_nothing_is_started_as_it(converged
     converged.unchanged(before)
     converged.sh("systemctl restart llama-chat", check=False)
     converged.sh(f"sed -i 's,^llama-chat:.*,{row},' /etc/passwd")
-    repair(converged)
+    converged.repair()
     uid = "stat -c %U /proc/$(systemctl show -P MainPID llama-chat)"
     assert converged.sh(uid) == "llama-chat"
     assert converged.answers("chat")
@@ -273,7 +210,7 @@ def test_a_container_that_was_made_from_other_files_is_made_from_ours(converged:
     )
     said = converged.herd("verify", "box").output
     assert "it was made with another ConfigFiles, User, Mounts, Privileged than declared" in said
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
     ended = converged.herd("verify", "box")
     assert ended.code == 0, ended.output
@@ -289,15 +226,8 @@ def test_a_docker_that_somebody_masked_is_theirs_to_unmask(converged: Bench) -> 
     assert ended.code == 1
     assert "help: `systemctl unmask docker.service docker.socket`, then `herd up`" in ended.output
     converged.sh("systemctl unmask docker.service docker.socket")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
-
-
-def test_a_key_that_others_could_read_is_its_servers_alone(converged: Bench) -> None:
-    converged.sh("chmod 0644 /etc/llamaherd/keys/chat")
-    repair(converged)
-    assert converged.sh("stat -c '%a %U' /etc/llamaherd/keys/chat") == "400 llama-chat"
-    assert converged.answers("chat")
 
 
 def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> None:
@@ -305,7 +235,7 @@ def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> Non
     sha256 = converged.rig()["models"]["gemma-3-270m"]["sha256"]
     drafter = converged.running()["drafter"]
     converged.sh(f"truncate -s 1000000 {GEMMA}")
-    repair(converged)
+    converged.repair()
     assert converged.sh(f"sha256sum {GEMMA}").split()[0] == sha256
     assert converged.answers("chat")
     assert converged.answers("ik-chat")
@@ -313,21 +243,9 @@ def test_a_model_that_was_cut_short_is_whole_and_served(converged: Bench) -> Non
     assert converged.running()["drafter"] == drafter
 
 
-def test_a_model_with_one_wrong_byte_is_fetched_again(converged: Bench) -> None:
-    model = converged.sh("ls /var/lib/llamaherd/models/local/*/tiny-moe.gguf")
-    chat = converged.running()["chat"]
-    sha256 = converged.rig()["models"]["tiny-moe"]["sha256"]
-    converged.sh(f"printf x | dd of={model} bs=1 seek=5000000 conv=notrunc status=none")
-    repair(converged)
-    assert converged.sh(f"sha256sum {model}").split()[0] == sha256
-    assert converged.answers("drafter").startswith("abcdefgh")
-    assert converged.mapped("drafter").split() == [converged.sh(f"stat -c %i {model}")]
-    assert converged.running()["chat"] == chat
-
-
 def test_an_engine_that_was_deleted_is_built_again(converged: Bench) -> None:
     converged.sh(f"rm {SERVER}")
-    repair(converged)
+    converged.repair()
     sha256 = converged.sh(f"sha256sum {SERVER}").split()[0]
     assert sha256 in converged.sh("cat /opt/llamaherd/builds/llama.cpp-*/manifest.json")
     assert converged.answers("chat")
@@ -340,7 +258,7 @@ RARE_WAYS = (pytest.param(each, marks=pytest.mark.rare) for each in ("docker sto
 def test_a_container_that_was_taken_down_is_up(converged: Bench, broken: str) -> None:
     before = converged.running()
     converged.sh(f"{broken} llama-drafter")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
     assert converged.answers("drafter").startswith("abcdefgh")
 
@@ -350,7 +268,7 @@ def test_a_project_that_was_edited_and_runs_so_is_what_it_shall_be_again(converg
     before, text = converged.running(), converged.sh(f"cat {PROJECT}")
     converged.sh(f'sed -i \'s/"4096"/"512"/\' {PROJECT}; docker compose -f {PROJECT} up -d --wait 2>&1')
     assert '"n_ctx":512' in converged.ask("drafter", "/props")[1]
-    repair(converged)
+    converged.repair()
     assert converged.sh(f"cat {PROJECT}") == text
     converged.unchanged(before, "drafter")
     assert '"n_ctx":4096' in converged.ask("drafter", "/props")[1]
@@ -359,7 +277,7 @@ def test_a_project_that_was_edited_and_runs_so_is_what_it_shall_be_again(converg
 def test_a_docker_that_was_stopped_is_started(converged: Bench) -> None:
     before = converged.running()
     converged.sh("systemctl stop docker docker.socket")
-    repair(converged)
+    converged.repair()
     assert converged.answers("drafter").startswith("abcdefgh")
     assert converged.running()["chat"] == before["chat"]
     assert converged.running()["ik-chat"] == before["ik-chat"]
@@ -369,7 +287,7 @@ def test_a_docker_that_was_stopped_is_started(converged: Bench) -> None:
 def test_an_image_that_was_removed_is_made_again(converged: Bench) -> None:
     before = converged.running()
     converged.sh("docker rm -f llama-drafter; docker image rm -f $(docker image ls -q llamaherd/engine)")
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
     assert converged.answers("drafter").startswith("abcdefgh")
 
@@ -381,7 +299,7 @@ def test_an_images_name_that_was_given_to_another_is_its_own_again(converged: Be
     base = converged.sh("docker image ls --format '{{.Repository}}:{{.Tag}}' | grep -Ev 'engine|none' | head -n 1")
     converged.sh(f"docker tag {base} {tag}")
     assert f"{tag} is another image than it runs" in converged.herd("verify", "box").output
-    repair(converged)
+    converged.repair()
     converged.unchanged(before)
     other = f"FROM {tag}\\nENV LLAMA_ARG_N_PREDICT=3\\n"
     converged.sh(
@@ -391,19 +309,9 @@ def test_an_images_name_that_was_given_to_another_is_its_own_again(converged: Be
     )
     assert "LLAMA_ARG_N_PREDICT" in converged.herd("verify", "box").output
     before = converged.running()
-    repair(converged)
+    converged.repair()
     converged.unchanged(before, "drafter")
     assert converged.answers("drafter").startswith("abcdefgh")
-
-
-def test_another_context_restarts_that_instance_only(bench: Bench) -> None:
-    before = bench.running()
-    rig = bench.rig()
-    rig["instances"]["chat"]["context"] = 6144
-    bench.declare(rig)
-    repair(bench)
-    bench.unchanged(before, "chat")
-    assert '"n_ctx":6144' in bench.ask("chat", "/props", key=bench.key())[1]
 
 
 def test_another_context_in_a_container_recreates_that_one_only(bench: Bench) -> None:
@@ -411,29 +319,9 @@ def test_another_context_in_a_container_recreates_that_one_only(bench: Bench) ->
     rig = bench.rig()
     rig["instances"]["drafter"]["context"] = 2048
     bench.declare(rig)
-    repair(bench)
+    bench.repair()
     bench.unchanged(before, "drafter")
     assert '"n_ctx":2048' in bench.ask("drafter", "/props")[1]
-
-
-def test_instances_that_are_no_longer_declared_are_gone_and_come_back(bench: Bench) -> None:
-    before = bench.running()
-    rig = bench.rig()
-    del rig["instances"]["ik-chat"], rig["instances"]["drafter"]
-    bench.declare(rig)
-    repair(bench)
-    assert bench.running()["chat"] == before["chat"]
-    assert bench.sh("ls /etc/systemd/system/llama-*.service") == UNIT
-    assert bench.sh("ls /etc/llamaherd/compose") == ""
-    assert bench.sh("docker ps -aq") == ""
-    assert bench.sh("ss -Hltn '( sport = :8081 or sport = :8082 )'") == ""
-    again = bench.deploy()
-    assert (again.code, again.changes) == (0, 0), again.output
-    bench.declare(bench.rig())
-    repair(bench)
-    assert bench.running()["chat"] == before["chat"]
-    assert bench.answers("drafter").startswith("abcdefgh")
-    assert bench.answers("ik-chat")
 
 
 def test_an_instance_moves_from_one_backend_to_the_other(bench: Bench) -> None:
@@ -441,7 +329,7 @@ def test_an_instance_moves_from_one_backend_to_the_other(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["drafter"]["backend"] = "systemd"
     bench.declare(rig)
-    repair(bench)
+    bench.repair()
     assert bench.sh("docker ps -aq") == ""
     assert bench.sh("systemctl is-active llama-drafter") == "active"
     assert bench.answers("drafter").startswith("abcdefgh")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.box.bench import Bench
-
-pytestmark = pytest.mark.box
 
 LIMIT = """
 group=$(sed -n 's/^[0-9]*:memory://p; s/^0:://p' "/proc/$(systemctl show -P MainPID llama-chat)/cgroup" | head -n 1)

@@ -12,8 +12,6 @@ import pytest
 from tests.box.bench import Bench, Declared
 from tests.box.throttle import throttled
 
-pytestmark = pytest.mark.box
-
 SPEEDS = "/var/lib/llamaherd/kept/llama-chat/last/speeds"
 
 TENTH = {"on": 0.01, "off": 0.09}

@@ -12,8 +12,6 @@ import pytest
 from tests.box.bench import Declared
 from tests.box.supply import FILE, REPO, STORE, Supply
 
-pytestmark = pytest.mark.box
-
 
 @pytest.fixture
 def disk(supply: Supply) -> Iterator[Callable[[str], None]]:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.box.bench import HERD, Bench, Declared
-
-pytestmark = pytest.mark.box
-
-REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
-"""A chat template that the engine's own trial of it passes, and no prompt of ours."""
-
-OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
-"""What the engine reads as an argument, and then cannot load."""
-
-UNIT = "/etc/systemd/system/llama-chat.service"
+from tests.box.bench import HERD, UNIT, Bench, Declared
+from tests.box.changes import BAD, comes_back, declare, fails, no_answer, no_load
 
 SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
 
@@ -32,72 +22,11 @@ for pid in $(pidof sh); do [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s '
 """The moment when a new process is there; the script that is to ask it a prompt is killed, and nobody asks."""
 
 
-def no_answer(rig: Declared) -> None:
-    rig["instances"]["chat"]["extra_args"][-1] = REFUSES
-
-
-def no_load(rig: Declared) -> None:
-    rig["instances"]["chat"]["extra_args"] += OTHER_LAYERS
-
-
-def too_slow(rig: Declared) -> None:
-    rig["instances"]["chat"] |= {"context": 4096, "expect": {"decode": 100000}}
-
-
-def no_load_in_a_container(rig: Declared) -> None:
-    rig["instances"]["drafter"]["extra_args"] += " --override-kv tokenizer.ggml.model=str:none"
-
-
-def no_answer_in_a_container(rig: Declared) -> None:
-    rig["instances"]["drafter"]["extra_args"] = ["--cache-ram", "256", "--chat-template", REFUSES]
-
-
-BAD: dict[str, tuple[str, Callable[[Declared], None], str]] = {
-    "it is healthy, and answers no prompt": ("chat", no_answer, "a prompt is answered with HTTP 400"),
-    "it does not load": ("chat", no_load, "was not healthy after"),
-    "it is slower than expected": ("chat", too_slow, "and `expect` allows no less than 50000"),
-    "a container that does not load": ("drafter", no_load_in_a_container, "was not healthy after"),
-    "a container that answers no prompt": ("drafter", no_answer_in_a_container, "a prompt is answered with HTTP 400"),
-}
-
-
-def declare(bench: Bench, change: Callable[[Declared], None]) -> None:
-    rig = bench.rig()
-    change(rig)
-    bench.declare(rig)
-
-
-def fails(bench: Bench, name: str, *options: str) -> str:
-    """A run ends with 1, and what served before answers; returns what it said."""
-    ended = bench.up("--yes", *options)
-    assert ended.code == 1, ended.output
-    assert "Traceback" not in ended.output
-    assert f"llama-{name} serves again as before, spec " in ended.output
-    assert bench.answers(name)
-    return ended.output
-
-
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize(
+    "case", ["it does not load", "it is slower than expected", "a container that answers no prompt"]
+)
 def test_what_served_comes_back(bench: Bench, case: str) -> None:
-    name, change, why = BAD[case]
-    before = bench.running()
-    declare(bench, change)
-    fails(bench, name)
-    bench.unchanged(before, name)
-    back = bench.running()
-    # Not again; and it says what was tried, and why not.
-    again = bench.up("--yes")
-    assert again.code == 1, again.output
-    assert f"{name} serves as before: what is declared was tried on 20" in again.output
-    assert why in again.output
-    assert "`herd up --retry`" in again.output
-    assert f"{name} serves as before" in bench.herd("diff", "box").output
-    bench.unchanged(back)
-    # As before is as declared before: nothing to do.
-    bench.declare(bench.rig())
-    ended = bench.up("--yes")
-    assert (ended.code, ended.changes) == (0, 0), ended.output
-    bench.unchanged(back)
+    comes_back(bench, BAD[case])
 
 
 @pytest.mark.rare

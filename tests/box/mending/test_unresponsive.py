@@ -12,8 +12,6 @@ import pytest
 
 from tests.box.bench import Bench, Ended
 
-pytestmark = pytest.mark.box
-
 DOCKERD = "$(systemctl show -P MainPID docker)"
 OUTAGES = {
     "systemd re-executes": ("systemctl daemon-reexec", ":"),

@@ -5,8 +5,6 @@ import pytest
 from llamaherd.layout import container_user
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 READERS = ["llama-ik-chat", container_user("drafter"), "llama", "nobody", "owner"]
 ATTACH = """
 import ctypes, sys

@@ -2,11 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.box.bench import Bench, Ended
-
-pytestmark = pytest.mark.box
 
 GEMMA = "/var/lib/llamaherd/models/local/*/gemma-3-270m-q4_k_m.gguf"
 

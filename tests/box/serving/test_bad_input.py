@@ -11,8 +11,6 @@ import pytest
 
 from tests.box.bench import Bench, Declared, Ended
 
-pytestmark = pytest.mark.box
-
 COMMANDS = ["pyinfra", "herd up"]
 
 

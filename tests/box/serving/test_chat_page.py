@@ -23,8 +23,6 @@ from llamaherd.layout import CHAT_USER
 from tests.box import page_image, registry
 from tests.box.bench import HERD, Bench, Ended
 
-pytestmark = pytest.mark.box
-
 PORT = 3000
 FOLDER, DATA, NAME = "/etc/llamaherd/chat", "/var/lib/llamaherd-chat", "llamaherd-chat"
 KEYS = ("key", "secret")

@@ -10,8 +10,6 @@ from llamaherd.layout import KEYS
 from tests.support.examples import fleet, locked
 from tests.support.ours import plan
 
-pytestmark = pytest.mark.box
-
 APRIL = "67268c8fd"
 """The version of ik_llama.cpp that the box has built; duo's own spells MTP otherwise."""
 

@@ -14,111 +14,14 @@ import pytest
 from testinfra.host import Host
 
 from tests.box.bench import HERD, Bench
-
-pytestmark = pytest.mark.box
-
-PORT = 8090
-FLEET = f"""
-gateway:
-  on: [box]
-  port: {PORT}
-  models:
-    coder: {{serve: [box.chat], aliases: [gpt-4o], fallback: small}}
-    small: {{serve: [box.drafter]}}
-"""
-UNIT = "llamaherd-gateway.service"
-Keys = dict[str, str]
-
-
-def declare(bench: Bench, text: str) -> None:
-    """Make this the fleet's file; users that were added stay in it."""
-    (bench.folder / "fleet.yaml").write_text(text)
-
-
-def fleet_text(bench: Bench) -> str:
-    """The fleet's file as it is."""
-    return (bench.folder / "fleet.yaml").read_text()
-
-
-def up(bench: Bench) -> str:
-    """A run that comes out well, and what it said."""
-    ended = bench.up()
-    assert ended.code == 0, ended.output
-    return ended.output
+from tests.box.gateway import PORT, UNIT, Keys, ask, declare, fleet_text, gateway_keys, pids, until_answered, up
 
 
 @pytest.fixture(scope="module")
 def keys(converged: Bench) -> Iterator[Keys]:
-    """The rig as a gateway, and the key of a user. Afterwards nothing of it is left."""
-    declare(converged, FLEET)
-    made = converged.herd("users", "add", "tom", "--streams", "2")
-    assert made.code == 0, made.output
-    output = up(converged)
-    assert "gateway | one endpoint for people" in output
-    found = re.search(r"sk-herd-[0-9a-f]{48}", made.output)
-    assert found
-    assert found[0] not in output
-    until_answered(converged, found[0])
-    yield {"tom": found[0]}
-    declare(converged, "gateway: null\n")
-    up(converged)
-    left = converged.sh(
-        f"ls -d /etc/llamaherd/gateway* /etc/systemd/system/{UNIT} /run/llamaherd-gateway "
-        "/var/lib/llamaherd/written/gateway 2>/dev/null",
-        check=False,
-    )
-    (converged.folder / "fleet.yaml").unlink()
-    assert left == ""
-    assert converged.sh(f"curl -s -m 3 http://127.0.0.1:{PORT}/healthz || echo gone", check=False) == "gone"
-
-
-def ask(bench: Bench, key: str, model: str = "coder", path: str = "/v1/chat/completions") -> tuple[int, str, str]:
-    """Ask through the gateway, on the host: status, headers, body."""
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "model": model})
-    header = f"-H 'Authorization: Bearer {key}'" if key else ""
-    said = bench.sh(
-        f"curl -s -m 300 -D /tmp/headers -w '\\n%{{http_code}}' {header} -H 'Content-Type: application/json' "
-        f"-d '{body}' http://127.0.0.1:{PORT}{path}; echo; cat /tmp/headers",
-        check=False,
-    )
-    answer, _, rest = said.rpartition("\nHTTP/1.1 ")
-    body, _, status = answer.rstrip().rpartition("\n")
-    return int(status or 0), rest.lower(), body
-
-
-def until_answered(bench: Bench, key: str) -> None:
-    deadline = time.monotonic() + 300
-    while ask(bench, key)[0] != 200:
-        assert time.monotonic() < deadline, ask(bench, key)
-        time.sleep(0.5)
-
-
-def pids(bench: Bench) -> str:
-    """The process of the unit, and the one that serves."""
-    return bench.sh("pgrep -u llamaherd-gateway -x haproxy | sort | tr '\\n' ' '")
-
-
-def test_a_real_model_answers_by_its_name_and_by_another(converged: Bench, keys: Keys) -> None:
-    for name in ("coder", "gpt-4o", "small"):
-        status, headers, body = ask(converged, keys["tom"], name)
-        assert status == 200, body
-        assert json.loads(body)["choices"][0]["message"]["content"]
-        assert f"x-herd-instance: box.{'drafter' if name == 'small' else 'chat'}" in headers
-    assert ask(converged, "")[0] == 401
-    assert ask(converged, "sk-wrong")[0] == 401
-    assert ask(converged, converged.key())[0] == 401, "the server's own key is none of a user's"
-
-
-def test_a_second_run_changes_nothing_and_verify_is_content(converged: Bench, keys: Keys) -> None:
-    before = pids(converged)
-    again = converged.up()
-    assert (again.code, again.changes) == (0, 0), again.output
-    assert pids(converged) == before
-    verified = converged.herd("verify", "box")
-    assert verified.code == 0, verified.output
-    assert "answers, by box.chat" in verified.output
-    assert "answers, by box.drafter" in verified.output
-    assert keys["tom"] not in verified.output
+    """The rig as a gateway, and the key of a user."""
+    with gateway_keys(converged) as made:
+        yield made
 
 
 def test_it_is_confined_and_the_distributions_own_unit_is_off(asked: Host, converged: Bench, keys: Keys) -> None:
@@ -135,31 +38,6 @@ def test_it_is_confined_and_the_distributions_own_unit_is_off(asked: Host, conve
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
     assert asked.file("/etc/llamaherd/gateway").mode == 0o700
     assert asked.file("/etc/llamaherd/gateway/haproxy.cfg").mode == 0o600
-
-
-def test_keys_are_nowhere_on_the_host(converged: Bench, keys: Keys) -> None:
-    key = keys["tom"]
-    places = "/etc /opt/llamaherd /run /var/lib/llamaherd"
-    found = converged.sh(f"grep -rlIF -- {key} {places} 2>/dev/null; journalctl -q | grep -F -- {key}", check=False)
-    assert found == ""
-    args = converged.sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '", check=False)
-    assert converged.key() not in converged.sh("journalctl -q -u llamaherd-gateway", check=False)
-    assert converged.key() not in args
-
-
-def test_a_user_comes_and_goes_and_nobody_notices(converged: Bench, keys: Keys) -> None:
-    before = pids(converged)
-    made = converged.herd("users", "add", "ann", "--model", "small")
-    key = re.search(r"sk-herd-[0-9a-f]{48}", made.output)
-    assert key
-    up(converged)
-    assert ask(converged, key[0], "small")[0] == 200
-    assert ask(converged, key[0], "coder")[0] == 404
-    assert converged.herd("users", "revoke", "ann").code == 0
-    up(converged)
-    assert ask(converged, key[0], "small")[0] == 401
-    assert ask(converged, keys["tom"])[0] == 200
-    assert pids(converged) == before, "neither restarted nor reloaded"
 
 
 def test_a_new_alias_is_a_reload_that_cuts_no_stream(converged: Bench, keys: Keys) -> None:

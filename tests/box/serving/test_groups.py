@@ -11,8 +11,6 @@ import pytest
 from llamaherd.bench.results.store import read_result
 from tests.box.bench import Bench, Declared
 
-pytestmark = pytest.mark.box
-
 PORT, GATEWAY_PORT = 8094, 8095
 GEMMA, TINY = "gemma-3-270m", "tiny-moe"
 UNIT = "llama-card"

@@ -2,11 +2,7 @@
 
 import subprocess
 
-import pytest
-
 from box.host import BoxHost
-
-pytestmark = pytest.mark.box
 
 
 def test_its_user_gets_in_by_key_and_becomes_root(ssh: list[str]) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from box.host import BoxHost
 from box.inside import File
 from llamaherd.text import quoting
 from llamaherd.text.characters import harmful
 from tests.box.bench import Bench
 from tests.support.hostile import EVERY, PLAIN
-
-pytestmark = pytest.mark.box
 
 SHIFTED = (*PLAIN[7:], *PLAIN[:7])
 TEXTS = tuple(

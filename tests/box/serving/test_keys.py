@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.box.bench import Bench
-
-pytestmark = pytest.mark.box
 
 KEYS = "/etc/llamaherd/keys"
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.box.bench import PORTS, Bench
 
-pytestmark = pytest.mark.box
-
 INSTANCES = ["chat", "drafter", "ik-chat"]
 CONNECTIONS = 2000
 HOLDING = """

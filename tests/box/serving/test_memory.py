@@ -18,8 +18,6 @@ from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, qwen
 from tests.support.ours import plan
 
-pytestmark = pytest.mark.box
-
 MIB = 1 << 20
 CLOSE = 1.5 * MIB
 """The tool rounds down to MiB."""

@@ -8,8 +8,6 @@ import pytest
 
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 STORE = "/var/lib/llamaherd/models"
 OLD = f"org/name/{'ab' * 20}"
 PART = f".incoming/{'12' * 32}"

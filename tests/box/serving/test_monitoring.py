@@ -12,7 +12,7 @@ from testinfra.host import Host
 
 from tests.box.bench import Bench
 
-pytestmark = [pytest.mark.box, pytest.mark.rare]
+pytestmark = [pytest.mark.rare]
 
 UNITS = ("llamaherd-exporter", "llamaherd-prometheus", "llamaherd-alertmanager")
 PORTS = (9090, 9093, 9100)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-import pytest
-
 from tests.box.bench import HERD, Bench, Declared
-
-pytestmark = pytest.mark.box
 
 
 def moved(bench: Bench) -> None:

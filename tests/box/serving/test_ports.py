@@ -8,8 +8,6 @@ import pytest
 
 from tests.box.bench import PORTS, Bench
 
-pytestmark = pytest.mark.box
-
 UNIT = "/etc/systemd/system/llama-chat.service"
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 OLD = "llama.cpp-000000000000"
 ARCHIVES = "/var/cache/apt/archives"
 

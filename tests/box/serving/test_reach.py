@@ -8,8 +8,6 @@ import pytest
 
 from tests.box.bench import PORTS, Bench
 
-pytestmark = pytest.mark.box
-
 NEIGHBOUR, HOST = "10.99.7.2", "10.99.7.1"
 PUBLISHED = 8099
 

@@ -16,8 +16,6 @@ from tests.support.apt_repository import AptRepository
 from tests.support.cdi import container_toolkit
 from tests.support.deb import Package
 
-pytestmark = pytest.mark.box
-
 UUID = "GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10"
 NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release {0}, V{0}.88'\n"
 # The roles under test, before what they change anything for.

@@ -9,8 +9,6 @@ import pytest
 
 from tests.box.bench import Bench
 
-pytestmark = pytest.mark.box
-
 
 @pytest.fixture
 def kept(bench: Bench, tmp_path: Path) -> Path:

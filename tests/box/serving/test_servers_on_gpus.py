@@ -18,8 +18,6 @@ from tests.box.bench import Bench
 from tests.support.nvidia_smi import card
 from tests.support.rigs import gpu_rig, planned
 
-pytestmark = pytest.mark.box
-
 UNIT = "llama-worker.service"
 WORKER = next(each for each in planned(gpu_rig()).instances if each.name == "worker")
 OLD = card("GPU-3090", "00000000:01:00.0", "NVIDIA GeForce RTX 3090", None)

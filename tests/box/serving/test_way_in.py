@@ -18,8 +18,6 @@ from box.host import BoxHost
 from tests.box.bench import PYINFRA, Bench, Declared, Ended, run
 from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 
-pytestmark = pytest.mark.box
-
 # The role under test alone.
 DEPLOY = """\
 from pyinfra import host

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.box.bench import Bench, Declared
-
-pytestmark = pytest.mark.box
 
 
 def releases(bench: Bench) -> list[Declared]:

@@ -3,11 +3,7 @@
 import json
 import resource
 
-import pytest
-
 from tests.box.bench import Bench, Ended
-
-pytestmark = pytest.mark.box
 
 
 def processor() -> float:
