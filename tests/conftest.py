@@ -8,9 +8,11 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,6 +50,10 @@ class Audit:
             self.started.append(f"{event}{arguments!r:.200}")
             raise RuntimeError(f"a pure test must not start, connect or wait: {self.started[-1]}")
 
+    def sleep(self, seconds: float) -> None:
+        """Stand in for `time.sleep`, of which audit hooks hear only since Python 3.13."""
+        self("time.sleep", (seconds,))
+
 
 AUDIT = Audit()
 
@@ -55,6 +61,11 @@ AUDIT = Audit()
 @pytest.fixture
 def starts_processes() -> None:
     """Put a test into the process tier whose subject, not the test itself, starts a process, connects or waits."""
+
+
+@cache
+def _place(fixture: Callable[..., object]) -> tuple[Path, str]:
+    return Path(inspect.getfile(fixture)), fixture.__name__
 
 
 def tier(item: pytest.Item) -> str:
@@ -65,12 +76,9 @@ def tier(item: pytest.Item) -> str:
         return "pure"
     if starts_processes.__name__ in item.fixturenames:
         return "process"
-    places = [(item.path, item.cls.__name__ if item.cls else item.originalname)]
+    places = {(item.path, item.cls.__name__ if item.cls else item.originalname)}
     for definitions in item._fixtureinfo.name2fixturedefs.values():
-        for function in (inspect.unwrap(definition.func) for definition in definitions):
-            file = Path(inspect.getfile(function))
-            if file.is_relative_to(tiers.ROOT / "tests"):
-                places.append((file, function.__name__))
+        places |= {_place(inspect.unwrap(definition.func)) for definition in definitions}
     return "process" if any(tiers.starts(*place) for place in places) else "pure"
 
 
@@ -82,9 +90,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a pure test that starts a process, opens a socket or sleeps, even where it catches the error."""
-    AUDIT.pure, AUDIT.started = item.get_closest_marker("pure") is not None, []
-    try:
+    if item.get_closest_marker("pure") is None:
         yield
+        return
+    AUDIT.pure, AUDIT.started = True, []
+    try:
+        with patch("time.sleep", AUDIT.sleep):
+            yield
     finally:
         AUDIT.pure = False
     if AUDIT.started:

@@ -121,6 +121,8 @@ class Run:
         self.running[part.name] = began
         part.results.unlink(missing_ok=True)
         environment = {**os.environ, **part.environment, MARK: self.mark}
+        # pytest keeps the modules that it has rewritten: they are most of the time to collect tests.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if not part.environment.get("LLAMAHERD_LANE"):
             environment.pop("LLAMAHERD_LANE", None)
         with part.log.open("wb") as log:
@@ -259,15 +261,15 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Run the chosen parts; return the exit code."""
+async def run(groups: Sequence[Sequence[Part]]) -> int:
+    """Run groups of parts, each group beside the others; return the exit code."""
     all_of_it = Run()
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(each, me.cancel)
     try:
-        await all_of_it.at_once(chosen(options))
+        await all_of_it.at_once(groups)
         await all_of_it.alone()
     except asyncio.CancelledError:
         print(f"interrupted; the logs are {LOGS}/test-*.log", file=sys.stderr)
@@ -283,4 +285,4 @@ async def run(options: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     LOGS.mkdir(exist_ok=True)
-    sys.exit(asyncio.run(run(parsed(sys.argv[1:]))))
+    sys.exit(asyncio.run(run(chosen(parsed(sys.argv[1:])))))

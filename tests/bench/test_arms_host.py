@@ -56,6 +56,7 @@ def host(log: Path, script: str, *, refuses: bool = False) -> ArmsHost:
     return ArmsHost(Connect(host=LOCAL), script.replace("{log}", str(log)), {"A": ARM}, {"A": None}, "salts", aside())
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_nothing_new_is_sent_from_before_it_is_stopped_until_it_serves_again(log: Path) -> None:
     with host(log, STOPS) as measured:
         assert log.read_text().split() == ["aside", "stopped"]
@@ -63,30 +64,35 @@ def test_nothing_new_is_sent_from_before_it_is_stopped_until_it_serves_again(log
     assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_what_ends_it_changes_nothing_of_that(log: Path) -> None:
     with pytest.raises(KeyboardInterrupt), host(log, STOPS):
         raise KeyboardInterrupt
     assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_ends_in_the_middle_is_sent_requests_again(log: Path) -> None:
     with pytest.raises(UserError), host(log, STOPS.replace("echo armed", "exit 1")):
         pass
     assert log.read_text().split() == ["aside", "stopped", "back"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_what_is_not_stopped_goes_on_being_sent_requests(log: Path) -> None:
     with host(log, BESIDE):
         pass
     assert not log.exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_where_another_measurement_goes_on_nobody_is_told(log: Path) -> None:
     with pytest.raises(UserError, match="another measurement goes on here"), host(log, REFUSED):
         pass
     assert not log.exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_what_cannot_be_kept_off_stops_nothing(log: Path) -> None:
     with pytest.raises(UserError), host(log, STOPS, refuses=True):
         pass

@@ -273,6 +273,7 @@ def test_a_flood_is_ended() -> None:
     assert "more than 64 MiB" in found.message
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("url", "why"),
     [

@@ -364,6 +364,7 @@ def test_power_that_changes_is_seen(gpus: Path) -> None:
     assert any(each.startswith(f"GPU {OLD} counted") for each in used.doubts)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_lacks_everything() -> None:
     """No GPU, no NVML: the rest is measured."""
     if shutil.which("nvidia-smi"):
@@ -374,6 +375,7 @@ def test_a_host_that_lacks_everything() -> None:
     assert meter.readings.figures
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_without_python_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sh", "id", "systemctl", "systemd-detect-virt"):
         if found := shutil.which(name):

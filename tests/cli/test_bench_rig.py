@@ -69,6 +69,7 @@ def test_what_is_not_one_server_is_said(inventory: Path, words: list[str], said:
     assert not (inventory / "results").exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.usefixtures("inventory")
 def test_a_host_that_does_not_answer_is_said() -> None:
     ended = herd("box", "two")

@@ -54,6 +54,7 @@ def test_what_cannot_be_measured_is_said_before_a_host_is_asked(inventory: Path,
     assert not (inventory / "results").exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_does_not_answer_is_said(inventory: Path) -> None:
     ended = herd("--run", "box/chat", "--with", "batch=512", "--yes")
     assert ended.exit_code == 1, ended.output

@@ -20,6 +20,8 @@ from llamaherd.plan import Plan
 from tests.support.fake import Alone
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 NOW = planned(cpu_rig())
 THEN = planned(cpu_rig(), {"instances/chat/context": 1024})
 FIRST = Release(at="2026-11-23T09:09:48+00:00", origin=Origin(user="tom", machine="desk"), changes=("start it: new",))

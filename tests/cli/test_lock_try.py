@@ -52,6 +52,7 @@ def test_a_name_that_nothing_has(fleet: Path) -> None:
     assert "LH035" in ended.output
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_hub_that_does_not_answer(fleet: Path) -> None:
     ended = tried(fleet, "--upgrade", "moe", "--try", "box")
     assert ended.exit_code == 1

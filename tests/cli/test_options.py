@@ -121,6 +121,7 @@ def test_on_either_side_of_the_command(words: str, fleets: Path, monkeypatch: py
     assert list(json.loads(ended.stdout)) == ["two"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     "words",
     [

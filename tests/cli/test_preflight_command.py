@@ -67,6 +67,7 @@ def rows(said: Result) -> dict[str, dict[str, str]]:
     return {row["what"]: row for row in rig["rows"]}
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_this_machine(bench: Bench) -> None:
     bench.declare("here", "local")
     said = bench.herd("preflight", "here", "--json")
@@ -81,6 +82,7 @@ def test_this_machine(bench: Bench) -> None:
     assert not (bench.root / "store").exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_table_for_people_is_plain_text_where_nobody_looks_on(bench: Bench) -> None:
     bench.declare("here", "local", host={"os": "ubuntu-26.04", "cpu": {"cores": 2}, "ram": f"{MEMORY}MiB"})
     said = bench.herd("preflight")

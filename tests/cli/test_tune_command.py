@@ -71,6 +71,7 @@ def test_what_is_slower_at_the_full_depth_is_not_applied(inventory: Path) -> Non
     assert inventory.read_text() == before
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("purpose", ["decode", "throughput"])
 def test_the_inventory_says_what_it_is_for(inventory: Path, purpose: Purpose) -> None:
     inventory.write_text(inventory.read_text().replace("threads: 2", f"threads: 2\n    tune: {{for: {purpose}}}"))
@@ -80,6 +81,7 @@ def test_the_inventory_says_what_it_is_for(inventory: Path, purpose: Purpose) ->
     assert ended.exit_code == (0 if purpose == "decode" else 1), ended.output
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_another_plan_is_another_search(inventory: Path) -> None:
     searched(inventory)
     inventory.write_text(inventory.read_text().replace("context: 8192", "context: 4096"))
@@ -117,6 +119,7 @@ def test_without_a_gpu_nothing_is_asked_about_energy(inventory: Path) -> None:
     assert searches(inventory.parent / "results", "box", "chat") == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_is_not_there_is_a_sentence(inventory: Path) -> None:
     ended = herd("tune", "-i", inventory, "box", "chat", "--yes")
     assert ended.exit_code == 1, ended.output

@@ -106,6 +106,7 @@ def test_the_option_says_power_limits_in_place_of_the_key(
     assert (of.identity == tuned(inventory, ROLES, "box", "chat").identity) == (not option)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_search_with_the_option_is_known_by_it(inventory: Path) -> None:
     on_a_card(inventory)
     searched(inventory, limited={200: 90.0, 250: 99.5, 300: 100.0}, watts=(200, 250, 300))

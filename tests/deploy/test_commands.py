@@ -39,6 +39,7 @@ def rebooted(here: Host, how: RebootHost) -> bool:
     return RebootHostCommand(how, "it must").execute(here.state, here, {"_sudo": True})
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_is_not_back_yet_has_not_failed(here: Host, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     third = f"echo >>{asked}; [ $(wc -l <{asked}) = 3 ]"
@@ -47,11 +48,13 @@ def test_a_host_that_is_not_back_yet_has_not_failed(here: Host, tmp_path: Path) 
     assert noted(here) == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_reboot_that_did_not_help_is_said_again(here: Host) -> None:
     assert not rebooted(here, RebootHost(ask="true", back="true", after="echo 'no driver' >&2; false"))
     assert noted(here) == ["reboot: no driver"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_does_not_come_back_is_said_again(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "REBOOT_SECONDS", 0.2)
     assert not rebooted(here, RebootHost(ask="true", back="false", after="true"))

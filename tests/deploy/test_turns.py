@@ -43,6 +43,7 @@ def host(name: str) -> Any:
     return cast(Any, FakeHost(name))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shell that is ready takes the turn; one that is made ready then runs what comes first, by whoever has it."""
     lock_in(tmp_path, monkeypatch)
@@ -72,6 +73,7 @@ def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pyte
     assert len(logins) == 3
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_turn_that_was_taken_before_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock_in(tmp_path, monkeypatch)
     mine = Turn("idle", Connect(host=LOCAL), "tom")

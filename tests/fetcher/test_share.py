@@ -186,6 +186,7 @@ def test_a_manifest_leads_to_nothing_outside_its_folder(tmp_path: Path) -> None:
     assert Shelf(store).names() == []
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("clock", ["_last_used", "_since"])
 def test_a_token_ends(tmp_path: Path, clock: str) -> None:
     """When it was not used for as long as ends all of the lending, and a day after it came, however much it is used."""

@@ -298,6 +298,7 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
     }
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 @pytest.mark.parametrize("ending", ["kill -9 $$", "exit 1", "echo oops >&2; kill $$"])
 def test_a_real_script_that_dies_is_cut_off(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:

@@ -158,6 +158,7 @@ def test_a_port_that_is_declared_is_in_the_way_out() -> None:
         assert help_ in error.help
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 @pytest.mark.parametrize("endless", ["yes", "tr '\\0' x </dev/zero", "yes oops >&2", "while :; do echo; done"])
 def test_an_answer_without_end_is_cut_off(endless: str) -> None:
@@ -166,6 +167,7 @@ def test_an_answer_without_end_is_cut_off(endless: str) -> None:
         Remote(Connect(host="@local")).run(endless, timeout=60)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["yes"])
@@ -173,6 +175,7 @@ def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.Mo
         Remote(Connect(host="@local")).run("echo", timeout=60)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_shell_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sleep", "60"])
@@ -229,6 +232,7 @@ def test_results_come_in_their_order_and_late_ones_after_all_others() -> None:
     assert [name for name, _ in remote.as_they_come(later, in_order=0)] == ["attic", "box", "duo", "six"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_what_start_files_print_is_nobodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
@@ -238,18 +242,21 @@ def test_what_start_files_print_is_nobodys_answer(monkeypatch: pytest.MonkeyPatc
     assert (ended.out, ended.err) == ("mine\n", "oops\n")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_what_is_no_utf8_is_shown_as_that() -> None:
     ended = Remote(Connect(host="@local")).run("printf 'caf\\351\\n'; printf '\\303' >&2", timeout=60)
     assert (ended.out, ended.err) == ("caf\N{REPLACEMENT CHARACTER}\n", "\N{REPLACEMENT CHARACTER}")
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_script_may_be_larger_than_a_pipe() -> None:
     script = f"wc -c <<'END'\n{'x' * 1_000_000}\nEND\n"
     assert Remote(Connect(host="@local")).run(script, timeout=60).out.strip() == "1000001"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_this_machine_runs_a_script_too() -> None:
     here = Remote(Connect(host="@local"))
@@ -259,6 +266,7 @@ def test_this_machine_runs_a_script_too() -> None:
         here.run("exec sleep 10", timeout=0.1)
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_lines_come_while_the_script_runs(tmp_path: Path) -> None:
     here = Remote(Connect(host="@local"))
@@ -274,6 +282,7 @@ def told(folder: Path) -> str:
     return f"trap 'echo gone >{folder}/said; kill $!; exit' TERM"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
     # Seconds for it to begin in, and more of silence than it is granted.
@@ -284,6 +293,7 @@ def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert (tmp_path / "said").read_text() == "gone\n"
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
     lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", 60)

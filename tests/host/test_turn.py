@@ -35,6 +35,7 @@ def never(line: str) -> None:
     raise AssertionError(line)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_it_is_taken_once_and_kept(turns: tuple[Turn, Turn]) -> None:
     first, _ = turns
     assert first.take(never)
@@ -43,6 +44,7 @@ def test_it_is_taken_once_and_kept(turns: tuple[Turn, Turn]) -> None:
     assert first.take(never)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_another_run_ends_with_who_holds_it(turns: tuple[Turn, Turn]) -> None:
     first, second = turns
     second.take(never)
@@ -73,6 +75,7 @@ def test_another_run_waits_and_is_told_for_whom(turns: tuple[Turn, Turn]) -> Non
     assert taken == [True]
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
     first, second = turns
     assert unlock(HERE) == (True, "")
@@ -87,6 +90,7 @@ def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
     assert first.take(never, wait=5)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
     """Killed, with its connection: nobody is at the other end of its shell any more."""
     first, second = turns
@@ -97,6 +101,7 @@ def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
     assert second.take(never, wait=10)
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_folder_of_others_is_no_place_for_a_lock(turns: tuple[Turn, Turn], tmp_path: Path) -> None:
     (tmp_path / "duo").mkdir(mode=0o755)
     with pytest.raises(UserError, match="is no folder of root's alone"):

@@ -117,6 +117,7 @@ def test_an_empty_repository(tmp_path: Path) -> None:
     assert "empty" in refusal(f"file://{tmp_path}").help
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_where_there_is_no_repository(tmp_path: Path) -> None:
     assert "no git repository at" in refusal(f"file://{tmp_path}/absent").message
     assert "no git repository at" in refusal(f"file://{tmp_path}").message
@@ -131,6 +132,7 @@ def test_a_url_is_never_an_option(url: str, tmp_path: Path) -> None:
     assert not here.exists()
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("url", ["ext::touch HERE", "ext::sh -c touch% HERE", "fd::17", "foo://x/y"])
 def test_a_url_never_runs_a_command(url: str, tmp_path: Path) -> None:
     here = tmp_path / "made"
@@ -176,6 +178,7 @@ def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -
     assert "did not answer" in refusal(silent).message
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_git_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "install git" in refusal("file:///x").help

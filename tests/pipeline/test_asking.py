@@ -369,6 +369,7 @@ def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
     assert all(isinstance(sentence, str) for sentence in found.values())
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_cannot_be_reached_is_an_error() -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
     with pytest.raises(RemoteError, match="nothing listens for SSH"):

@@ -19,6 +19,8 @@ from tests.support.ours import show_plan
 from tests.support.rigs import changed
 from tests.support.server_keys import FLEET, KeylessFleet
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeylessFleet:

@@ -103,12 +103,14 @@ def connect(host: str) -> Connect:
     return Connect.model_validate({"host": host})
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_way_is_what_the_ssh_client_goes_by() -> None:
     found = way(connect("192.0.2.5"))
     assert isinstance(found, WayThere)
     assert [each.there for each in found.addresses] == ["192.0.2.5"]
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("host", "why"),
     [

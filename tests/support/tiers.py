@@ -40,26 +40,29 @@ class Module:
     imported: dict[str, tuple[str, str]]  # the name here -> the module, the name there ("" for the module itself)
 
 
+_STARTS: dict[tuple[Path, str], bool] = {}
+
+
 def starts(file: Path, name: str) -> bool:
     """Return whether a definition of a file can start a process, open a socket or wait."""
-    return _starts(file.resolve(), name)
-
-
-@cache
-def _starts(file: Path, name: str) -> bool:
     seen: set[tuple[Path, str]] = set()
     left = [(file, name)]
-    while left:
+    found = False
+    while left and not found:
         place = left.pop()
-        if place in seen:
+        if place in seen or _STARTS.get(place) is False:
             continue
         seen.add(place)
+        found = _STARTS.get(place, False)
         for module, its_name in _named(*place):
             if module.split(".")[0] in STARTS:
-                return True
-            if (target := _file(module)) is not None:
+                found = True
+            elif (target := _file(module)) is not None:
                 left += [(target, its_name)] if its_name else [(target, each) for each in _module(target).definitions]
-    return False
+    if not found:
+        _STARTS.update(dict.fromkeys(seen, False))
+    _STARTS[file, name] = found
+    return found
 
 
 @cache
@@ -124,6 +127,7 @@ def _of(module: str, names: list[str]) -> list[tuple[str, str]]:
     return [(f"{module}.{name}", "") if _file(f"{module}.{name}") else (module, name) for name in names]
 
 
+@cache
 def _file(module: str) -> Path | None:
     """The file of one of our modules."""
     if module.split(".")[0] not in OURS:
