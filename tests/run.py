@@ -257,7 +257,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     which.add_argument("--changed", action="store_true", help="also each lane that the change can touch")
     which.add_argument("--all", action="store_true", help="all lanes, rare tests, and all examples of a law")
     parser.add_argument("--since", metavar="COMMIT", help="what --changed compares with (default: tests/box/PASSED)")
-    options, options.rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    options.rest = rest
     return options
 
 

@@ -12,6 +12,9 @@ REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_except
 OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
 
+SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
+"""Prints the spec that `chat` was started with."""
+
 
 def no_answer(rig: Declared) -> None:
     rig["instances"]["chat"]["extra_args"][-1] = REFUSES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,7 @@ def test_a_pure_test_that_starts_something_fails(project: Path) -> None:
 def test_the_main_road_is_a_lane() -> None:
     assert run.MAIN in LANES
     assert lanes.lanes() == LANES
+    assert list((ROOT / "tests" / "box").glob("test_*.py")) == [], "no lane runs it"
     assert all((ROOT / "roles" / role).is_dir() for role in lanes.OPTIONAL)
 
 
@@ -189,7 +191,7 @@ def test_what_fails_beside_others_is_run_alone(
 def test_an_interrupted_run_leaves_no_process(part: run.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_it.py").write_text(HANGS)
     mark = f"canary-{os.getpid()}-{time.monotonic_ns()}"
-    monkeypatch.setattr(run.secrets, "token_hex", lambda _: mark)
+    monkeypatch.setattr(secrets, "token_hex", lambda _: mark)
 
     async def interrupted() -> int:
         running = asyncio.create_task(run.run([[part]]))

@@ -17,7 +17,7 @@ from llamaherd.layout import DIRECT_GROUP
 from llamaherd.resources import ROOT
 from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
-from tests.box.mending.test_taken_back import SPEC, no_answer, no_load
+from tests.box.changes import SPEC, no_answer, no_load
 
 LONGEST = 1.0
 """Seconds between two answers that nobody takes for a server that is away."""

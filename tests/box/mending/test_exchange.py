@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.box.bench import HERD, PORTS, Bench, Declared
+from tests.box.changes import OTHER_LAYERS, REFUSES
 from tests.box.mending.test_renamed import leftovers, talks
-from tests.box.mending.test_taken_back import OTHER_LAYERS, REFUSES
 
 NAMES = ("chat", "drafter", "ik-chat", "talk")
 BIG = {"context": 32768, "kv": "f32", "extra_args": ["--cache-ram", "256", "--swa-full", "--chat-template", "chatml"]}

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from tests.box.bench import HERD, PORTS, Bench, Declared
-from tests.box.mending.test_taken_back import OTHER_LAYERS, REFUSES
+from tests.box.changes import OTHER_LAYERS, REFUSES
 
 
 def rename(bench: Bench, old: str, *, port: int | None = None, **changes: object) -> Declared:

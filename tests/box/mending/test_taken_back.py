@@ -9,9 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.box.bench import HERD, UNIT, Bench, Declared
-from tests.box.changes import BAD, comes_back, declare, fails, no_answer, no_load
-
-SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
+from tests.box.changes import BAD, SPEC, comes_back, declare, fails, no_answer, no_load
 
 AS_IT_LOADS = """
 old=$(systemctl show -P InvocationID llama-chat)
