@@ -79,7 +79,8 @@ def tier(item: pytest.Item) -> str:
     places = {(item.path, item.cls.__name__ if item.cls else item.originalname)}
     for definitions in item._fixtureinfo.name2fixturedefs.values():
         places |= {_place(inspect.unwrap(definition.func)) for definition in definitions}
-    return "process" if any(tiers.starts(*place) for place in places) else "pure"
+    ours = (place for place in places if place[0].is_relative_to(tiers.ROOT / "tests"))
+    return "process" if any(tiers.starts(*place) for place in ours) else "pure"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
