@@ -40,7 +40,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def here() -> Iterator[Host]:
+def here(starts_processes: None) -> Iterator[Host]:
     """This machine as a rig of pyinfra's."""
     inventory = Inventory((["@llamaherd/one"], {"rig_connect": {"host": "@local"}}))
     connect_all(State(inventory, Config()))
@@ -55,14 +55,12 @@ def run(host: Host, script: str, **arguments: object) -> tuple[bool, list[str], 
     return done, said.stdout_lines, said.stderr_lines
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_script_is_run_and_its_lines_are_kept(here: Host) -> None:
     assert run(here, "id -u; echo oops >&2; exit 3") == (False, ["0"], ["oops"])
     # The shell that waited has run one; another runs the next.
     assert run(here, "printf 'no end'") == (True, ["no end"], [])
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where our turn says that one follows: no login more than without, and none after the last."""
     logins: list[Shell] = []
@@ -84,7 +82,6 @@ def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatc
     assert not any(shell.alive for shell in logins)
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_shell_that_is_gone_meanwhile_is_no_reason_to_fail(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Shell(Connect(host=LOCAL))
     gone.close()
@@ -116,7 +113,6 @@ def test_a_host_that_never_ends_fails_with_a_sentence(here: Host) -> None:
     assert err[-1].startswith("  help: ")
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_is_silent_fails_with_a_sentence(here: Host) -> None:
     done, _, err = run(here, "exec sleep 60", _timeout=0.2)
     assert not done
@@ -136,7 +132,6 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("there", [None, 0, 100_000, 320_000])
 def test_a_file_that_was_cut_off_goes_on_where_it_ended(
     here: Host, file: Path, tmp_path: Path, there: int | None
@@ -151,7 +146,6 @@ def test_a_file_that_was_cut_off_goes_on_where_it_ended(
     assert not part.exists()
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_part_that_is_longer_than_the_file_is_of_another(here: Host, file: Path, tmp_path: Path) -> None:
     (tmp_path / "there.part").write_bytes(b"-" * 400_000)
     assert sent(here, file, tmp_path / "there")
@@ -202,7 +196,6 @@ def test_a_file_that_another_run_has_let_in_is_not_sent_again(here: Host, file: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "store"]
 
 
-@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("otherwise", ["its owner", "its mode", "a link"])
 def test_what_is_no_file_of_the_store_any_more_is_sent(here: Host, file: Path, tmp_path: Path, otherwise: str) -> None:
     """A manifest vouches for it, and somebody else may write to it."""
@@ -242,7 +235,6 @@ def test_what_has_become_of_a_part_meanwhile_is_not_written_to(here: Host, file:
     assert (tmp_path / "there").read_bytes() == file.read_bytes()
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_run_that_sends_nothing_any_more_is_not_waited_for(
     here: Host, file: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +245,6 @@ def test_a_run_that_sends_nothing_any_more_is_not_waited_for(
     assert (tmp_path / "there.part").stat().st_size == 10
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_file_that_arrived_and_was_not_let_in_is_not_sent_again(here: Host, file: Path, tmp_path: Path) -> None:
     """A run was killed in between; whether it is the right one is found out when it is let in."""
     (tmp_path / "there").write_bytes(b"-" * file.stat().st_size)
@@ -270,13 +261,11 @@ def until(so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_place_that_cannot_be_written_is_named(here: Host, file: Path, said: list[str]) -> None:
     assert not sent(here, file, Path("/proc/there"))
     assert "cannot write /proc/there.part" in said[-1]
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_full_disk_is_named(here: Host, file: Path, tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "there.part").symlink_to("/dev/full")
     assert not sent(here, file, tmp_path / "there")
