@@ -24,6 +24,8 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 pytestmark = needs_root
 
 
@@ -40,7 +42,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def here(starts_processes: None) -> Iterator[Host]:
+def here() -> Iterator[Host]:
     """This machine as a rig of pyinfra's."""
     inventory = Inventory((["@llamaherd/one"], {"rig_connect": {"host": "@local"}}))
     connect_all(State(inventory, Config()))
