@@ -85,15 +85,19 @@ GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going
 
 
 SCRIPTS: dict[str, Callable[[], str]] = {
+    "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),
+    "step_unit_on_cards": lambda: script(unit_changes(instance(GPU, "reasoner"), HostState(), None)),
+    "step_project": lambda: script(project_changes(instance(CPU, "drafter"), HostState(), None)),
+    "step_project_on_a_card": lambda: script(project_changes(instance(GPU, "boxed"), HostState(), None)),
+    "observe_gpu": lambda: inspect_script(GPU),
+    "verify_gpu": lambda: verify.question(GPU),
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
     "build_llama_cpp_cuda_git": lambda: build(GPU, "main").script,
     "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
     "build_ik_cpu": lambda: build(IK_CPU, "main").script,
     "build_llama_cpp_url": lambda: build(URL, "main").script,
     "observe_cpu": lambda: inspect_script(CPU),
-    "observe_gpu": lambda: inspect_script(GPU),
     "verify_cpu": lambda: verify.question(CPU),
-    "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
     "wait_loaded": lambda: render("serve/wait-loaded.sh"),
@@ -164,9 +168,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "prune_remove": lambda: prune.remove_script(UNUSED, 3),
     "store_hash": lambda: hashes.hash_script(GPU),
     "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
-    "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),
     "step_unit_that_loads": lambda: script(unit_changes(instance(CPU, "chat"), loading(CPU), "key")),
-    "step_project": lambda: script(project_changes(instance(CPU, "drafter"), HostState(), None)),
     "step_unit_from_a_container": lambda: script(
         unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
     ),
@@ -213,8 +215,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
             instance(CPU, "drafter"), HostState(units={"llama-drafter": UnitState("", "", False, "", "")}), None
         )
     ),
-    "step_unit_on_cards": lambda: script(unit_changes(instance(GPU, "reasoner"), HostState(), None)),
-    "step_project_on_a_card": lambda: script(project_changes(instance(GPU, "boxed"), HostState(), None)),
     "step_remove_unit": lambda: script(
         removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
     ),
@@ -240,3 +240,4 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     **BESIDE,
     **JUDGING,
 }
+"""A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

@@ -5,8 +5,8 @@ After a wanted change, `REWRITE_GOLDEN=1 .venv/bin/pytest tests/render` writes t
 
 from __future__ import annotations
 
-import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,12 @@ from llamaherd.engines.flags import catalogues, check
 from llamaherd.inventory.inheritance import inherited
 from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.wsl.merge import merge_wslconfig
+from tests.render.texts import GOLDEN
+from tests.render.texts import texts as host_texts
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.golden import assert_golden
 from tests.support.ours import show_plan
 
-GOLDEN = Path(__file__).parent / "golden" / "rigs"
 RIGS = ["budget", "duo", "one", "six", "wsl"]
 
 
@@ -33,28 +35,28 @@ def test_these_are_all_of_them() -> None:
 def texts(rig: str) -> dict[str, str]:
     """What is planned for a rig, by the name of the golden file."""
     plan = planned(rig)
-    found = {f"{rig}.txt": show_plan(plan)}
+    found = {f"rigs/{rig}.txt": show_plan(plan)}
     for instance in plan.instances:
         ending = "service" if instance.backend == "systemd" else "yaml"
-        found[f"{rig}_{instance.name}.{ending}"] = instance.file.text
+        found[f"rigs/{rig}_{instance.name}.{ending}"] = instance.file.text
     if plan.wsl:
-        found[f"{rig}_new.wslconfig"] = merge_wslconfig(None, plan.wsl.settings).text.decode()
-        found |= {f"{rig}_{Path(script.path).name}": script.text for script in plan.wsl.scripts}
+        found[f"rigs/{rig}_new.wslconfig"] = merge_wslconfig(None, plan.wsl.settings).text.decode()
+        found |= {f"rigs/{rig}_{Path(script.path).name}": script.text for script in plan.wsl.scripts}
     return found
 
 
 @pytest.mark.parametrize("rig", RIGS)
 def test_golden(rig: str) -> None:
-    if os.environ.get("REWRITE_GOLDEN"):
-        GOLDEN.mkdir(exist_ok=True)
-        for name, text in texts(rig).items():
-            (GOLDEN / name).write_bytes(text.encode())
-    # As bytes: what Windows reads ends its lines in its own way.
-    assert texts(rig) == {path.name: path.read_bytes().decode() for path in files(rig)}
+    for name in texts(rig):
+        assert_golden(GOLDEN, name, {**host_texts(), **all_texts()})
+    files = {f"rigs/{file.name}" for file in (GOLDEN / "rigs").iterdir()}
+    assert {file for file in files if Path(file).stem.split("_")[0] == rig} == set(texts(rig))
 
 
-def files(rig: str) -> list[Path]:
-    return sorted(path for path in GOLDEN.iterdir() if path.stem.split("_")[0] == rig)
+@cache
+def all_texts() -> dict[str, str]:
+    """Return the texts of all rigs."""
+    return {name: text for rig in RIGS for name, text in texts(rig).items()}
 
 
 @pytest.mark.parametrize("rig", RIGS)

@@ -5,7 +5,6 @@ After a wanted change, `REWRITE_GOLDEN=1 .venv/bin/pytest tests/render` writes t
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 
@@ -32,6 +31,7 @@ from tests.render.plans import (
 )
 from tests.render.texts import GOLDEN, texts
 from tests.support import ours as verify
+from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
 from tests.support.rigs import ROOT, gpu_rig, planned, wsl_rig
 from tests.support.shell import expands
@@ -39,10 +39,7 @@ from tests.support.shell import expands
 
 @pytest.mark.parametrize("case", texts())
 def test_golden(case: str) -> None:
-    file = GOLDEN / case
-    if os.environ.get("REWRITE_GOLDEN"):
-        file.write_text(texts()[case], encoding="utf-8")
-    assert texts()[case] == file.read_text(encoding="utf-8")
+    assert_golden(GOLDEN, case, texts())
 
 
 def test_no_golden_file_is_left_over() -> None:
