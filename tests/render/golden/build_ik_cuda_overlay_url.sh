@@ -1,22 +1,7 @@
 #!/bin/sh
 # Builds ik_llama.cpp as ik_llama.cpp-e27c3d4e93b7. Runs in a unit of its own as user llama-build, so that a lost connection does
-# not stop it. All happens in $work; what is finished has a manifest, which is written last.
-set -eu
-work=${1:-/var/lib/llamaherd/build}
-cache=${2:-/var/cache/llamaherd}
-out=$work/out
-
-fail() {
-    printf '%s\n' "$1" >"$work/failed"
-    exit 1
-}
-
-cd "$work"
-rm -rf source tree out failed
-mkdir source tree out out/bin
-began=$(date +%s)
-
-archive=$cache/sources/abababababababababababababababababababababababababababababababab
+<<< build_llama_cpp_cpu.sh: # not stop it. All happens in $work; what is finished has a manifest, which is written last.
+>>> archive=$cache/sources/abababababababababababababababababababababababababababababababab
 if [ ! -f "$archive" ]; then
     curl -gfsSL --retry 3 -o "$archive.$$" https://mirror.lan/ik.tar.gz 2>"$work/fetch.log" ||
         fail "cannot fetch "https://mirror.lan/ik.tar.gz": $(tail -n 1 "$work/fetch.log")"
@@ -39,18 +24,8 @@ char const *C = "it'"'"'s";
 cores=$(nproc)
 memory=$(awk '/^MemAvailable:/ {printf "%d", $2 * 1024}' /proc/meminfo)
 jobs=$((memory / 6442450944))
-[ "$jobs" -ge 1 ] || jobs=1
-[ "$jobs" -le "$cores" ] || jobs=$cores
-
-# Compiles are told apart by content, not by path or time, so that a rebuild from scratch finds them again.
-export CCACHE_DIR="$cache/ccache" CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
-export CCACHE_MAXSIZE=10G CCACHE_SLOPPINESS=time_macros CMAKE_BUILD_PARALLEL_LEVEL="$jobs"
-
-cmake -S "$source" -B tree -G Ninja \
-    -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF \
-    -DGGML_NATIVE=ON \
-    -DGGML_CCACHE=ON \
+<<< build_llama_cpp_cpu.sh: [ "$jobs" -ge 1 ] || jobs=1
+>>>     -DGGML_CCACHE=ON \
     -DGGML_IQK_FA_ALL_QUANTS=ON \
     -DLLAMA_BUILD_TESTS=OFF \
     -DGGML_CUDA=ON \
@@ -61,11 +36,8 @@ cmake -S "$source" -B tree -G Ninja \
     -DGGML_AVX512=ON \
     -DGGML_LTO=OFF \
     >configure.log 2>&1 || fail "CMake cannot configure it; the log is /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/configure.log"
-unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
-# ggml reads every GGML_ name there is, so that CMake counts none as unused; what nothing declared has no type.
-unused=$unused$(sed -n 's/^\(GGML_[A-Za-z0-9_]*\):UNINITIALIZED=.*/\1 /p' tree/CMakeCache.txt)
-[ -z "$unused" ] || fail "this engine does not know these CMake options: $unused"
-
+<<< build_llama_cpp_cpu.sh: unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
+>>> [ -z "$unused" ] || fail "this engine does not know these CMake options: $unused"
 cmake --build tree -j "$jobs" --target llama-server >build.log 2>&1 ||
     fail "it does not compile; the log is /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/build.log"
 for target in llama-server; do
@@ -79,10 +51,5 @@ grep -q 'CUDA not found' configure.log && fail "CUDA 13.0 was not found, so that
 line() { tr -d '"\\' | head -n 1; }
 {
     printf '%s' '{"id": "ik_llama.cpp-e27c3d4e93b7", "kind": "ik_llama.cpp", "source": {"archive": "ik.tar.gz", "sha256": "abababababababababababababababababababababababababababababababab"}, "options": {"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "OFF", "GGML_NATIVE": "ON", "GGML_CCACHE": "ON", "GGML_IQK_FA_ALL_QUANTS": "ON", "LLAMA_BUILD_TESTS": "OFF", "GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": "86", "GGML_CUDA_FA_ALL_QUANTS": "ON", "CMAKE_CUDA_COMPILER": "/usr/local/cuda-13.0/bin/nvcc", "EXTRA": "a b", "GGML_AVX512": "ON", "GGML_LTO": "OFF"}'
-    printf ', "compiler": "%s"' "$(c++ --version | line)"
-    printf ', "cuda": "%s"' "$(/usr/local/cuda-13.0/bin/nvcc --version | grep release | line)"
-    printf ', "version": "%s"' "$(grep -m 1 version version.log | line)"
-    printf ', "jobs": %s, "seconds": %s' "$jobs" $(($(date +%s) - began))
-    printf ', "sha256": { %s}}\n' "$(cd out/bin && sha256sum -- * | awk '{printf "%s\"%s\": \"%s\"", sep, $2, $1; sep = ", "}')"
-} >out/manifest.json.part
-mv out/manifest.json.part out/manifest.json
+<<< build_llama_cpp_cuda_git.sh:     printf ', "compiler": "%s"' "$(c++ --version | line)"
+>>> mv out/manifest.json.part out/manifest.json

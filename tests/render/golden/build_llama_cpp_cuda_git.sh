@@ -1,21 +1,7 @@
 #!/bin/sh
 # Builds llama.cpp as llama.cpp-1e5a4c321023. Runs in a unit of its own as user llama-build, so that a lost connection does
-# not stop it. All happens in $work; what is finished has a manifest, which is written last.
-set -eu
-work=${1:-/var/lib/llamaherd/build}
-cache=${2:-/var/cache/llamaherd}
-out=$work/out
-
-fail() {
-    printf '%s\n' "$1" >"$work/failed"
-    exit 1
-}
-
-cd "$work"
-rm -rf source tree out failed
-mkdir source tree out out/bin
-began=$(date +%s)
-
+<<< build_llama_cpp_cpu.sh: # not stop it. All happens in $work; what is finished has a manifest, which is written last.
+>>> began=$(date +%s)
 git init -q source
 git -C source fetch -q --depth 1 https://git.lan/llama.cpp cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd >"$work/fetch.log" 2>&1 ||
     fail "cannot fetch commit cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd from "https://git.lan/llama.cpp": $(tail -n 1 "$work/fetch.log")"
@@ -27,32 +13,15 @@ source=$work/source/''
 cores=$(nproc)
 memory=$(awk '/^MemAvailable:/ {printf "%d", $2 * 1024}' /proc/meminfo)
 jobs=$((memory / 2147483648))
-[ "$jobs" -ge 1 ] || jobs=1
-[ "$jobs" -le "$cores" ] || jobs=$cores
-
-# Compiles are told apart by content, not by path or time, so that a rebuild from scratch finds them again.
-export CCACHE_DIR="$cache/ccache" CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
-export CCACHE_MAXSIZE=10G CCACHE_SLOPPINESS=time_macros CMAKE_BUILD_PARALLEL_LEVEL="$jobs"
-
-cmake -S "$source" -B tree -G Ninja \
-    -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF \
-    -DGGML_NATIVE=ON \
-    -DGGML_CCACHE=ON \
-    -DLLAMA_BUILD_TESTS=OFF \
-    -DLLAMA_BUILD_EXAMPLES=OFF \
-    -DLLAMA_USE_PREBUILT_UI=OFF \
+<<< build_llama_cpp_cpu.sh: [ "$jobs" -ge 1 ] || jobs=1
+>>>     -DLLAMA_USE_PREBUILT_UI=OFF \
     -DGGML_CUDA=ON \
     -DCMAKE_CUDA_ARCHITECTURES='86;120' \
     -DGGML_CUDA_FA_QUANTS=all \
     -DCMAKE_CUDA_COMPILER=/usr/local/cuda-13.0/bin/nvcc \
     >configure.log 2>&1 || fail "CMake cannot configure it; the log is /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/configure.log"
-unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
-# ggml reads every GGML_ name there is, so that CMake counts none as unused; what nothing declared has no type.
-unused=$unused$(sed -n 's/^\(GGML_[A-Za-z0-9_]*\):UNINITIALIZED=.*/\1 /p' tree/CMakeCache.txt)
-[ -z "$unused" ] || fail "this engine does not know these CMake options: $unused"
-
-cmake --build tree -j "$jobs" --target llama-server llama-fit-params >build.log 2>&1 ||
+<<< build_llama_cpp_cpu.sh: unused=$(awk '/variables were not used by the project:/ {on = 1; next} on && NF {printf "%s ", $1}' configure.log)
+>>> cmake --build tree -j "$jobs" --target llama-server llama-fit-params >build.log 2>&1 ||
     fail "it does not compile; the log is /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/build.log"
 for target in llama-server llama-fit-params; do
     cp "tree/bin/$target" out/bin/
@@ -69,8 +38,5 @@ line() { tr -d '"\\' | head -n 1; }
     printf '%s' '{"id": "llama.cpp-1e5a4c321023", "kind": "llama.cpp", "source": {"git": "https://git.lan/llama.cpp", "commit": "cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"}, "options": {"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "OFF", "GGML_NATIVE": "ON", "GGML_CCACHE": "ON", "LLAMA_BUILD_TESTS": "OFF", "LLAMA_BUILD_EXAMPLES": "OFF", "LLAMA_USE_PREBUILT_UI": "OFF", "GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": "86;120", "GGML_CUDA_FA_QUANTS": "all", "CMAKE_CUDA_COMPILER": "/usr/local/cuda-13.0/bin/nvcc"}'
     printf ', "compiler": "%s"' "$(c++ --version | line)"
     printf ', "cuda": "%s"' "$(/usr/local/cuda-13.0/bin/nvcc --version | grep release | line)"
-    printf ', "version": "%s"' "$(grep -m 1 version version.log | line)"
-    printf ', "jobs": %s, "seconds": %s' "$jobs" $(($(date +%s) - began))
-    printf ', "sha256": { %s}}\n' "$(cd out/bin && sha256sum -- * | awk '{printf "%s\"%s\": \"%s\"", sep, $2, $1; sep = ", "}')"
-} >out/manifest.json.part
-mv out/manifest.json.part out/manifest.json
+<<< build_llama_cpp_cpu.sh:     printf ', "version": "%s"' "$(grep -m 1 version version.log | line)"
+>>> mv out/manifest.json.part out/manifest.json

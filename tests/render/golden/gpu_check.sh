@@ -4,36 +4,8 @@
 #
 #   gpu-check every|one LOG PIDS CARD...   PIDS are its processes, in one word; LOG is the command that shows its log.
 #                                          `one`: of several cards it may use a single one.
-# What gpu-gate and gpu-check both ask about cards. A CARD is a UUID, a PCI address as nvidia-smi writes it, a number
-# in the order of addresses, or `any`: one of all that are there, another one for every `any`.
-LC_ALL=C
-export LC_ALL
-# Under WSL the driver is Windows', and its programs are on no PATH.
-PATH=$PATH:/usr/lib/wsl/lib
-
-fail() {
-    echo "$*" >&2
-    exit 1
-}
-
-first_line() {
-    printf '%s\n' "$1" | grep . | head -n 1
-}
-
-# A driver that hangs must not hang the start.
-smi() {
-    timeout 20 nvidia-smi "$@" 2>&1
-}
-
-in_wsl() {
-    grep -qi microsoft /proc/sys/kernel/osrelease
-}
-
-# A line for each card: PCI address, comma, UUID.
-all_cards() {
-    smi --query-gpu=pci.bus_id,uuid --format=csv,noheader | grep ', GPU-' | sort
-}
-
+<<< gpu_gate.sh: # What gpu-gate and gpu-check both ask about cards. A CARD is a UUID, a PCI address as nvidia-smi writes it, a number
+>>>     smi --query-gpu=pci.bus_id,uuid --format=csv,noheader | grep ', GPU-' | sort
 # The UUIDs of the cards that the driver lists our processes on; fails where that list cannot tell.
 listed() {
     # The driver knows nothing of PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first one,

@@ -1,32 +1,8 @@
 # Holds GPUs to one power limit after the other, as it is told on the same pipe. What they were held to comes back
 # whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of systemd, and
 # what systemd does after that brings it back. After a boot the driver knows nothing of it anyway.
-trap : PIPE
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
+<<< arms.sh: trap : PIPE
+>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 # Not for longer than whoever began this listens to silence: then it would never hear for whom it waits.
 hold 8 host 60 'measuring with other power limits' || exit 1
 # A guard of before has what it waits for by now.
@@ -52,12 +28,8 @@ systemd-run -q --collect --unit=llamaherd-limits.service --description='Brings b
 at_exit() { systemctl stop llamaherd-limits.service 2>/dev/null; }
 trap at_exit EXIT
 trap 'exit 1' HUP INT TERM
-# A word now and then: the connection to somebody whose line was cut is given up then.
-while sleep 15; do
-    kill -0 $$ 2>/dev/null || exit
-    echo
-done 7>&- 8>&- &
-words=$!
+<<< arms.sh: # A word now and then: the connection to somebody whose line was cut is given up then.
+>>> words=$!
 # watts: holds all of them to it, and says why not. Without its guard, nothing would bring them back.
 hold_all() {
     if ! systemctl -q is-active llamaherd-limits.service; then

@@ -1,83 +1,10 @@
-# Holds GPUs to one power limit after the other, as it is told on the same pipe. What they were held to comes back
-# whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of systemd, and
-# what systemd does after that brings it back. After a boot the driver knows nothing of it anyway.
-trap : PIPE
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
-# A guard of before has what it waits for by now.
-systemctl stop llamaherd-limits.service 2>/dev/null
-open_lock 7 limits && flock -w 5 7 || exit 1
-# UUID, and a field of nvidia-smi's; watts, or nothing where it tells none.
-ask() { timeout 60 nvidia-smi -i "$1" --query-gpu="$2" --format=csv,noheader,nounits 2>/dev/null | grep -x '[0-9.]*'; }
-rm -rf /run/llamaherd/limits && (umask 077 && mkdir -p /run/llamaherd/limits) || exit 1
+<<< limits.sh: # Holds GPUs to one power limit after the other, as it is told on the same pipe. What they were held to comes back
+>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
+<<< limits.sh: # A guard of before has what it waits for by now.
+>>> rm -rf /run/llamaherd/limits && (umask 077 && mkdir -p /run/llamaherd/limits) || exit 1
 for uuid in GPU-3090; do
-    now=$(ask "$uuid" power.limit)
-    echo "gpu $uuid ${now:--} $(ask "$uuid" power.min_limit) $(ask "$uuid" power.max_limit)"
-    [ -z "$now" ] || echo "$uuid $now" >>/run/llamaherd/limits/before
-done
-cat >/run/llamaherd/limits/back <<'END' || exit 1
-# What GPUs were held to before comes back: whoever began it may be gone.
-while read -r uuid watts; do
-    timeout 60 nvidia-smi -i "$uuid" -pl "$watts" </dev/null >/dev/null || echo "GPU $uuid was held to $watts W, and is not again" >&2
-done </run/llamaherd/limits/before
-
-END
-systemd-run -q --collect --unit=llamaherd-limits.service --description='Brings back power limits after a measurement' -p Type=exec -p RuntimeMaxSec=1500 -p 'ExecStopPost=/bin/sh /run/llamaherd/limits/back' -p 'ExecStopPost=/bin/rm -rf /run/llamaherd/limits' flock "$locks/limits" true 7>&- 8>&- || exit 1
-# It is awaited: they are back then.
-at_exit() { systemctl stop llamaherd-limits.service 2>/dev/null; }
-trap at_exit EXIT
-trap 'exit 1' HUP INT TERM
-# A word now and then: the connection to somebody whose line was cut is given up then.
-while sleep 15; do
-    kill -0 $$ 2>/dev/null || exit
-    echo
-done 7>&- 8>&- &
-words=$!
-# watts: holds all of them to it, and says why not. Without its guard, nothing would bring them back.
-hold_all() {
-    if ! systemctl -q is-active llamaherd-limits.service; then
-        echo 'failed its guard, llamaherd-limits.service, has ended'
-        return
-    fi
+<<< limits.sh:     now=$(ask "$uuid" power.limit)
+>>>         return
     for uuid in GPU-3090; do
-        said=$(timeout 60 nvidia-smi -i "$uuid" -pl "$1" 2>&1 | grep . | head -n 1 | cut -c -200)
-        now=$(ask "$uuid" power.limit)
-        now=${now%.*}
-        if [ -z "$now" ] || [ $((now - $1)) -gt 1 ] || [ $((now - $1)) -lt -1 ]; then
-            echo "failed GPU $uuid is not held to $1 W: $said"
-            return
-        fi
-    done
-    echo "held $1"
-}
-echo armed
-while read -r what watts; do
-    case $what in
-    hold) hold_all "$watts" </dev/null ;;
-    free) sh /run/llamaherd/limits/back </dev/null && echo free ;;
-    esac
-done
-kill $words 2>/dev/null
+<<< limits.sh:         said=$(timeout 60 nvidia-smi -i "$uuid" -pl "$1" 2>&1 | grep . | head -n 1 | cut -c -200)
+>>> kill $words 2>/dev/null

@@ -1,30 +1,6 @@
 {
-LC_ALL=C
-export LC_ALL
-# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
-say() {
-    fact=$1
-    shift
-    for field; do
-        fact="$fact	$field"
-    done
-    printf '%s\n' "$fact"
-}
-# A text: what it is, and of what; then its lines, which may hold anything.
-section() {
-    printf '@ %s\t%s\n' "$1" "$2"
-}
-lines() {
-    awk '{print "\t" $0}'
-}
-# After this nothing is said.
-finish() {
-    echo '@ end'
-    exit 0
-}
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ begin\n'
-
+<<< texts.sh: LC_ALL=C
+>>> printf '\n@ begin\n'
 # What a plan needs to know of its host, in facts: files, and then what each role asks. Changes nothing.
 # `llamaherd/pipeline/inspect.py` reads it. One round trip asks for everything.
 # What did not respond is not the same as what is not there: the state of the host is unknown then. A command whose output
@@ -447,21 +423,8 @@ changed_since() {
     fi
 }
 
-# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
-# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
-# stdin, NAME=VALUE.
-other_variables() {
-    others=$({ sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
-        $0 == "+" { next }
-        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
-        {
-            name = substr($0, 1, index($0, "=") - 1)
-            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
-            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
-        }
-        END { for (name in wanted) print name }')
-    [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
-}
+<<< templates/serve/started-variables.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+>>>     [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
 
 # What is known of a server beside its state: lines from stdin.
 told() {

@@ -1,57 +1,10 @@
-# While the old server answers: Compose reads the new file, the image is brought, and its engine asked about the arguments.
-trial=$(mktemp -d) || exit 1
-left() {
-    [ ! -s "$trial/said" ] || tail -n 5 "$trial/said" | cut -c -300 >&2
+<<< step_project.sh: # While the old server answers: Compose reads the new file, the image is brought, and its engine asked about the arguments.
+>>>     [ ! -s "$trial/said" ] || tail -n 5 "$trial/said" | cut -c -300 >&2
     printf '%s\n' "instance v: $1; the instance was left as it was" >&2
-    rm -rf "$trial"
-    exit 1
-}
-base64 -d >"$trial/compose.yaml" <<'END' || exit 1
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYHZgIG9mIHJpZyBgZHVvYDogY2hh
-bmdlIHRoZSBpbnZlbnRvcnksIG5vdCB0aGlzIGZpbGUuCm5hbWU6IGxsYW1hLXYKc2VydmljZXM6
-CiAgc2VydmVyOgogICAgaW1hZ2U6ICJ2bGxtL3ZsbG0tb3BlbmFpQHNoYTI1NjplZmVmZWZlZmVm
-ZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmZWZlZmVmIgog
-ICAgcHVsbF9wb2xpY3k6IG1pc3NpbmcKICAgIGNvbnRhaW5lcl9uYW1lOiBsbGFtYS12CiAgICAj
-IFRoZSBrZXkgaXMgcmVhZCBpbnNpZGU6IGluIGFyZ3VtZW50cyBvciBpbiB0aGUgZW52aXJvbm1l
-bnQsIG90aGVycyB3b3VsZCBzZWUgaXQuCiAgICBlbnRyeXBvaW50OiBbIi9iaW4vc2giLCAiLWMi
-LCAiVkxMTV9BUElfS0VZPVwiJCQoY2F0IC9ldGMvbGxhbWFoZXJkL2tleXMvdilcIiBleGVjIHZs
-bG0gc2VydmUgXCIkJEBcIiIsICJ2bGxtIl0KICAgIGNvbW1hbmQ6IFsiLS1tb2RlbCIsICIvdmFy
-L2xpYi9sbGFtYWhlcmQvbW9kZWxzL3Vuc2xvdGgvUXdlbjMuNi0zNUItQTNCLU1UUC1HR1VGL2Rj
-ZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGMvVUQtUTRfS19YTC8zNWItMDAw
-MDEtb2YtMDAwMDIuZ2d1ZiIsICItLXNlcnZlZC1tb2RlbC1uYW1lIiwgIjM1YiIsICItLW1heC1t
-b2RlbC1sZW4iLCAiODE5MiIsICItLW1heC1udW0tc2VxcyIsICIxIiwgIi0taG9zdCIsICIwLjAu
-MC4wIiwgIi0tcG9ydCIsICI4MDA5Il0KICAgIGVudmlyb25tZW50OiB7IkNVREFfREVWSUNFX09S
-REVSIjogIlBDSV9CVVNfSUQiLCAiQ1VEQV9WSVNJQkxFX0RFVklDRVMiOiAiR1BVLTUwOTAiLCAi
-SE9NRSI6ICIvdG1wIiwgIk5DQ0xfREVCVUciOiAiSU4kJEZPIn0KICAgIGxhYmVsczoKICAgICAg
-bGxhbWFoZXJkLnNwZWM6ICJkODlkMjZmMDA0ZmEiCiAgICAgIGxsYW1haGVyZC5wb3J0OiAiODAw
-OSIKICAgIHVzZXI6ICIyMDYyOTkzODI1OjIwNjI5OTM4MjUiCiAgICByZWFkX29ubHk6IHRydWUK
-ICAgIGNhcF9kcm9wOiBbQUxMXQogICAgc2VjdXJpdHlfb3B0OiBbIm5vLW5ldy1wcml2aWxlZ2Vz
-OnRydWUiXQogICAgIyBJdCBjb21waWxlcyBrZXJuZWxzIHdoZXJlIGl0IHJ1bnMsIGFuZCBpdHMg
-d29ya2VycyBzaGFyZSBtZW1vcnkuCiAgICB0bXBmczogWyIvdG1wOnNpemU9OGcsbW9kZT0xNzc3
-LGV4ZWMiXQogICAgc2htX3NpemU6IDhnCiAgICAjIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVu
-IGZpbGUsIGFuZCB0aGUgZmlyc3QgMSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2guCiAgICBw
-aWRzX2xpbWl0OiA0MDk2CiAgICB1bGltaXRzOiB7bm9maWxlOiAxNjM4NCwgbWVtbG9jazogLTF9
-CiAgICBjcHVzZXQ6ICIwLTciCiAgICBvb21fc2NvcmVfYWRqOiA1MDAKICAgIHBvcnRzOgogICAg
-ICAtIHtob3N0X2lwOiAiMTI3LjAuMC4xIiwgcHVibGlzaGVkOiAiODAwOSIsIHRhcmdldDogODAw
-OSwgcHJvdG9jb2w6IHRjcH0KICAgIHZvbHVtZXM6CiAgICAgIC0ge3R5cGU6IGJpbmQsIHNvdXJj
-ZTogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMvdW5zbG90aC9Rd2VuMy42LTM1Qi1BM0ItTVRQ
-LUdHVUYvZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkYyIsIHRhcmdldDog
-Ii92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMvdW5zbG90aC9Rd2VuMy42LTM1Qi1BM0ItTVRQLUdH
-VUYvZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkYyIsIHJlYWRfb25seTog
-dHJ1ZSwgYmluZDoge2NyZWF0ZV9ob3N0X3BhdGg6IGZhbHNlfX0KICAgICAgLSB7dHlwZTogYmlu
-ZCwgc291cmNlOiAvZXRjL2xsYW1haGVyZC9rZXlzL3YsIHRhcmdldDogL2V0Yy9sbGFtYWhlcmQv
-a2V5cy92LCByZWFkX29ubHk6IHRydWUsIGJpbmQ6IHtjcmVhdGVfaG9zdF9wYXRoOiBmYWxzZX19
-CiAgICBoZWFsdGhjaGVjazoKICAgICAgdGVzdDogWyJDTUQiLCAicHl0aG9uMyIsICItYyIsICJp
-bXBvcnQgdXJsbGliLnJlcXVlc3QgYXMgcjsgci51cmxvcGVuKCdodHRwOi8vMTI3LjAuMC4xOjgw
-MDkvaGVhbHRoJykiXQogICAgICBpbnRlcnZhbDogMzBzCiAgICAgIHRpbWVvdXQ6IDVzCiAgICAg
-IHJldHJpZXM6IDMKICAgICAgc3RhcnRfcGVyaW9kOiAzNjBzCiAgICAgIHN0YXJ0X2ludGVydmFs
-OiAxcwogICAgcmVzdGFydDogdW5sZXNzLXN0b3BwZWQKICAgIHN0b3Bfc2lnbmFsOiBTSUdJTlQK
-ICAgIHN0b3BfZ3JhY2VfcGVyaW9kOiAxMHMKICAgIGxvZ2dpbmc6IHtkcml2ZXI6IGpzb24tZmls
-ZSwgb3B0aW9uczoge21heC1zaXplOiAxMG0sIG1heC1maWxlOiAiMyJ9fQogICAgZGVwbG95Ogog
-ICAgICByZXNvdXJjZXM6CiAgICAgICAgcmVzZXJ2YXRpb25zOgogICAgICAgICAgIyBCeSBDREk6
-IHdoYXQgaXQgZ2l2ZXMgYSBjb250YWluZXIgc3RheXMgZ2l2ZW4gd2hlbiBzeXN0ZW1kIHJlYWRz
-IGl0cyB1bml0cyBhbmV3LgogICAgICAgICAgZGV2aWNlczogW3tkcml2ZXI6IGNkaSwgZGV2aWNl
-X2lkczogWyJudmlkaWEuY29tL2dwdT1HUFUtNTA5MCJdLCBjYXBhYmlsaXRpZXM6IFtncHVdfV0K
+<<< step_project.sh:     rm -rf "$trial"
+>>> base64 -d >"$trial/compose.yaml" <<'END' || exit 1
+base64|<<< compose_vllm.yaml: # Written by llamaherd for instance `v` of rig `duo`: change the inventory, not this file.
+base64|>>>           devices: [{driver: cdi, device_ids: ["nvidia.com/gpu=GPU-5090"], capabilities: [gpu]}]
 END
 docker compose -f "$trial/compose.yaml" config -q >"$trial/said" 2>&1 || left 'Compose does not take its file'
 docker image inspect vllm/vllm-openai@sha256:efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef >/dev/null 2>&1 || {

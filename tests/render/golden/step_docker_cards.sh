@@ -1,30 +1,6 @@
 # Cards for containers: Docker's settings, what describes cards for CDI, and Docker anew for what it still lacks.
-# What may cut the line is taken back by this host itself, unless a new login disarms that: by a timer of systemd, which
-# outlives this connection and whoever began it. It outlives no boot.
-undos=/run/llamaherd/undo
-# $1 its name, $2 seconds; what is to be run comes on stdin. Whoever moves the file first decides: timer or login.
-arm() {
-    (umask 077 && mkdir -p "$undos") && rm -f "$undos/$1" "$undos/$1".undone || return 1
-    {
-        printf 'cd %s && mv %s %s.begun || exit 0\n{\n' "$undos" "$1" "$1"
-        cat
-        printf '} >%s.log 2>&1\nmv %s.begun %s.undone\n' "$1" "$1" "$1"
-    } >"$undos/$1.new" && mv -f "$undos/$1.new" "$undos/$1" && arm_within "$1" "$2"
-}
-# $1 its name, $2 seconds from now on, whatever they were before. What has begun is not armed again.
-arm_within() {
-    [ -e "$undos/$1" ] || return 0
-    systemctl stop "llamaherd-undo-$1.timer" 2>/dev/null
-    systemd-run -q --collect --unit="llamaherd-undo-$1" --on-active="$2" --timer-property=AccuracySec=1s \
-        /bin/sh "$undos/$1"
-}
-# $1 its name: takes back what was done, here and now.
-undo_now() {
-    systemctl stop "llamaherd-undo-$1.timer" 2>/dev/null
-    sh "$undos/$1"
-    rm -f "$undos/$1.undone"
-}
-
+<<< step_docker.sh: # What may cut the line is taken back by this host itself, unless a new login disarms that: by a timer of systemd, which
+>>>     rm -f "$undos/$1.undone"
 # Settings of before, and what runs now: a way in may go through a container.
 armed=''
 arm_docker() {
@@ -44,31 +20,8 @@ systemctl restart docker
 END
     } | arm docker 900 && armed=yes
 }
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
+<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "Docker's settings" || exit 1
 # What somebody has written since it was read is not lost.
 path=$(readlink -f /etc/docker/daemon.json)
@@ -80,10 +33,17 @@ umask 022
 mkdir -p "${path%/*}"
 [ -e "$path.before-llamaherd" ] || [ ! -e "$path" ] || { cp -p "$path" "$path.before-llamaherd.new" && mv -f "$path.before-llamaherd.new" "$path.before-llamaherd"; } || exit 1
 base64 -d >"$path.llamaherd-new" <<'END' || exit 1
-ewogICAgInJ1bnRpbWVzIjogewogICAgICAgICJudmlkaWEiOiB7CiAgICAgICAgICAgICJhcmdz
-IjogW10sCiAgICAgICAgICAgICJwYXRoIjogIm52aWRpYS1jb250YWluZXItcnVudGltZSIKICAg
-ICAgICB9CiAgICB9LAogICAgImZlYXR1cmVzIjogewogICAgICAgICJjZGkiOiB0cnVlCiAgICB9
-Cn0K
+base64|{
+base64|    "runtimes": {
+base64|        "nvidia": {
+base64|            "args": [],
+base64|            "path": "nvidia-container-runtime"
+base64|        }
+base64|    },
+base64|    "features": {
+base64|        "cdi": true
+base64|    }
+base64|}
 END
 [ ! -e "$path" ] || { chmod --reference="$path" "$path.llamaherd-new" && chown --reference="$path" "$path.llamaherd-new"; } || exit 1
 # Docker itself says whether it would start with them.
@@ -98,39 +58,11 @@ rm -f "$undos/docker.settings"
 [ ! -e "$path" ] || cp -p "$path" "$undos/docker.settings" || exit 1
 arm_docker || exit 1
 mv -fT "$path.llamaherd-new" "$path" || exit 1
-# Writes files beside their places, then renames each: no reader ever sees half a file.
-umask 077
-# $1 the path, $2 what the system says; the way out is by the reason.
-cannot_write() {
-    echo "cannot write $1: ${2##*: }" >&2
-    near=$1
-    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
-    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
-    case $2 in
-    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
-    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
-    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
-    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
-    esac
-    rm -f "$1.llamaherd-new" 2>/dev/null
-    exit 1
-}
-# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
-put_file() {
-    why=$({
-        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
-            base64 -d >"$1.llamaherd-new" &&
-            chown "$4" "$1.llamaherd-new" &&
-            chmod "$3" "$1.llamaherd-new" &&
-            mv -fT "$1.llamaherd-new" "$1"
-    } 2>&1) || cannot_write "$1" "$why"
-}
+<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+>>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/systemd/system/docker.service.d 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
-eSwgbm90IHRoaXMgZmlsZS4KIyBBdCBib290IERvY2tlciBzdGFydHMgY29udGFpbmVycyBvbmNl
-LCBhbmQgZmFpbHMgdGhvc2Ugd2hvc2UgY2FyZHMgbm9ib2R5IGhhcyBkZXNjcmliZWQgeWV0Lgpb
-VW5pdF0KV2FudHM9bnZpZGlhLWNkaS1yZWZyZXNoLnNlcnZpY2UKQWZ0ZXI9bnZpZGlhLWNkaS1y
-ZWZyZXNoLnNlcnZpY2UK
+base64|<<< docker_cards.conf: # Written by llamaherd for rig `duo`: change the inventory, not this file.
+base64|>>> After=nvidia-cdi-refresh.service
 END
 
 systemctl daemon-reload
@@ -153,16 +85,8 @@ described || {
 }
 has_runtime() { docker info --format '{{range $name, $each := .Runtimes}}{{println $name}}{{end}}' 2>/dev/null | grep -qx nvidia; }
 has_cdi() { docker info --format '{{json .CDISpecDirs}}' 2>/dev/null | grep -q /; }
-# Whether Docker answers within three minutes: with many containers it takes one to start. Its client waits for ever at a
-# socket that systemd holds, while the daemon behind it fails again and again.
-docker_answers() {
-    until=$(($(date +%s) + 180))
-    while :; do
-        timeout 20 docker info >/dev/null 2>&1 && return
-        [ "$(date +%s)" -lt "$until" ] && ! systemctl -q is-failed docker.service || return 1
-        sleep 1
-    done
-}
+<<< step_docker.sh: # Whether Docker answers within three minutes: with many containers it takes one to start. Its client waits for ever at a
+>>>         sleep 1
 if has_cdi && ! has_runtime; then
     # Runtimes are read anew while containers run; CDI is not.
     systemctl reload docker && sleep 1

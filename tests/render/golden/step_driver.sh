@@ -2,45 +2,16 @@
 # so that a host which cannot have it stays as it was. What an earlier run left half-way is set right by the same way.
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
+<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "NVIDIA's driver" || exit 1
 mkdir -p /var/log/llamaherd /run/llamaherd
 log=/var/log/llamaherd/apt.log
 date -u +'== %F %T driver 580' >>"$log"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-# Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
-holder() {
-    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
-        [ -f "$lock" ] || continue
-        pid=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
-        [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
-    done
-}
+<<< step_packages.sh: # Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
+>>>         [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
 fail() {
     printf '%s\n' "$@" >&2
     exit 1
@@ -68,18 +39,8 @@ esac
 mkdir "$work/preferences"
 cp /etc/apt/preferences.d/* "$work/preferences/" 2>/dev/null
 base64 -d >"$work/preferences/00-llamaherd-nvidia-wanted" <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
-eSwgbm90IHRoaXMgZmlsZS4KIyBNZXRhcGFja2FnZXMgdGhhdCBicmluZyBhIGRyaXZlciBvZiB0
-aGVpciBvd24gY2hvaWNlLgpQYWNrYWdlOiBjdWRhIGN1ZGEtWzAtOV0qIGN1ZGEtZHJpdmVycyog
-Y3VkYS1ydW50aW1lLSogY3VkYS1kZW1vLXN1aXRlLSogY3VkYS1jb21wYXQtKgpQaW46IHZlcnNp
-b24gKgpQaW4tUHJpb3JpdHk6IC0xCgojIFRoZSBvdGhlciBzb3VyY2Ugb2YgZHJpdmVyczogdHdv
-IGFyZSBuZXZlciBtaXhlZC4KUGFja2FnZTogc3JjOm52aWRpYS1ncmFwaGljcy1kcml2ZXJzKiBz
-cmM6bnZpZGlhLW9wZW4tZ3B1LWtlcm5lbC1tb2R1bGVzKiBzcmM6bGludXgtcmVzdHJpY3RlZC1t
-b2R1bGVzKiBzcmM6bnZpZGlhLXBlcnNpc3RlbmNlZCBzcmM6bnZpZGlhLW1vZHByb2JlIHNyYzpu
-dmlkaWEtc2V0dGluZ3Mgc3JjOm52aWRpYS14Y29uZmlnClBpbjogcmVsZWFzZSBvPVVidW50dQpQ
-aW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQuClBhY2thZ2U6IHNyYzoqbnZpZGlh
-KjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJudmN1dmlkMSBsaWJudm9wdGl4MSBs
-aWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
+base64|<<< driver_wanted.pref: # Written by llamaherd for rig `duo`: change the inventory, not this file.
+base64|>>> Pin-Priority: 1001
 END
 apt() {
     what=$1
@@ -157,57 +118,21 @@ done <"$work/said" >"$work/problems"
 
 # What files are written with is not what packages are installed with.
 (
-# Writes files beside their places, then renames each: no reader ever sees half a file.
-umask 077
-# $1 the path, $2 what the system says; the way out is by the reason.
-cannot_write() {
-    echo "cannot write $1: ${2##*: }" >&2
-    near=$1
-    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
-    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
-    case $2 in
-    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
-    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
-    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
-    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
-    esac
-    rm -f "$1.llamaherd-new" 2>/dev/null
-    exit 1
-}
-# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
-put_file() {
-    why=$({
-        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
-            base64 -d >"$1.llamaherd-new" &&
-            chown "$4" "$1.llamaherd-new" &&
-            chmod "$3" "$1.llamaherd-new" &&
-            mv -fT "$1.llamaherd-new" "$1"
-    } 2>&1) || cannot_write "$1" "$why"
-}
+<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+>>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/preferences.d 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
-eSwgbm90IHRoaXMgZmlsZS4KIyBNZXRhcGFja2FnZXMgdGhhdCBicmluZyBhIGRyaXZlciBvZiB0
-aGVpciBvd24gY2hvaWNlLgpQYWNrYWdlOiBjdWRhIGN1ZGEtWzAtOV0qIGN1ZGEtZHJpdmVycyog
-Y3VkYS1ydW50aW1lLSogY3VkYS1kZW1vLXN1aXRlLSogY3VkYS1jb21wYXQtKgpQaW46IHZlcnNp
-b24gKgpQaW4tUHJpb3JpdHk6IC0xCgojIFRoZSBvdGhlciBzb3VyY2Ugb2YgZHJpdmVyczogdHdv
-IGFyZSBuZXZlciBtaXhlZC4KUGFja2FnZTogc3JjOm52aWRpYS1ncmFwaGljcy1kcml2ZXJzKiBz
-cmM6bnZpZGlhLW9wZW4tZ3B1LWtlcm5lbC1tb2R1bGVzKiBzcmM6bGludXgtcmVzdHJpY3RlZC1t
-b2R1bGVzKiBzcmM6bnZpZGlhLXBlcnNpc3RlbmNlZCBzcmM6bnZpZGlhLW1vZHByb2JlIHNyYzpu
-dmlkaWEtc2V0dGluZ3Mgc3JjOm52aWRpYS14Y29uZmlnClBpbjogcmVsZWFzZSBvPVVidW50dQpQ
-aW4tUHJpb3JpdHk6IC0xCgojIFdoYXQgaXMgZGVjbGFyZWQuClBhY2thZ2U6IHNyYzoqbnZpZGlh
-KjphbnkgbGliY3VkYTEgbGliY3VkYWRlYnVnZ2VyMSBsaWJudmN1dmlkMSBsaWJudm9wdGl4MSBs
-aWJ4bnZjdHJsMApQaW46IHZlcnNpb24gNTgwLioKUGluLVByaW9yaXR5OiAxMDAxCg==
+base64|<<< driver_wanted.pref: # Written by llamaherd for rig `duo`: change the inventory, not this file.
+base64|>>> Pin-Priority: 1001
 END
 put_file /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/apt/apt.conf.d 0644 root <<'END'
-Ly8gV3JpdHRlbiBieSBsbGFtYWhlcmQgZm9yIHJpZyBgZHVvYDogY2hhbmdlIHRoZSBpbnZlbnRv
-cnksIG5vdCB0aGlzIGZpbGUuClVuYXR0ZW5kZWQtVXBncmFkZTo6UGFja2FnZS1CbGFja2xpc3Qg
-ewogICAgIm52aWRpYS0iOwogICAgImxpYm52aWRpYS0iOwogICAgImxpYmN1ZGExIjsKICAgICJs
-aWJudmN1dmlkMSI7CiAgICAieHNlcnZlci14b3JnLXZpZGVvLW52aWRpYSI7CiAgICAiZmlybXdh
-cmUtbnZpZGlhLWdzcCI7CiAgICAiY3VkYS1kcml2ZXJzIjsKfTsK
+base64|<<< driver_held_distribution.conf: // Written by llamaherd for rig `duo`: change the inventory, not this file.
+base64|>>>     "cuda-drivers";
+base64|};
 END
 put_file /etc/modules-load.d/llamaherd-nvidia.conf /etc/modules-load.d 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgcmlnIGBkdW9gOiBjaGFuZ2UgdGhlIGludmVudG9y
-eSwgbm90IHRoaXMgZmlsZS4KbnZpZGlhCm52aWRpYV91dm0K
+base64|# Written by llamaherd for rig `duo`: change the inventory, not this file.
+base64|nvidia
+base64|nvidia_uvm
 END
 
 ) || exit 1
@@ -230,38 +155,13 @@ dpkg-query -W -f '${Package} ${db:Status-Status}\n' 'nvidia-driver-pinning-*' 2>
 
 version=$(version_of libnvidia-compute-580)
 (
-# Writes files beside their places, then renames each: no reader ever sees half a file.
-umask 077
-# $1 the path, $2 what the system says; the way out is by the reason.
-cannot_write() {
-    echo "cannot write $1: ${2##*: }" >&2
-    near=$1
-    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
-    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
-    case $2 in
-    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
-    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
-    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
-    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
-    esac
-    rm -f "$1.llamaherd-new" 2>/dev/null
-    exit 1
-}
-# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
-put_file() {
-    why=$({
-        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
-            base64 -d >"$1.llamaherd-new" &&
-            chown "$4" "$1.llamaherd-new" &&
-            chmod "$3" "$1.llamaherd-new" &&
-            mv -fT "$1.llamaherd-new" "$1"
-    } 2>&1) || cannot_write "$1" "$why"
-}
+<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+>>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCB3aGVuIGl0IGluc3RhbGxlZCB0aGUgZHJpdmVyLiBUbyBt
-b3ZlIHRvIGFub3RoZXIgdmVyc2lvbiwgZGVjbGFyZSBpdC4KUGFja2FnZTogc3JjOipudmlkaWEq
-OmFueSBsaWJjdWRhMSBsaWJjdWRhZGVidWdnZXIxIGxpYm52Y3V2aWQxIGxpYm52b3B0aXgxIGxp
-YnhudmN0cmwwClBpbjogdmVyc2lvbiBAVkVSU0lPTkAqClBpbi1Qcmlvcml0eTogMTAwMgo=
+base64|# Written by llamaherd when it installed the driver. To move to another version, declare it.
+base64|Package: src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0
+base64|Pin: version @VERSION@*
+base64|Pin-Priority: 1002
 END
 
 ) || exit 1

@@ -15,18 +15,8 @@ all_here() {
     [ -f "$incoming/1111111111111111111111111111111111111111111111111111111111111111" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 || return 1
     [ -f "$incoming/2222222222222222222222222222222222222222222222222222222222222222" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 || return 1
 }
-# Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
-runs() {
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        case $(systemctl show -P ActiveState "$1" 2>/dev/null) in
-        active | activating | deactivating | reloading) return 0 ;;
-        '') sleep 1 ;;
-        *) return 1 ;;
-        esac
-    done
-    echo "systemd does not respond, so it is unknown whether $1 runs; nothing was changed: run again" >&2
-    exit 1
-}
+<<< step_build.sh: # Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
+>>>     exit 1
 ours() { [ "$(cat "$run.id" 2>/dev/null)" = 8e2bba1ef066 ]; }
 # Whoever wants what a fetch brings writes itself down: what that fetch ends with is its answer, and it begins no other.
 waits() { grep -Fxqs 0123456789abcdef "$run.watchers"; }
@@ -40,25 +30,45 @@ begin() {
     printf '%s\n' 8e2bba1ef066 >"$run.id"
     : >"$run.watchers"
     base64 -d >"$run.json" <<'END' || return 1
-ewogImlkIjogIjhlMmJiYTFlZjA2NiIsCiAiaW5jb21pbmciOiAiL3Zhci9saWIvbGxhbWFoZXJk
-L21vZGVscy8uaW5jb21pbmciLAogInN0b3JlIjogIi92YXIvbGliL2xsYW1haGVyZC9tb2RlbHMi
-LAogImZpbGVzIjogWwogIHsKICAgIm5hbWUiOiAiMzViOiBVRC1RNF9LX1hMLzM1Yi0wMDAwMS1v
-Zi0wMDAwMi5nZ3VmIiwKICAgInNoYTI1NiI6ICIxMTExMTExMTExMTExMTExMTExMTExMTExMTEx
-MTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExIiwKICAgInNpemUiOiAxMDAwMDAw
-MDAwMCwKICAgInNvdXJjZXMiOiBbCiAgICB7CiAgICAgIm5hbWUiOiAiaHViIiwKICAgICAidXJs
-IjogImh0dHBzOi8vaHViLmxhbi8xMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTEx
-MTExMTExMTExMTExMTExMTExMTExMTExMTExIiwKICAgICAic2VjcmV0IjogImh1YiIKICAgIH0K
-ICAgXQogIH0sCiAgewogICAibmFtZSI6ICIzNWI6IFVELVE0X0tfWEwvMzViLTAwMDAyLW9mLTAw
-MDAyLmdndWYiLAogICAic2hhMjU2IjogIjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIy
-MjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIiLAogICAic2l6ZSI6IDIwMDAwMDAwMDAw
-LAogICAic291cmNlcyI6IFsKICAgIHsKICAgICAibmFtZSI6ICJodWIiLAogICAgICJ1cmwiOiAi
-aHR0cHM6Ly9odWIubGFuLzIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIy
-MjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIiLAogICAgICJzZWNyZXQiOiAiaHViIgogICAgfQogICBd
-CiAgfQogXSwKICJmb2xkZXJzIjogW10sCiAiY29ubmVjdGlvbnMiOiA4LAogImJhbmR3aWR0aCI6
-IFtdCn0=
+base64|{
+base64| "id": "8e2bba1ef066",
+base64| "incoming": "/var/lib/llamaherd/models/.incoming",
+base64| "store": "/var/lib/llamaherd/models",
+base64| "files": [
+base64|  {
+base64|   "name": "35b: UD-Q4_K_XL/35b-00001-of-00002.gguf",
+base64|   "sha256": "1111111111111111111111111111111111111111111111111111111111111111",
+base64|   "size": 10000000000,
+base64|   "sources": [
+base64|    {
+base64|     "name": "hub",
+base64|     "url": "https://hub.lan/1111111111111111111111111111111111111111111111111111111111111111",
+base64|     "secret": "hub"
+base64|    }
+base64|   ]
+base64|  },
+base64|  {
+base64|   "name": "35b: UD-Q4_K_XL/35b-00002-of-00002.gguf",
+base64|   "sha256": "2222222222222222222222222222222222222222222222222222222222222222",
+base64|   "size": 20000000000,
+base64|   "sources": [
+base64|    {
+base64|     "name": "hub",
+base64|     "url": "https://hub.lan/2222222222222222222222222222222222222222222222222222222222222222",
+base64|     "secret": "hub"
+base64|    }
+base64|   ]
+base64|  }
+base64| ],
+base64| "folders": [],
+base64| "connections": 8,
+base64| "bandwidth": []
+base64|}
+base64|\ No newline at end of file
 END
     (umask 077 && base64 -d >"$run/secrets/"hub) <<'END' || return 1
-aGZfdG9rZW4=
+base64|hf_token
+base64|\ No newline at end of file
 END
     chown -R llama-fetch:llama-fetch "$run"
     systemctl reset-failed "$unit" 2>/dev/null
@@ -75,31 +85,8 @@ END
         /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run" && join
 }
 
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
+<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 # Two runs at once begin one fetch.
 hold_fetch() { hold 9 fetch 3600 'beginning to fetch' || exit 1; }
 hold_fetch

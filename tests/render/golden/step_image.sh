@@ -16,10 +16,11 @@ if ! docker image inspect llamaherd/base:debian-13-d3e87ef709eb >/dev/null 2>&1;
 fi
 context=$(mktemp -d) && trap 'rm -rf "$context"' EXIT
 base64 -d >"$context/Dockerfile" <<'END' || exit 1
-IyBUaGUgZW5naW5lIGluIGEgY29udGFpbmVyOiB0aGUgYnVpbGQgdGhhdCB0aGlzIGhvc3QgbWFk
-ZSwgb24gdGhlIGxpYnJhcmllcyB0aGF0IGl0IHdhcyBsaW5rZWQgYWdhaW5zdC4KQVJHIEJBU0UK
-RlJPTSAke0JBU0V9CkNPUFkgYmluL2xsYW1hLXNlcnZlciAvdXNyL2xvY2FsL2Jpbi9sbGFtYS1z
-ZXJ2ZXIKRU5UUllQT0lOVCBbXQo=
+base64|# The engine in a container: the build that this host made, on the libraries that it was linked against.
+base64|ARG BASE
+base64|FROM ${BASE}
+base64|COPY bin/llama-server /usr/local/bin/llama-server
+base64|ENTRYPOINT []
 END
 mkdir "$context/bin" && cp "/opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server" "$context/bin/" || exit 1
 # The classic builder: the distribution's Docker comes without BuildKit's client, and a COPY needs no more.

@@ -2,7 +2,5 @@
 unit_pids=$(systemctl show -P MainPID llama-coder.service) container_pids=$(docker top llama-coder -eo pid 2>/dev/null | sed 1d)
 leaving_pids=$(systemctl show -P MainPID llama-old.service; docker top llama-old -eo pid 2>/dev/null | sed 1d; systemctl show -P MainPID llama-small.service; docker top llama-small -eo pid 2>/dev/null | sed 1d; )
 lacking=$(no_room_after ram 7516192768 "$unit_pids" "$container_pids $leaving_pids")
-if [ "$lacking" ]; then
-    printf '%s\n' "llama-coder is left as it is: $lacking" "  help: end what else holds RAM, or declare what fits beside it" >&2
-    exit 1
-fi
+<<< step_ram_room.sh: if [ "$lacking" ]; then
+>>>     exit 1

@@ -77,16 +77,8 @@ at_exit() {
     rm -f "$asked" "$asked".* "$beside_asked"
 }
 asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
-eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgwL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
-cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwODAvbWV0cmljcyIsICJrZXkiOiAiL2V0Yy9sbGFt
-YWhlcmQva2V5cy9jaGF0IiwgInNlY29uZHMiOiAxMjAsICJkcmFmdHMiOiAwLCAiZmxvb3IiOiAw
-LCAiYm9keSI6IHsibW9kZWwiOiAiZ2VtbWEiLCAibWVzc2FnZXMiOiBbeyJyb2xlIjogInVzZXIi
-LCAiY29udGVudCI6ICJUaGUgdGhyZWUgcHJpbWFyeSBjb2xvdXJzIGFyZSJ9XSwgInRlbXBlcmF0
-dXJlIjogMCwgIm1heF90b2tlbnMiOiA4fSwgImtpbmQiOiAiY2hhdCIsICJtb2RlbHMiOiBbImdl
-bW1hIl0sICJtb2RlbHNfcGF0aCI6ICIvdjEvbW9kZWxzIiwgInByb3BzX3BhdGgiOiAiL3Byb3Bz
-IiwgImhlYWx0aF9wYXRoIjogIi9oZWFsdGgiLCAibGlzdGVuIjogIjEyNy4wLjAuMSIsICJjbG9z
-ZWQiOiB0cnVlLCAiY29udGV4dCI6IDgxOTIsICJzYW1lIjogIjJiNGExMDJkNzE0MiIsICJzcGVj
-IjogImVhM2QzNmE3YTA3MiJ9
+base64|{"url": "http://127.0.0.1:8080/v1/chat/completions", "metrics": "http://127.0.0.1:8080/metrics", "key": "/etc/llamaherd/keys/chat", "seconds": 120, "drafts": 0, "floor": 0, "body": {"model": "gemma", "messages": [{"role": "user", "content": "The three primary colours are"}], "temperature": 0, "max_tokens": 8}, "kind": "chat", "models": ["gemma"], "models_path": "/v1/models", "props_path": "/props", "health_path": "/health", "listen": "127.0.0.1", "closed": true, "context": 8192, "same": "2b4a102d7142", "spec": "ea3d36a7a072"}
+base64|\ No newline at end of file
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-chat.service; else echo /etc/llamaherd/compose/chat/compose.yaml; fi; }
 how_kept() {
@@ -120,22 +112,8 @@ start_probation() {
     [ "$replaced" ] || return 0
     systemctl stop llamaherd-probation-chat 2>/dev/null
     (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-chat.json) <<'END' &&
-W3sic2VydmljZSI6ICJsbGFtYS1jaGF0IiwgImtpbmQiOiAidW5pdCIsICJzcGVjIjogImVhM2Qz
-NmE3YTA3MiIsICJ0cmllZCI6ICJiNWYzZDA0MDRmYTciLCAiaW5zdGFuY2UiOiAiY2hhdCIsICJ1
-c2VyIjogImxsYW1hLWNoYXQiLCAia2VwdCI6ICIvdmFyL2xpYi9sbGFtYWhlcmQva2VwdC9sbGFt
-YS1jaGF0IiwgInJlZnVzZWQiOiAiL3Zhci9saWIvbGxhbWFoZXJkL3JlZnVzZWQvbGxhbWEtY2hh
-dCIsICJyZWxlYXNlcyI6ICIvdmFyL2xpYi9sbGFtYWhlcmQvcmVsZWFzZXMiLCAibG9ja3MiOiAi
-L3J1bi9sbGFtYWhlcmQvbG9ja3MiLCAibG9ja19zZWNvbmRzIjogMzYwMCwgInNlY29uZHMiOiAx
-MjAsICJwcm9tcHRzIjogdHJ1ZSwgInByb3ZlIjogIi9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvcHJv
-dmUiLCAic3RhcnRlZCI6ICIvb3B0L2xsYW1haGVyZC9saWJleGVjL3N0YXJ0ZWQiLCAiZm9yZ2V0
-IjogInN5c3RlbWN0bCBzdG9wIGxsYW1haGVyZC1iZXNpZGUtY2hhdC5zZXJ2aWNlIDI+L2Rldi9u
-dWxsXG5zeXN0ZW1jdGwgZGlzYWJsZSAtcSAtLW5vdyBsbGFtYS1jaGF0LnNlcnZpY2VcbiMgVGhl
-IHVuaXQncyBmaWxlIGdvZXMgYWZ0ZXIgaXRzIHVzZXI6IGFzIGxvbmcgYXMgaXQgaXMgdGhlcmUs
-IHRoZSBuZXh0IHJ1biBrbm93cyB0aGF0IHRoaXMgb25lIGRpZCBub3QgZW5kLlxuISBpZCAtdSBs
-bGFtYS1jaGF0ID4vZGV2L251bGwgMj4mMSB8fCB1c2VyZGVsIGxsYW1hLWNoYXQgfHwgZXhpdCAx
-XG5ybSAtZiAvZXRjL3N5c3RlbWQvc3lzdGVtL2xsYW1hLWNoYXQuc2VydmljZSAvcnVuL2xsYW1h
-aGVyZC9zdGFydGVkL2xsYW1hLWNoYXRcbnN5c3RlbWN0bCBkYWVtb24tcmVsb2FkXG5zeXN0ZW1j
-dGwgcmVzZXQtZmFpbGVkIGxsYW1hLWNoYXQuc2VydmljZSAyPi9kZXYvbnVsbFxuOlxuIn1d
+base64|[{"service": "llama-chat", "kind": "unit", "spec": "ea3d36a7a072", "tried": "b5f3d0404fa7", "instance": "chat", "user": "llama-chat", "kept": "/var/lib/llamaherd/kept/llama-chat", "refused": "/var/lib/llamaherd/refused/llama-chat", "releases": "/var/lib/llamaherd/releases", "locks": "/run/llamaherd/locks", "lock_seconds": 3600, "seconds": 120, "prompts": true, "prove": "/opt/llamaherd/libexec/prove", "started": "/opt/llamaherd/libexec/started", "forget": "systemctl stop llamaherd-beside-chat.service 2>/dev/null\nsystemctl disable -q --now llama-chat.service\n# The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.\n! id -u llama-chat >/dev/null 2>&1 || userdel llama-chat || exit 1\nrm -f /etc/systemd/system/llama-chat.service /run/llamaherd/started/llama-chat\nsystemctl daemon-reload\nsystemctl reset-failed llama-chat.service 2>/dev/null\n:\n"}]
+base64|\ No newline at end of file
 END
         systemd-run --quiet --collect --unit=llamaherd-probation-chat --property=RuntimeMaxSec=7800 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-chat.json ||
         echo "llama-chat serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
@@ -193,142 +171,8 @@ host_is_slow() {
 drain() {
     grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-chat/last/asked}" || return 0
     ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-chat/last/asked}" 30 2009999999 ${direct:+led} <<'END'
-"""Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
-
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from string import Template
-from typing import Any
-from urllib.parse import urlsplit
-
-NFT = "/usr/sbin/nft"
-LARGEST = 1 << 20
-"""Bytes of an answer."""
-LONGEST = 3.0
-"""Seconds of one."""
-BUSY = re.compile(
-    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
-)
-ARRIVES = 0.05
-"""Seconds in which a request follows its connection."""
-# The kernel lets all in again by itself, whoever is killed in the middle. Nothing that is led elsewhere gets here: a
-# rule for that comes later on a packet's way. Only this program, by its group, gets through on the host itself.
-SHUT = Template("""
-table inet llamaherd-shut {}
-delete table inet llamaherd-shut
-table inet llamaherd-shut {
-    set ports { type inet_service; flags timeout; timeout 3s; elements = { $ports }; }
-    chain others {
-        type filter hook prerouting priority -150
-        iifname != "lo" $new tcp dport @ports reject with tcp reset
-    }
-    chain local {
-        type filter hook output priority -150
-        meta skgid != $group $new tcp dport @ports reject with tcp reset
-    }
-}
-""")
-NEW = "fib daddr type local tcp flags & (fin | syn | rst | ack) == syn"
-OPEN = "delete table inet llamaherd-shut\n"
-
-
-def main(path: str, seconds: float, group: int, led: bool) -> None:
-    asked = json.loads(Path(path).read_text(encoding="utf-8"))
-    end = time.monotonic() + seconds
-    told = False
-    while count := in_flight(asked) or (0 if led else last_look(asked, group)):
-        if time.monotonic() > end:
-            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
-            return
-        if not told:
-            plural = "s" if count > 1 else ""
-            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
-            sys.stdout.flush()
-            told = True
-        time.sleep(0.2)
-
-
-def last_look(asked: dict[str, Any], group: int) -> int:
-    """Requests that have come since the first one; where there are none, new connections are refused from here on."""
-    ports = sorted({str(port) for url in urls(asked) if (port := urlsplit(url).port)})
-    try:
-        os.setegid(group)
-    except OSError:
-        return 0
-    if not ports or not nft(SHUT.substitute(ports=", ".join(ports), new=NEW, group=group)):
-        return 0
-    time.sleep(ARRIVES)
-    if count := in_flight(asked):
-        nft(OPEN)
-    return count
-
-
-def nft(rules: str) -> bool:
-    """Whether the kernel has these rules; not every host can."""
-    try:
-        ended = subprocess.run([NFT, "-f", "-"], input=rules.encode(), capture_output=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return ended.returncode == 0
-
-
-def in_flight(asked: dict[str, Any]) -> int:
-    """Requests that are answered or wait for that, of all models that it has."""
-    return sum(in_flight_at(url, asked) for url in urls(asked))
-
-
-def urls(asked: dict[str, Any]) -> list[str]:
-    return asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
-
-
-def in_flight_at(url: str, asked: dict[str, Any]) -> int:
-    """The same of one model; 0 where nobody says. One that is too busy to say answers some."""
-    request = urllib.request.Request(url)
-    if asked["key"]:
-        request.add_header("Authorization", "Bearer " + key(asked))
-    # No proxy: this host is asked.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with within(LONGEST), opener.open(request, timeout=2) as answer:
-            said = answer.read(LARGEST).decode(errors="replace")
-    except OSError as error:
-        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
-    return round(sum(float(number) for number in BUSY.findall(said)))
-
-
-def key(asked: dict[str, Any]) -> str:
-    """The key of the server that runs: kept with what is asked of it, since a new one may lie in its place by now."""
-    path = Path(sys.argv[1])
-    kept = path.with_name("key")
-    known = path.name == "asked" and kept.exists()
-    return (kept if known else Path(asked["key"])).read_text(encoding="utf-8").strip()
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer, a byte now and then or not."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
+<<< templates/serve/drain.py: """Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
+>>> main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
 END
 }
 let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
@@ -426,50 +270,11 @@ put_file() {
     } 2>&1) || cannot_write "$1" "$why"
 }
 put_file /etc/systemd/system/llama-chat.service /etc/systemd/system 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYGNoYXRgIG9mIHJpZyBgYm94YDog
-Y2hhbmdlIHRoZSBpbnZlbnRvcnksIG5vdCB0aGlzIGZpbGUuCltVbml0XQpEZXNjcmlwdGlvbj1M
-TE0gc2VydmVyIGNoYXQ6IGdlbW1hIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQgbG9jYWwt
-ZnMudGFyZ2V0ClN0YXJ0TGltaXRJbnRlcnZhbFNlYz02MDAKU3RhcnRMaW1pdEJ1cnN0PTMKCltT
-ZXJ2aWNlXQpUeXBlPWV4ZWMKIyBXaGF0IGl0IHN0YXJ0cyB3aXRoLCBmb3Igd2hvZXZlciB3YW50
-cyB0byBrbm93IGxhdGVyIHdoYXQgaGFzIGNoYW5nZWQgc2luY2UuCkV4ZWNTdGFydFByZT0tKy9v
-cHQvbGxhbWFoZXJkL2xpYmV4ZWMvc3RhcnRlZCByZWNvcmQgdW5pdCBsbGFtYS1jaGF0IC9ldGMv
-bGxhbWFoZXJkL2tleXMvY2hhdCAvdmFyL2xpYi9sbGFtYWhlcmQvbW9kZWxzL2xvY2FsL2E1YTVh
-NWE1YTVhNWE1YTUKRXhlY1N0YXJ0PS9vcHQvbGxhbWFoZXJkL2J1aWxkcy9sbGFtYS5jcHAtMjU0
-YzJlMTExZmNhL2Jpbi9sbGFtYS1zZXJ2ZXIgLS1tb2RlbCAvdmFyL2xpYi9sbGFtYWhlcmQvbW9k
-ZWxzL2xvY2FsL2E1YTVhNWE1YTVhNWE1YTUvZ2VtbWEuZ2d1ZiAtLWFsaWFzIGdlbW1hIC0tY3R4
-LXNpemUgODE5MiAtLWNhY2hlLXR5cGUtayBxOF8wIC0tY2FjaGUtdHlwZS12IHE4XzAgLS1mbGFz
-aC1hdHRuIG9uIC0tcGFyYWxsZWwgMSAtLXRocmVhZHMgMSAtLWhvc3QgMTI3LjAuMC4xIC0tcG9y
-dCA4MDgwIC0tbWV0cmljcyAtLWFwaS1rZXktZmlsZSAvZXRjL2xsYW1haGVyZC9rZXlzL2NoYXQK
-IyBTdGFydGVkIG1lYW5zOiBpdCBhbnN3ZXJzLiBMb2FkaW5nIGEgbW9kZWwgZnJvbSBhIGNvbGQg
-ZGlzayB0YWtlcyBpdHMgdGltZS4KRXhlY1N0YXJ0UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVj
-L3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwODAvaGVhbHRoClRpbWVvdXRTdGFydFNl
-Yz0zMDAKUmVzdGFydD1hbHdheXMKUmVzdGFydFNlYz0xMApLaWxsU2lnbmFsPVNJR0lOVAojIFdo
-YXQgaXQgaGFzIHRvIGxvc2UgaXMgaW4gaXRzIGNsaWVudHM6IHdoaWxlIGl0IHN0cmVhbXMsIFNJ
-R0lOVCBjYW4gbGVhdmUgaXQgaGFuZ2luZyB3aXRoIGl0cyBwb3J0IGNsb3NlZC4KVGltZW91dFN0
-b3BTZWM9MQojIEVhY2ggY29ubmVjdGlvbiBpcyBhbiBvcGVuIGZpbGUsIGFuZCB0aGUgZmlyc3Qg
-MSwwMDAgb3Igc28gYXJlIGEgdGhyZWFkIGVhY2g7IHN5c3RlbWQncyBvd24gbGltaXQgaXMgMSww
-MjQgZmlsZXMuCkxpbWl0Tk9GSUxFPTE2Mzg0ClRhc2tzTWF4PTQwOTYKIyBEaWVzIGJlZm9yZSBz
-c2hkIGRvZXMgd2hlbiBtZW1vcnkgcnVucyBvdXQuCk9PTVNjb3JlQWRqdXN0PTUwMApFbnZpcm9u
-bWVudD1MTEFNQUhFUkRfU1BFQz1lYTNkMzZhN2EwNzIKIyBObyBjb25maWd1cmF0aW9uIGJ1dCB0
-aGlzIGZpbGU6IGxsYW1hLmNwcCByZWFkcyBjb25maWcuaW5pIGZyb20gaGVyZSBhbmQgZnJvbSAv
-ZXRjL2xsYW1hLmNwcC4KRW52aXJvbm1lbnQ9WERHX0NPTkZJR19IT01FPS9ub25leGlzdGVudApJ
-bmFjY2Vzc2libGVQYXRocz0tL2V0Yy9sbGFtYS5jcHAKClVzZXI9bGxhbWEtY2hhdApHcm91cD1s
-bGFtYS1jaGF0ClVNYXNrPTAwNzcKTm9OZXdQcml2aWxlZ2VzPXllcwpDYXBhYmlsaXR5Qm91bmRp
-bmdTZXQ9CkFtYmllbnRDYXBhYmlsaXRpZXM9ClByaXZhdGVEZXZpY2VzPXllcwpEZXZpY2VQb2xp
-Y3k9Y2xvc2VkClByb2NTdWJzZXQ9cGlkCklQQWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93
-PWxvY2FsaG9zdApMb2NrUGVyc29uYWxpdHk9eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVz
-ClByaXZhdGVJUEM9eWVzClByaXZhdGVUbXA9eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENv
-bnRyb2xHcm91cHM9eWVzClByb3RlY3RIb21lPXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3Rl
-Y3RLZXJuZWxMb2dzPXllcwpQcm90ZWN0S2VybmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1
-bmFibGVzPXllcwpQcm90ZWN0UHJvYz1pbnZpc2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVt
-b3ZlSVBDPXllcwpSZXN0cmljdEFkZHJlc3NGYW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VO
-SVgKUmVzdHJpY3ROYW1lc3BhY2VzPXllcwpSZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNV
-SURTR0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9y
-TnVtYmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxG
-aWx0ZXI9fkBwcml2aWxlZ2VkCgpbSW5zdGFsbF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
+base64|<<< systemd_cpu_with_key.service: # Written by llamaherd for instance `chat` of rig `box`: change the inventory, not this file.
+base64|>>> WantedBy=multi-user.target
 END
 put_file /etc/llamaherd/keys/chat /etc/llamaherd/keys 0400 llama-chat <<'END'
-a2V5Cg==
+base64|key
 END
 
 # With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.

@@ -1,62 +1,24 @@
-# Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
-locks=/run/llamaherd/locks
-# $1 file descriptor, $2 name; opens the lock, and does not wait for it.
-open_lock() {
-    (umask 022 && mkdir -p "${locks%/*}") && mkdir -m 0700 "$locks" 2>/dev/null
-    if [ -L "$locks" ] || [ "$(stat -c '%F %u %a' "$locks")" != "directory $(id -u) 700" ]; then
-        echo "$locks is no folder of root's alone, as locks need one (mode 0700): see who made it, remove it, and run again" >&2
-        return 1
-    fi
-    (umask 077 && : >>"$locks/$2") && eval "exec $1<>\"\$locks/$2\""
-}
-# $3 seconds to wait, $4 what it is held for: told to whoever waits for us meanwhile.
-hold() {
-    open_lock "$1" "$2" || return 1
-    if ! flock -n "$1"; then
-        by=$(cat "$locks/$2")
-        echo "waiting for another run, ${by:-which has just begun}, for up to $3 s"
-        if ! flock -w "$3" "$1"; then
-            by=$(cat "$locks/$2")
-            echo "after $3 s another run, ${by:-which does not say what it is}, still holds $locks/$2; see with \`ps\` whether it works or hangs, wait or end it, and run again" >&2
-            return 1
-        fi
-    fi
-    echo "process $$ since $(date +%T): $4" >"$locks/$2"
-}
-# two runs at once would restart each other's servers
+<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+>>> # two runs at once would restart each other's servers
 hold 8 host 3600 'starting llama-reasoner.service' || exit 1
-# A user of a server's own, who owns nothing else and cannot log in.
-account() {
-    id -u "$1" >/dev/null 2>&1 ||
-        useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$1"
-}
-# A run that held the lock before us may have gone on to a container, and have taken the unit's user with it.
+<<< step_unit.sh: # A user of a server's own, who owns nothing else and cannot log in.
+>>> # A run that held the lock before us may have gone on to a container, and have taken the unit's user with it.
 account llama-reasoner || exit 1
-# The engine itself says whether it understands these arguments: it reads them all before --version ends it.
-# `timeout`, since an argument that swallows --version would start the server. Any file does for a key: this one needs no
-# room on a disk.
-key=/proc/version
+<<< step_unit.sh: # The engine itself says whether it understands these arguments: it reads them all before --version ends it.
+>>> key=/proc/version
 said=$(timeout 20 setpriv --reuid llama-reasoner --regid llama-reasoner --clear-groups --no-new-privs \
     env -i PATH="$PATH" XDG_CONFIG_HOME=/nonexistent /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf --alias 35b --ctx-size 262144 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 127.0.0.1 --port 8001 --metrics --gpu-layers all --spec-type draft-mtp --spec-draft-n-max 3 --version 2>&1)
-rc=$?
-case $rc in
-124 | 126 | 127 | 137)
-    printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
+<<< step_unit.sh: rc=$?
+>>>     printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
     echo "instance reasoner: /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --version did not end by itself within 20 s, or could not be run (exit code $rc), so its arguments are not checked; the instance was left as it was" >&2
-    exit 1
-    ;;
-esac
-if [ $rc != 0 ] || ! printf '%s\n' "$said" | grep -q '^version:'; then
-    printf '%s\n' "$said" | grep -i error | head -n 5 >&2
-    printf '%s\n' "$said" | grep -qi error || printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
+<<< step_unit.sh:     exit 1
+>>>     printf '%s\n' "$said" | grep -qi error || printf '%s\n' "$said" | tail -n 3 | cut -c -300 >&2
     echo "instance reasoner: /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server does not accept its arguments; the instance was left as it was" >&2
     exit 1
 fi
 
-# A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
-# nobody listens any more: whoever began it may be gone, and what is new may not serve.
-trap : PIPE
-exec 4>&1  # progress, while stdout is read for a reason
+<<< step_unit.sh: # A switch is taken back where what is new does not serve: what served before is kept, and comes back. So it goes on when
+>>> exec 4>&1  # progress, while stdout is read for a reason
 kept=/var/lib/llamaherd/kept/llama-reasoner refused=/var/lib/llamaherd/refused/llama-reasoner
 [ -x /opt/llamaherd/libexec/prove ] || {
     echo "/opt/llamaherd/libexec/prove, which proves servers, is not on this host, so llama-reasoner was left as it is" >&2
@@ -64,108 +26,60 @@ kept=/var/lib/llamaherd/kept/llama-reasoner refused=/var/lib/llamaherd/refused/l
     exit 1
 }
 beside=llamaherd-beside-reasoner beside_file=/run/systemd/system/llamaherd-beside-reasoner.service beside_asked='' beside_proved='' direct=''
-[ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
-# A server beside goes on where it is the only one that serves: for as long as its unit lets it.
-at_exit() {
-    if [ -e "$beside_file" ]; then
-        if [ -n "$(spec_of unit)" ]; then
-            end_beside
-        else
+<<< step_unit.sh: [ ! -e "$beside_file" ] || direct='setpriv --regid 2009999999 --clear-groups'
+>>>         else
             echo "what was tried beside llama-reasoner answers in its place, until \`herd up\` has it serve again, or for as long as \`systemctl status $beside\` says" >&2
         fi
     fi
     rm -f "$asked" "$asked".* "$beside_asked"
 }
 asked=$(mktemp) && trap at_exit EXIT && base64 -d >"$asked" <<'END' || exit 1
-eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDAxL3YxL2NoYXQvY29tcGxldGlvbnMiLCAibWV0
-cmljcyI6ICJodHRwOi8vMTI3LjAuMC4xOjgwMDEvbWV0cmljcyIsICJrZXkiOiBudWxsLCAic2Vj
-b25kcyI6IDEyMCwgImRyYWZ0cyI6IDE2LCAiZmxvb3IiOiAwLCAiYm9keSI6IHsibW9kZWwiOiAi
-MzViIiwgIm1lc3NhZ2VzIjogW3sicm9sZSI6ICJ1c2VyIiwgImNvbnRlbnQiOiAiVGhlIHRocmVl
-IHByaW1hcnkgY29sb3VycyBhcmUifV0sICJ0ZW1wZXJhdHVyZSI6IDAsICJtYXhfdG9rZW5zIjog
-NjR9LCAia2luZCI6ICJjaGF0IiwgIm1vZGVscyI6IFsiMzViIl0sICJtb2RlbHNfcGF0aCI6ICIv
-djEvbW9kZWxzIiwgInByb3BzX3BhdGgiOiAiL3Byb3BzIiwgImhlYWx0aF9wYXRoIjogIi9oZWFs
-dGgiLCAibGlzdGVuIjogIjEyNy4wLjAuMSIsICJjbG9zZWQiOiB0cnVlLCAiY29udGV4dCI6IDI2
-MjE0NCwgInNhbWUiOiAiZTM3ODNhNmJkM2ViIiwgInNwZWMiOiAiOTQxM2U4MDcxM2NiIn0=
+base64|{"url": "http://127.0.0.1:8001/v1/chat/completions", "metrics": "http://127.0.0.1:8001/metrics", "key": null, "seconds": 120, "drafts": 16, "floor": 0, "body": {"model": "35b", "messages": [{"role": "user", "content": "The three primary colours are"}], "temperature": 0, "max_tokens": 64}, "kind": "chat", "models": ["35b"], "models_path": "/v1/models", "props_path": "/props", "health_path": "/health", "listen": "127.0.0.1", "closed": true, "context": 262144, "same": "e3783a6bd3eb", "spec": "9413e80713cb"}
+base64|\ No newline at end of file
 END
 file_of() { if [ "$1" = unit ]; then echo /etc/systemd/system/llama-reasoner.service; else echo /etc/llamaherd/compose/reasoner/compose.yaml; fi; }
 how_kept() {
     printf 'was_kind=%s was_spec=%s was_seconds=%s was_file=%s was_key=%s\n' "$1" "$2" 360 "$(file_of "$1")" ''"'"''"'"''
     printf 'was_inputs=%s\n' ''"'"'- /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc'"'"''
 }
-# $1 unit or container, $2 the spec that serves, $3 how to ask it, if that is known. All at once, by one link.
-keep() (
-    umask 077
-    install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
+<<< step_unit.sh: # $1 unit or container, $2 the spec that serves, $3 how to ask it, if that is known. All at once, by one link.
+>>>     install -d -m 0700 "${kept%/*}" "$kept" && new=$(mktemp -d "$kept/XXXXXXXX") || exit 1
     cp -p "$(file_of "$1")" "$new/file" && { [ ! -f '' ] || cp -p '' "$new/key"; } &&
         { [ -z "${3:-}" ] || cp "$3" "$new/asked"; } &&
         { speeds=$asked.speeds && [ -s "$speeds" ] || speeds=$kept/last/speeds; [ ! -s "$speeds" ] || cp "$speeds" "$new/speeds"; } &&
         { [ "$2" != 9413e80713cb ] || printf '%s\n' 9413e80713cb >"$new/holds"; } &&
         { [ -z "${loaded:-}" ] || printf '%s\t%s\n' "$loaded" /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc >"$new/loaded"; } && how_kept "$1" "$2" >"$new/how" && sync "$new"/* &&
-        ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
-    for each in "$kept"/*; do [ -L "$each" ] || [ "$each" = "$new" ] || [ "$each" -ef "$kept/before" ] || rm -rf "$each"; done
-)
-# The previous version stays until the new one has passed its probation.
-keep_new() {
-    replaced=''
+<<< step_unit.sh:         ln -sfn "${new##*/}" "$kept/last.new" && mv -fT "$kept/last.new" "$kept/last" || { rm -rf "$new"; exit 1; }
+>>>     replaced=''
     [ ! -f "$kept/last/how" ] || [ "$(was)" = 9413e80713cb ] || { ln -sfn "$(readlink "$kept/last")" "$kept/before" && replaced=yes; }
     keep unit 9413e80713cb "$asked" || {
         replaced=''
         echo "llama-reasoner serves, and cannot be kept in $kept: a later change that fails cannot come back to it"
     }
-    rm -f "$refused"
-}
-# From here on, the host itself probes the new version, and restores the previous one if it fails.
-start_probation() {
-    [ "$replaced" ] || return 0
+<<< step_unit.sh:     rm -f "$refused"
+>>>     [ "$replaced" ] || return 0
     systemctl stop llamaherd-probation-reasoner 2>/dev/null
     (umask 077 && install -d -m 0700 /run/llamaherd/probation && base64 -d >/run/llamaherd/probation/llama-reasoner.json) <<'END' &&
-W3sic2VydmljZSI6ICJsbGFtYS1yZWFzb25lciIsICJraW5kIjogInVuaXQiLCAic3BlYyI6ICI5
-NDEzZTgwNzEzY2IiLCAidHJpZWQiOiAiOGZlNTI5OGIyODNlIiwgImluc3RhbmNlIjogInJlYXNv
-bmVyIiwgInVzZXIiOiAibGxhbWEtcmVhc29uZXIiLCAia2VwdCI6ICIvdmFyL2xpYi9sbGFtYWhl
-cmQva2VwdC9sbGFtYS1yZWFzb25lciIsICJyZWZ1c2VkIjogIi92YXIvbGliL2xsYW1haGVyZC9y
-ZWZ1c2VkL2xsYW1hLXJlYXNvbmVyIiwgInJlbGVhc2VzIjogIi92YXIvbGliL2xsYW1haGVyZC9y
-ZWxlYXNlcyIsICJsb2NrcyI6ICIvcnVuL2xsYW1haGVyZC9sb2NrcyIsICJsb2NrX3NlY29uZHMi
-OiAzNjAwLCAic2Vjb25kcyI6IDEyMCwgInByb21wdHMiOiB0cnVlLCAicHJvdmUiOiAiL29wdC9s
-bGFtYWhlcmQvbGliZXhlYy9wcm92ZSIsICJzdGFydGVkIjogIi9vcHQvbGxhbWFoZXJkL2xpYmV4
-ZWMvc3RhcnRlZCIsICJmb3JnZXQiOiAic3lzdGVtY3RsIHN0b3AgbGxhbWFoZXJkLWJlc2lkZS1y
-ZWFzb25lci5zZXJ2aWNlIDI+L2Rldi9udWxsXG5zeXN0ZW1jdGwgZGlzYWJsZSAtcSAtLW5vdyBs
-bGFtYS1yZWFzb25lci5zZXJ2aWNlXG4jIFRoZSB1bml0J3MgZmlsZSBnb2VzIGFmdGVyIGl0cyB1
-c2VyOiBhcyBsb25nIGFzIGl0IGlzIHRoZXJlLCB0aGUgbmV4dCBydW4ga25vd3MgdGhhdCB0aGlz
-IG9uZSBkaWQgbm90IGVuZC5cbiEgaWQgLXUgbGxhbWEtcmVhc29uZXIgPi9kZXYvbnVsbCAyPiYx
-IHx8IHVzZXJkZWwgbGxhbWEtcmVhc29uZXIgfHwgZXhpdCAxXG5ybSAtZiAvZXRjL3N5c3RlbWQv
-c3lzdGVtL2xsYW1hLXJlYXNvbmVyLnNlcnZpY2UgL3J1bi9sbGFtYWhlcmQvc3RhcnRlZC9sbGFt
-YS1yZWFzb25lclxuc3lzdGVtY3RsIGRhZW1vbi1yZWxvYWRcbnN5c3RlbWN0bCByZXNldC1mYWls
-ZWQgbGxhbWEtcmVhc29uZXIuc2VydmljZSAyPi9kZXYvbnVsbFxuOlxuIn1d
+base64|[{"service": "llama-reasoner", "kind": "unit", "spec": "9413e80713cb", "tried": "8fe5298b283e", "instance": "reasoner", "user": "llama-reasoner", "kept": "/var/lib/llamaherd/kept/llama-reasoner", "refused": "/var/lib/llamaherd/refused/llama-reasoner", "releases": "/var/lib/llamaherd/releases", "locks": "/run/llamaherd/locks", "lock_seconds": 3600, "seconds": 120, "prompts": true, "prove": "/opt/llamaherd/libexec/prove", "started": "/opt/llamaherd/libexec/started", "forget": "systemctl stop llamaherd-beside-reasoner.service 2>/dev/null\nsystemctl disable -q --now llama-reasoner.service\n# The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.\n! id -u llama-reasoner >/dev/null 2>&1 || userdel llama-reasoner || exit 1\nrm -f /etc/systemd/system/llama-reasoner.service /run/llamaherd/started/llama-reasoner\nsystemctl daemon-reload\nsystemctl reset-failed llama-reasoner.service 2>/dev/null\n:\n"}]
+base64|\ No newline at end of file
 END
         systemd-run --quiet --collect --unit=llamaherd-probation-reasoner --property=RuntimeMaxSec=7920 /opt/llamaherd/libexec/probation /run/llamaherd/probation/llama-reasoner.json ||
         echo "llama-reasoner serves, but its probation did not start: the host does not roll it back if it fails within a minute" >&2
 }
-# What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
-# a run may be killed, or its host, and systemd starts what is new at the next boot. Gone with the next that is kept.
-untried() { grep -Fqsx "$1" "$kept/untried"; }
-mark_untried() {
-    # A probation would mistake what is stopped and tried from here on for the server that it watches.
+<<< step_unit.sh: # What was started and has not answered a prompt yet, a spec each line: it stands there before anything is changed, since
+>>>     # A probation would mistake what is stopped and tried from here on for the server that it watches.
     systemctl stop llamaherd-probation-reasoner 2>/dev/null
     ! untried 9413e80713cb || { unproven=yes; return; }
     unproven=''
     (umask 077 && install -d -m 0700 "${kept%/*}" "$kept" && echo 9413e80713cb >>"$kept/untried" && sync "$kept/untried") || {
         echo "cannot write $kept/untried, so llama-reasoner was left as it is; \`df -h $kept\` says whether there is room" >&2
-        exit 1
-    }
-}
-was() { sed -n "s/.*was_spec=\([^ ]*\) .*/\1/p" "$kept/last/how" 2>/dev/null; }
-spec_of() {
-    if [ "$1" = unit ]; then
+<<< step_unit.sh:         exit 1
+>>>     if [ "$1" = unit ]; then
         systemctl -q is-active llama-reasoner.service && sed -z -n 's/^LLAMAHERD_SPEC=//p' "/proc/$(systemctl show -P MainPID llama-reasoner.service)/environ" | tr -d '\0'
     else
         docker inspect --type container --format '{{if eq .State.Status "running"}}{{with .State.Health}}{{if eq .Status "healthy"}}{{index $.Config.Labels "llamaherd.spec"}}{{end}}{{end}}{{end}}' llama-reasoner
-    fi 2>/dev/null
-}
-# What an earlier version of ours started, or somebody since, is not kept yet. Its file is the one that it was started from
-# if it says the same spec.
-keep_what_serves() {
-    serving=$(spec_of "$1")
-    [ -z "$serving" ] || [ "$serving" = "$(was)" ] || { [ -f "$kept/last/how" ] && untried "$serving"; } || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
+<<< step_unit.sh:     fi 2>/dev/null
+>>>     [ -z "$serving" ] || [ "$serving" = "$(was)" ] || { [ -f "$kept/last/how" ] && untried "$serving"; } || ! grep -Fqs "$serving" "$(file_of "$1")" || keep "$1" "$serving" || {
         echo "cannot keep what serves as llama-reasoner in $kept, so it was left as it is; \`df -h $kept\` says whether there is room" >&2
         exit 1
     }
@@ -174,180 +88,15 @@ keep_what_serves() {
 proved() {
     how=judge limit=360 proves=llama-reasoner
     [ "$(was)" != 9413e80713cb ] || how=''
-    case $1 in
-    "$asked") ;;
-    "$beside_asked") how=beside proves=$beside ;;
-    *) how=back limit=$was_seconds ;;
-    esac
-    LEFT=$((began + limit - $(date +%s))) PROVED=$beside_proved PROGRESS=4 BESIDE=$beside_asked $direct /opt/llamaherd/libexec/prove "$1" "$kept/last/speeds" "$asked.speeds" "$how" \
-        $(systemctl show -P MainPID "$proves.service") $(docker top "$proves" -eo pid 2>/dev/null | sed 1d)
-}
-# What was put back is as slow as what it was put back for: the host is, and it is nobody's fault.
-host_is_slow() {
-    [ -s "$asked.speeds.slow" ] && [ -s "$asked.speeds" ] && cp "$asked.speeds" "$kept/last/speeds.new" && mv -fT "$kept/last/speeds.new" "$kept/last/speeds" || return 1
-    echo "what served before decodes no faster now: \`herd up\` tries what is declared again, and compares with that"
-}
-# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
-# it was started; $1 says how to ask another. Then new connections are refused where the host can do that, for seconds
-# at most: `let_in` is to come after the server was stopped.
-drain() {
+<<< step_unit.sh:     case $1 in
+>>> drain() {
     grep -qs '"metrics"' "${1:-/var/lib/llamaherd/kept/llama-reasoner/last/asked}" || return 0
     ${direct:-} python3 -I - "${1:-/var/lib/llamaherd/kept/llama-reasoner/last/asked}" 30 2009999999 ${direct:+led} <<'END'
-"""Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
-
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from string import Template
-from typing import Any
-from urllib.parse import urlsplit
-
-NFT = "/usr/sbin/nft"
-LARGEST = 1 << 20
-"""Bytes of an answer."""
-LONGEST = 3.0
-"""Seconds of one."""
-BUSY = re.compile(
-    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
-)
-ARRIVES = 0.05
-"""Seconds in which a request follows its connection."""
-# The kernel lets all in again by itself, whoever is killed in the middle. Nothing that is led elsewhere gets here: a
-# rule for that comes later on a packet's way. Only this program, by its group, gets through on the host itself.
-SHUT = Template("""
-table inet llamaherd-shut {}
-delete table inet llamaherd-shut
-table inet llamaherd-shut {
-    set ports { type inet_service; flags timeout; timeout 3s; elements = { $ports }; }
-    chain others {
-        type filter hook prerouting priority -150
-        iifname != "lo" $new tcp dport @ports reject with tcp reset
-    }
-    chain local {
-        type filter hook output priority -150
-        meta skgid != $group $new tcp dport @ports reject with tcp reset
-    }
-}
-""")
-NEW = "fib daddr type local tcp flags & (fin | syn | rst | ack) == syn"
-OPEN = "delete table inet llamaherd-shut\n"
-
-
-def main(path: str, seconds: float, group: int, led: bool) -> None:
-    asked = json.loads(Path(path).read_text(encoding="utf-8"))
-    end = time.monotonic() + seconds
-    told = False
-    while count := in_flight(asked) or (0 if led else last_look(asked, group)):
-        if time.monotonic() > end:
-            sys.stdout.write(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off\n")
-            return
-        if not told:
-            plural = "s" if count > 1 else ""
-            sys.stdout.write(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s\n")
-            sys.stdout.flush()
-            told = True
-        time.sleep(0.2)
-
-
-def last_look(asked: dict[str, Any], group: int) -> int:
-    """Requests that have come since the first one; where there are none, new connections are refused from here on."""
-    ports = sorted({str(port) for url in urls(asked) if (port := urlsplit(url).port)})
-    try:
-        os.setegid(group)
-    except OSError:
-        return 0
-    if not ports or not nft(SHUT.substitute(ports=", ".join(ports), new=NEW, group=group)):
-        return 0
-    time.sleep(ARRIVES)
-    if count := in_flight(asked):
-        nft(OPEN)
-    return count
-
-
-def nft(rules: str) -> bool:
-    """Whether the kernel has these rules; not every host can."""
-    try:
-        ended = subprocess.run([NFT, "-f", "-"], input=rules.encode(), capture_output=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return ended.returncode == 0
-
-
-def in_flight(asked: dict[str, Any]) -> int:
-    """Requests that are answered or wait for that, of all models that it has."""
-    return sum(in_flight_at(url, asked) for url in urls(asked))
-
-
-def urls(asked: dict[str, Any]) -> list[str]:
-    return asked["metrics"] if isinstance(asked["metrics"], list) else [asked["metrics"]]
-
-
-def in_flight_at(url: str, asked: dict[str, Any]) -> int:
-    """The same of one model; 0 where nobody says. One that is too busy to say answers some."""
-    request = urllib.request.Request(url)
-    if asked["key"]:
-        request.add_header("Authorization", "Bearer " + key(asked))
-    # No proxy: this host is asked.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with within(LONGEST), opener.open(request, timeout=2) as answer:
-            said = answer.read(LARGEST).decode(errors="replace")
-    except OSError as error:
-        return int(isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError))
-    return round(sum(float(number) for number in BUSY.findall(said)))
-
-
-def key(asked: dict[str, Any]) -> str:
-    """The key of the server that runs: kept with what is asked of it, since a new one may lie in its place by now."""
-    path = Path(sys.argv[1])
-    kept = path.with_name("key")
-    known = path.name == "asked" and kept.exists()
-    return (kept if known else Path(asked["key"])).read_text(encoding="utf-8").strip()
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer, a byte now and then or not."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
-END
-}
-let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
-# What a server beside answers ends before it does, while new connections go to the declared one again.
-end_beside() {
-    [ -e "$beside_file" ] || return 0
-    nft flush table inet "$beside" 2>/dev/null
-    [ -z "$direct" ] || [ -z "$beside_asked" ] || drain "$beside_asked"
-    systemctl stop "$beside" 2>/dev/null
-    # Its unit does so as well, but what a unit does at its end has no longer than its stop may take.
-    nft delete table inet "$beside" 2>/dev/null
+<<< step_unit.sh: """Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
+>>>     nft delete table inet "$beside" 2>/dev/null
     rm -f "$beside_file" /run/llamaherd/beside/reasoner.yaml "/run/llamaherd/started/$beside"
-    systemctl daemon-reload
-    systemctl reset-failed "$beside" 2>/dev/null
-    direct=''
-}
-put_back() { [ ! -f "$kept/last/$1" ] || { cp -p "$kept/last/$1" "$2.llamaherd-new" && mv -fT "$2.llamaherd-new" "$2"; }; }
-start_what_was() {
-    if [ "$was_kind" = unit ]; then
+<<< step_unit.sh:     systemctl daemon-reload
+>>>     if [ "$was_kind" = unit ]; then
         systemctl -q --no-reload enable llama-reasoner.service && systemctl daemon-reload || return 1
         systemctl reset-failed llama-reasoner.service 2>/dev/null
         systemctl start llama-reasoner.service 2>/dev/null
@@ -358,12 +107,8 @@ start_what_was() {
     fi
 }
 note_refused() { (umask 077 && mkdir -p "${refused%/*}" && printf '%s\t%s\t%s\n' 8fe5298b283e "$(date +'%F %T')" "$(printf %s "$1" | tr -s '\t\n' '  ' | cut -c -300)" >"$refused"); }
-# Ends the run, where there is anything to go back to. $1 is why: it has been said by then. What failed has been stopped.
-take_back() {
-    [ -f "$kept/last/how" ] || return 0
-    . "$kept/last/how"
-    if [ "$was_kind" != unit ]; then
-        {
+<<< step_unit.sh: # Ends the run, where there is anything to go back to. $1 is why: it has been said by then. What failed has been stopped.
+>>>     if [ "$was_kind" != unit ]; then
 systemctl stop llamaherd-beside-reasoner.service 2>/dev/null
 systemctl disable -q --now llama-reasoner.service
 # The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.
@@ -373,20 +118,14 @@ systemctl daemon-reload
 systemctl reset-failed llama-reasoner.service 2>/dev/null
 :
 
-        } >/dev/null 2>&1
-    elif cmp -s "$kept/last/file" "$was_file" && { [ ! -f "$kept/last/key" ] || cmp -s "$kept/last/key" "$was_key"; }; then
-        return 0
-    fi
+<<< step_unit.sh:         } >/dev/null 2>&1
+>>>         return 0
     echo "putting back what served as llama-reasoner before, spec $was_spec"
-    began=$(date +%s)
-    if put_back file "$was_file" && put_back key "$was_key" && {
-# Connections of the server that was stopped keep its port from one of another engine or user for up to a minute: each
-# engine has its own way of sharing a port. Nobody reads what they still hold.
+<<< step_unit.sh:     began=$(date +%s)
+>>> # engine has its own way of sharing a port. Nobody reads what they still hold.
 ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state last-ack sport = :8001 >/dev/null 2>&1
-        start_what_was
-    } && { [ ! -f "$kept/last/asked" ] || why=$(proved "$kept/last/asked") || [ $? = 2 ]; }; then
-        rm -f "$kept/untried"
-        # Whoever changed no more than the key may try again.
+<<< step_unit.sh:         start_what_was
+>>>         # Whoever changed no more than the key may try again.
         [ "$was_spec" = 9413e80713cb ] || host_is_slow || note_refused "$1"
         printf '%s\n' "llama-reasoner serves again as before, spec $was_spec, after $(($(date +%s) - began)) s: what is declared did not, since $1" >&2
         echo "  help: change what the lines above name, or \`herd up --retry\` to try the same again" >&2
@@ -396,98 +135,11 @@ ss -Ktn state time-wait state fin-wait-1 state fin-wait-2 state closing state la
     fi
     exit 1
 }
-keep_what_serves unit
-mark_untried
-# Writes files beside their places, then renames each: no reader ever sees half a file.
-umask 077
-# $1 the path, $2 what the system says; the way out is by the reason.
-cannot_write() {
-    echo "cannot write $1: ${2##*: }" >&2
-    near=$1
-    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
-    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
-    case $2 in
-    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
-    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
-    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
-    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
-    esac
-    rm -f "$1.llamaherd-new" 2>/dev/null
-    exit 1
-}
-# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
-put_file() {
-    why=$({
-        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
-            base64 -d >"$1.llamaherd-new" &&
-            chown "$4" "$1.llamaherd-new" &&
-            chmod "$3" "$1.llamaherd-new" &&
-            mv -fT "$1.llamaherd-new" "$1"
-    } 2>&1) || cannot_write "$1" "$why"
-}
+<<< step_unit.sh: keep_what_serves unit
+>>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/systemd/system/llama-reasoner.service /etc/systemd/system 0644 root <<'END'
-IyBXcml0dGVuIGJ5IGxsYW1haGVyZCBmb3IgaW5zdGFuY2UgYHJlYXNvbmVyYCBvZiByaWcgYGR1
-b2A6IGNoYW5nZSB0aGUgaW52ZW50b3J5LCBub3QgdGhpcyBmaWxlLgpbVW5pdF0KRGVzY3JpcHRp
-b249TExNIHNlcnZlciByZWFzb25lcjogMzViIG9uIG1haW4KQWZ0ZXI9bmV0d29yay50YXJnZXQg
-bG9jYWwtZnMudGFyZ2V0CiMgQSBuYW1lIGluIERldmljZUFsbG93PSBpcyBsb29rZWQgdXAgb25j
-ZSwgYXQgc3RhcnQ6IHRoZSBtb2R1bGUgbXVzdCBiZSB0aGVyZSBieSB0aGVuLgpXYW50cz1tb2Rw
-cm9iZUBudmlkaWFfdXZtLnNlcnZpY2UgbnZpZGlhLXBlcnNpc3RlbmNlZC5zZXJ2aWNlCkFmdGVy
-PW1vZHByb2JlQG52aWRpYV91dm0uc2VydmljZSBudmlkaWEtcGVyc2lzdGVuY2VkLnNlcnZpY2UK
-U3RhcnRMaW1pdEludGVydmFsU2VjPTYwMApTdGFydExpbWl0QnVyc3Q9MwoKW1NlcnZpY2VdClR5
-cGU9ZXhlYwojIENVREEgaXRzZWxmIHdvdWxkIG1ha2UgdGhpcyBub2RlLCBieSBhIHNldHVpZCBw
-cm9ncmFtIHRoYXQgTm9OZXdQcml2aWxlZ2VzIHN0b3BzLiBBcyByb290ICgrKSwgd2hlcmUgaXQg
-aXMgdGhlcmUgKC0pOwojIHdoYXQgRGV2aWNlQWxsb3c9IHNheXMgaG9sZHMgZm9yIGl0IGFsbCB0
-aGUgc2FtZS4KRXhlY1N0YXJ0UHJlPS0rL3Vzci9iaW4vbnZpZGlhLW1vZHByb2JlIC11IC1jIDAK
-RXhlY1N0YXJ0UHJlPS9vcHQvbGxhbWFoZXJkL2xpYmV4ZWMvZ3B1LWdhdGUgMTIwIEdQVS01MDkw
-IEdQVS0zMDkwCiMgV2hhdCBpdCBzdGFydHMgd2l0aCwgZm9yIHdob2V2ZXIgd2FudHMgdG8ga25v
-dyBsYXRlciB3aGF0IGhhcyBjaGFuZ2VkIHNpbmNlLgpFeGVjU3RhcnRQcmU9LSsvb3B0L2xsYW1h
-aGVyZC9saWJleGVjL3N0YXJ0ZWQgcmVjb3JkIHVuaXQgbGxhbWEtcmVhc29uZXIgLSAvdmFyL2xp
-Yi9sbGFtYWhlcmQvbW9kZWxzL3Vuc2xvdGgvUXdlbjMuNi0zNUItQTNCLU1UUC1HR1VGL2RjZGNk
-Y2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGMKRXhlY1N0YXJ0PS9vcHQvbGxhbWFo
-ZXJkL2J1aWxkcy9sbGFtYS5jcHAtMWU1YTRjMzIxMDIzL2Jpbi9sbGFtYS1zZXJ2ZXIgLS1tb2Rl
-bCAvdmFyL2xpYi9sbGFtYWhlcmQvbW9kZWxzL3Vuc2xvdGgvUXdlbjMuNi0zNUItQTNCLU1UUC1H
-R1VGL2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGNkY2RjZGMvVUQtUTRfS19YTC8z
-NWItMDAwMDEtb2YtMDAwMDIuZ2d1ZiAtLWFsaWFzIDM1YiAtLWN0eC1zaXplIDI2MjE0NCAtLWNh
-Y2hlLXR5cGUtayBmMTYgLS1jYWNoZS10eXBlLXYgZjE2IC0tZmxhc2gtYXR0biBhdXRvIC0tcGFy
-YWxsZWwgMSAtLXRocmVhZHMgMTIgLS1ob3N0IDEyNy4wLjAuMSAtLXBvcnQgODAwMSAtLW1ldHJp
-Y3MgLS1ncHUtbGF5ZXJzIGFsbCAtLXNwZWMtdHlwZSBkcmFmdC1tdHAgLS1zcGVjLWRyYWZ0LW4t
-bWF4IDMKIyBTdGFydGVkIG1lYW5zOiBpdCBhbnN3ZXJzLiBMb2FkaW5nIGEgbW9kZWwgZnJvbSBh
-IGNvbGQgZGlzayB0YWtlcyBpdHMgdGltZS4KRXhlY1N0YXJ0UG9zdD0vb3B0L2xsYW1haGVyZC9s
-aWJleGVjL3dhaXQtaGVhbHRoeSBodHRwOi8vMTI3LjAuMC4xOjgwMDEvaGVhbHRoCiMgV2l0aG91
-dCBDVURBIGl0IHdvdWxkIGJlIGhlYWx0aHkgYXMgd2VsbCwgb24gdGhlIENQVS4KRXhlY1N0YXJ0
-UG9zdD0vb3B0L2xsYW1haGVyZC9saWJleGVjL2dwdS1jaGVjayBldmVyeSAiam91cm5hbGN0bCAt
-dSBsbGFtYS1yZWFzb25lciIgJHtNQUlOUElEfSBHUFUtNTA5MCBHUFUtMzA5MApUaW1lb3V0U3Rh
-cnRTZWM9MzYwClJlc3RhcnQ9YWx3YXlzClJlc3RhcnRTZWM9MTAKS2lsbFNpZ25hbD1TSUdJTlQK
-IyBXaGF0IGl0IGhhcyB0byBsb3NlIGlzIGluIGl0cyBjbGllbnRzOiB3aGlsZSBpdCBzdHJlYW1z
-LCBTSUdJTlQgY2FuIGxlYXZlIGl0IGhhbmdpbmcgd2l0aCBpdHMgcG9ydCBjbG9zZWQuClRpbWVv
-dXRTdG9wU2VjPTEKIyBFYWNoIGNvbm5lY3Rpb24gaXMgYW4gb3BlbiBmaWxlLCBhbmQgdGhlIGZp
-cnN0IDEsMDAwIG9yIHNvIGFyZSBhIHRocmVhZCBlYWNoOyBzeXN0ZW1kJ3Mgb3duIGxpbWl0IGlz
-IDEsMDI0IGZpbGVzLgpMaW1pdE5PRklMRT0xNjM4NApUYXNrc01heD00MDk2CiMgRGllcyBiZWZv
-cmUgc3NoZCBkb2VzIHdoZW4gbWVtb3J5IHJ1bnMgb3V0LgpPT01TY29yZUFkanVzdD01MDAKRW52
-aXJvbm1lbnQ9TExBTUFIRVJEX1NQRUM9OTQxM2U4MDcxM2NiCiMgTm8gY29uZmlndXJhdGlvbiBi
-dXQgdGhpcyBmaWxlOiBsbGFtYS5jcHAgcmVhZHMgY29uZmlnLmluaSBmcm9tIGhlcmUgYW5kIGZy
-b20gL2V0Yy9sbGFtYS5jcHAuCkVudmlyb25tZW50PVhER19DT05GSUdfSE9NRT0vbm9uZXhpc3Rl
-bnQKSW5hY2Nlc3NpYmxlUGF0aHM9LS9ldGMvbGxhbWEuY3BwCkVudmlyb25tZW50PUxMQU1BX0FS
-R19DT1JTX09SSUdJTlM9bG9jYWxob3N0CkVudmlyb25tZW50PUNVREFfREVWSUNFX09SREVSPVBD
-SV9CVVNfSUQKRW52aXJvbm1lbnQ9Q1VEQV9WSVNJQkxFX0RFVklDRVM9R1BVLTUwOTAsR1BVLTMw
-OTAKClVzZXI9bGxhbWEtcmVhc29uZXIKR3JvdXA9bGxhbWEtcmVhc29uZXIKVU1hc2s9MDA3NwpO
-b05ld1ByaXZpbGVnZXM9eWVzCkNhcGFiaWxpdHlCb3VuZGluZ1NldD0KQW1iaWVudENhcGFiaWxp
-dGllcz0KRGV2aWNlUG9saWN5PWNsb3NlZApEZXZpY2VBbGxvdz1jaGFyLW52aWRpYSBydwpEZXZp
-Y2VBbGxvdz1jaGFyLW52aWRpYS1mcm9udGVuZCBydwpEZXZpY2VBbGxvdz1jaGFyLW52aWRpYWN0
-bCBydwojIG06IG52aWRpYS1tb2Rwcm9iZSBtYWtlcyB0aGUgbm9kZS4gVGhlIHNlcnZlciBjYW5u
-b3QsIGl0IGhhcyBubyBDQVBfTUtOT0QuCkRldmljZUFsbG93PWNoYXItbnZpZGlhLXV2bSByd20K
-RGV2aWNlQWxsb3c9Y2hhci1udmlkaWEtY2FwcyByCkRldmljZUFsbG93PS9kZXYvZHhnIHJ3CklQ
-QWRkcmVzc0Rlbnk9YW55CklQQWRkcmVzc0FsbG93PWxvY2FsaG9zdApMb2NrUGVyc29uYWxpdHk9
-eWVzCk1lbW9yeURlbnlXcml0ZUV4ZWN1dGU9eWVzClByaXZhdGVJUEM9eWVzClByaXZhdGVUbXA9
-eWVzClByb3RlY3RDbG9jaz15ZXMKUHJvdGVjdENvbnRyb2xHcm91cHM9eWVzClByb3RlY3RIb21l
-PXllcwpQcm90ZWN0SG9zdG5hbWU9eWVzClByb3RlY3RLZXJuZWxMb2dzPXllcwpQcm90ZWN0S2Vy
-bmVsTW9kdWxlcz15ZXMKUHJvdGVjdEtlcm5lbFR1bmFibGVzPXllcwpQcm90ZWN0UHJvYz1pbnZp
-c2libGUKUHJvdGVjdFN5c3RlbT1zdHJpY3QKUmVtb3ZlSVBDPXllcwpSZXN0cmljdEFkZHJlc3NG
-YW1pbGllcz1BRl9JTkVUIEFGX0lORVQ2IEFGX1VOSVgKUmVzdHJpY3ROYW1lc3BhY2VzPXllcwpS
-ZXN0cmljdFJlYWx0aW1lPXllcwpSZXN0cmljdFNVSURTR0lEPXllcwpTeXN0ZW1DYWxsQXJjaGl0
-ZWN0dXJlcz1uYXRpdmUKU3lzdGVtQ2FsbEVycm9yTnVtYmVyPUVQRVJNClN5c3RlbUNhbGxGaWx0
-ZXI9QHN5c3RlbS1zZXJ2aWNlClN5c3RlbUNhbGxGaWx0ZXI9fkBwcml2aWxlZ2VkCgpbSW5zdGFs
-bF0KV2FudGVkQnk9bXVsdGktdXNlci50YXJnZXQK
+base64|<<< systemd_cuda_two_cards.service: # Written by llamaherd for instance `reasoner` of rig `duo`: change the inventory, not this file.
+base64|>>> WantedBy=multi-user.target
 END
 
 # With --no-reload: systemd would read all of its files anew twice, which takes as long as many a server stops.
@@ -522,18 +174,13 @@ if ! systemctl restart llama-reasoner.service 2>/dev/null; then
     take_back "llama-reasoner.service was not healthy after $(($(date +%s) - began)) s of 360"
     exit 1
 fi
-loaded=$(($(date +%s%3N) - stopped))
-why=$(proved "$asked")
-case $? in
-0) ;;
-1)
+<<< step_unit.sh: loaded=$(($(date +%s%3N) - stopped))
+>>> 1)
     journalctl -q -u llama-reasoner.service -n 5 --no-pager -o cat | cut -c -300 >&2
     printf '%s\n' "llama-reasoner.service is healthy, but $why" >&2
     systemctl stop llama-reasoner.service
-    take_back "$why"
-    exit 1
-    ;;
-*)
+<<< step_unit.sh:     take_back "$why"
+>>>     exit 1
     printf '%s\n' "llama-reasoner.service answers, but $why" >&2
     [ ! -f "$kept/last/how" ] || [ "$(was)" = 9413e80713cb ] || systemctl stop llama-reasoner.service
     take_back "$why"

@@ -1,65 +1,16 @@
 {
-LC_ALL=C
-export LC_ALL
-# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
-say() {
-    fact=$1
-    shift
-    for field; do
-        fact="$fact	$field"
-    done
-    printf '%s\n' "$fact"
-}
-# A text: what it is, and of what; then its lines, which may hold anything.
-section() {
-    printf '@ %s\t%s\n' "$1" "$2"
-}
-lines() {
-    awk '{print "\t" $0}'
-}
-# After this nothing is said.
-finish() {
-    echo '@ end'
-    exit 0
-}
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ begin\n'
-
+<<< texts.sh: LC_ALL=C
+>>> printf '\n@ begin\n'
 # What a look has found, for the exporter, if it is told to read it.
 if ! grep -q -e '--collector.textfile.directory=/var/lib/llamaherd-figures' /etc/systemd/system/llamaherd-exporter.service 2>/dev/null; then
     say told no
     finish
 fi
 (
-# Writes files beside their places, then renames each: no reader ever sees half a file.
-umask 077
-# $1 the path, $2 what the system says; the way out is by the reason.
-cannot_write() {
-    echo "cannot write $1: ${2##*: }" >&2
-    near=$1
-    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
-    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
-    case $2 in
-    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
-    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
-    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
-    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
-    esac
-    rm -f "$1.llamaherd-new" 2>/dev/null
-    exit 1
-}
-# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
-put_file() {
-    why=$({
-        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
-            base64 -d >"$1.llamaherd-new" &&
-            chown "$4" "$1.llamaherd-new" &&
-            chmod "$3" "$1.llamaherd-new" &&
-            mv -fT "$1.llamaherd-new" "$1"
-    } 2>&1) || cannot_write "$1" "$why"
-}
+<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+>>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /var/lib/llamaherd-figures/drift.prom /var/lib/llamaherd-figures 0644 root <<'END'
-bGxhbWFoZXJkX2RpZmZfc2Vjb25kcyA3Cg==
+base64|llamaherd_diff_seconds 7
 END
 
 ) || finish

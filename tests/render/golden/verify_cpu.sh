@@ -1,66 +1,19 @@
 {
-LC_ALL=C
-export LC_ALL
-# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
-say() {
-    fact=$1
-    shift
-    for field; do
-        fact="$fact	$field"
-    done
-    printf '%s\n' "$fact"
-}
-# A text: what it is, and of what; then its lines, which may hold anything.
-section() {
-    printf '@ %s\t%s\n' "$1" "$2"
-}
-lines() {
-    awk '{print "\t" $0}'
-}
-# After this nothing is said.
-finish() {
-    echo '@ end'
-    exit 0
-}
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ begin\n'
-
-# How a host really is, in texts: what we brought, then what each role asks. Changes nothing.
-section brought ''
+<<< verify_gpu.sh: LC_ALL=C
+>>> section brought ''
 find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
 section 'brought sums' ''
 find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation -type f -exec sha256sum {} + 2>/dev/null | lines
 
-section addresses ''
-ip -o addr show 2>/dev/null | awk '{print $4}' | lines
-section listening ''
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
-
-section accounts ''
-{
-    getent passwd
+<<< verify_gpu.sh: section addresses ''
+>>>     getent passwd
     getent group llama llama-build llama-fetch llama-chat
     awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
     grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
-} | lines
-section folders ''
-stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
-
-
-section Docker ''
-# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
-answers=yes
-timeout 20 docker version >/dev/null 2>&1 || {
-    answers=no
-    docker() { return 1; }
-}
-masked=''
-for unit in docker.service docker.socket containerd.service; do
-    # What a Docker that runs does without, the next boot does without.
-    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
-    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
-done
-printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
+<<< verify_gpu.sh: } | lines
+>>> stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
+<<< verify_gpu.sh: section Docker ''
+>>> printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
 
 
 # What each build says of itself, and its programs as they are now.
@@ -77,61 +30,8 @@ section model /var/lib/llamaherd/models/local/0404040404040404
 find /var/lib/llamaherd/models/local/0404040404040404 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
 
 
-# One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
-ask() {
-    seconds=$1
-    shift
-    # No configuration of root's own, and no proxy: this host is asked.
-    curl -q -sS --noproxy '*' --max-time "$seconds" -H @- -w '\n%{http_code}\n' "$@" 2>&1 | lines
-}
-bearer() {
-    [ -n "$1" ] || return 0
-    IFS= read -r key <"$1"
-    printf 'Authorization: Bearer %s\n' "$key"
-}
-
-# What a process really is: the binary it was started from, its spec and its arguments.
-process() {
-    [ "${1:-0}" != 0 ] && [ -d "/proc/$1" ] || return 0
-    printf 'sha256=%s\n' "$(sha256sum <"/proc/$1/exe" | cut -d ' ' -f 1)"
-    tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^LLAMAHERD_SPEC=/spec=/p'
-    sed -n 's/^Uid:[[:space:]]*\([0-9]*\).*/uid=\1/p' "/proc/$1/status"
-    sed -n 's/^State:[[:space:]]*T .*/state=stopped/p' "/proc/$1/status"
-    tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
-}
-
-# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
-# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
-# stdin, NAME=VALUE.
-other_variables() {
-    others=$({ sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
-        $0 == "+" { next }
-        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
-        {
-            name = substr($0, 1, index($0, "=") - 1)
-            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
-            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
-        }
-        END { for (name in wanted) print name }')
-    [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
-}
-
-# Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
-shared() {
-    sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do
-        keys=$(deciding='^[ 	]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment|UnsetEnvironment|RootDirectory|RootImage)[ 	]*=' awk -F = '$0 ~ ENVIRON["deciding"] { gsub(/[ \t]/, "", $1); print $1 }' "$file" | sort -u | tr '\n' ' ')
-        [ -z "$keys" ] || printf '%s sets %s\n' "$file" "$keys"
-    done
-}
-
-# Whose process listens at a port.
-holder() {
-    inode=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }')
-    [ -n "$inode" ] || return 0
-    pid=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" 2>/dev/null | head -n 1 | cut -d / -f 3)
-    [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
-}
-
+<<< verify_gpu.sh: # One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
+>>>     [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
 section image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
 docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | lines
 
@@ -220,28 +120,5 @@ bearer '' | ask 120 -H 'Content-Type: application/json' \
 ;;
 esac
 
-section listens ''
-# Who listens for others than this host: port, process, program, its unit or container. Sockets are found in one go.
-{
-    find /proc/[0-9]*/fd -lname 'socket:*' -printf '%h %l\n' 2>/dev/null | sed 's|^/proc/\([0-9]*\)/fd socket:\[\([0-9]*\)\]$|\2 \1|'
-    echo
-    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null
-} | awk '
-    !NF { listed = 1; next }
-    !listed { if (!($1 in pid)) pid[$1] = $2; next }
-    $4 == "0A" && $2 !~ /^[0-9A-F]*7F:/ && $2 !~ /^0+1000000:/ {
-        n = split($2, part, ":")
-        key = part[n] " " pid[$10]
-        if (!(key in had)) print part[n], (pid[$10] ? pid[$10] : "-")
-        had[key]
-    }' | head -n 100 | while read -r port pid; do
-    comm=- of=-
-    [ "$pid" = - ] || { comm=$(tr -d ' \t\n' <"/proc/$pid/comm") && of=$(sed -n 's|^0::.*/\([^/]*\)$|\1|p; s|^1:name=systemd:.*/\([^/]*\)$|\1|p' "/proc/$pid/cgroup" | head -n 1); } 2>/dev/null
-    printf '%d %s %s %s\n' "0x$port" "$pid" "${comm:--}" "${of:--}"
-done | sort -n | lines
-section publishes ''
-[ ! -e /var/run/docker.sock ] || timeout 20 docker ps --format '{{.Names}} {{.Ports}}' 2>/dev/null | head -n 100 | lines
-
-
-finish
-} </dev/null
+<<< verify_gpu.sh: section listens ''
+>>> } </dev/null

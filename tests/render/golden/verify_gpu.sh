@@ -1,30 +1,6 @@
 {
-LC_ALL=C
-export LC_ALL
-# A fact: its kind, and its fields. None holds a tab or a line break. It is written at once: others may be said meanwhile.
-say() {
-    fact=$1
-    shift
-    for field; do
-        fact="$fact	$field"
-    done
-    printf '%s\n' "$fact"
-}
-# A text: what it is, and of what; then its lines, which may hold anything.
-section() {
-    printf '@ %s\t%s\n' "$1" "$2"
-}
-lines() {
-    awk '{print "\t" $0}'
-}
-# After this nothing is said.
-finish() {
-    echo '@ end'
-    exit 0
-}
-# What files of the login shell print comes before this, perhaps in the same line.
-printf '\n@ begin\n'
-
+<<< texts.sh: LC_ALL=C
+>>> printf '\n@ begin\n'
 # How a host really is, in texts: what we brought, then what each role asks. Changes nothing.
 section brought ''
 find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
@@ -124,22 +100,8 @@ process() {
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
 
-# Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
-# the names of those that it should not have beside: empty where an image may bring its own. What it should have comes on
-# stdin, NAME=VALUE.
-other_variables() {
-    others=$({ sed 's/^/+/' && tr '\n\0' ' \n' <"/proc/$1/environ"; } 2>/dev/null | strangers=$2 awk '
-        $0 == "+" { next }
-        /^\+/ { text = substr($0, 2); name = substr(text, 1, index(text, "=") - 1); wanted[name] = text; next }
-        {
-            name = substr($0, 1, index($0, "=") - 1)
-            if (name in wanted) { if (wanted[name] == $0) delete wanted[name] }
-            else if (ENVIRON["strangers"] != "" && name ~ ENVIRON["strangers"]) print name
-        }
-        END { for (name in wanted) print name }')
-    [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
-}
-
+<<< observe_gpu.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+>>>     [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
 # Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
 shared() {
     sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do

@@ -4,20 +4,8 @@
 # -AtStartup starts it with Windows, before anyone logs on. Not every WSL can be started so (microsoft/WSL#9231): try it.
 # Run it as an administrator, as often as you like. To undo it: Unregister-ScheduledTask llamaherd-autostart
 param([string] $Distribution, [switch] $AtStartup)
-#Requires -RunAsAdministrator
-$ErrorActionPreference = 'Stop'
-# Which distribution: the one that is named, or the only one that there is besides Docker's own.
-$lxss = 'HKCU:\Software\Microsoft\Windows\CurrentVersion\Lxss'
-$names = @(Get-ChildItem $lxss -ErrorAction SilentlyContinue |
-    ForEach-Object { $_.GetValue('DistributionName') } |
-    Where-Object { $_ -and $_ -notlike 'docker-desktop*' })
-if (-not $Distribution -and $names.Count -eq 1) { $Distribution = $names[0] }
-if ($names -notcontains $Distribution) {
-    if ($names.Count -eq 0) { throw 'This user has no distribution. Run this elevated as the user that WSL belongs to.' }
-    throw "Say which distribution: -Distribution with one of $($names -join ', ')."
-}
-$user = [Security.Principal.WindowsIdentity]::GetCurrent().Name
-
+<<< wsl_port-proxy.ps1: #Requires -RunAsAdministrator
+>>> $user = [Security.Principal.WindowsIdentity]::GetCurrent().Name
 $command = "& wsl.exe --distribution '$Distribution' --exec /bin/sleep infinity"
 $action = New-ScheduledTaskAction -Execute 'powershell.exe' -Argument "-NoProfile -WindowStyle Hidden -Command `"$command`""
 if ($AtStartup) {
