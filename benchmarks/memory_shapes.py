@@ -8,6 +8,7 @@ from benchmarks.memory_tensors import (
     Attention,
     Dense,
     Experts,
+    Mamba2,
     attention_of,
     delta_net,
     dense_of,
@@ -16,6 +17,7 @@ from benchmarks.memory_tensors import (
     experts_of,
     gemma4_attention,
     gemma4_parameters,
+    mamba2,
     norms,
     parameters_of,
     state_of,
@@ -249,3 +251,100 @@ def glm_45_air() -> Model:
         "rope.dimension_count": 64,
     }
     return Model("glm4moe", "GLM 4.5 Air in shape", parameters, tuple(weights), 151_552)
+
+
+def granite_4_h_small() -> Model:
+    """A Mamba2 state in nine of ten layers, 72 narrow experts, ten at once."""
+    return _granite_4_h(4096, Attention(32, 8, 128), Mamba2(128, 64), Experts(72, 10, 768, 1536))
+
+
+def granite_4_h_tiny() -> Model:
+    """The same with 64 experts, six at once."""
+    return _granite_4_h(1536, Attention(12, 4, 128), Mamba2(48, 64), Experts(64, 6, 512, 1024))
+
+
+def _granite_4_h(embedding: int, attention: Attention, mixer: Mamba2, experts: Experts) -> Model:
+    layers, attends = 40, {5, 15, 25, 35}
+    weights = [*ends(embedding, 100_352, output=False)]
+    for layer in range(layers):
+        weights += norms(layer, embedding, "attn_norm", "ffn_norm")
+        weights += experts_of(layer, embedding, experts)
+        weights += attention_of(layer, embedding, attention) if layer in attends else mamba2(layer, embedding, mixer)
+    parameters = parameters_of(embedding, layers, 131_072, attention) | expert_parameters(experts) | mixer.parameters
+    parameters |= {
+        "attention.head_count_kv": tuple(attention.kv_heads * (layer in attends) for layer in range(layers)),
+        "feed_forward_length": experts.width,
+        "attention.scale": 1 / 128,
+        "embedding_scale": 12.0,
+        "logit_scale": 16.0,
+        "residual_scale": 0.22,
+    }
+    return Model("granitehybrid", "Granite 4 H in shape", parameters, tuple(weights), 100_352)
+
+
+def nemotron_3_nano() -> Model:
+    """Layers of one part each: a Mamba2 state, attention, or 128 experts without a gate, six at once."""
+    embedding, attention, mixer = 2688, Attention(32, 2, 128), Mamba2(64, 64, 8)
+    kinds = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    weights = [*ends(embedding, 131_072)]
+    for layer, kind in enumerate(kinds):
+        weights += norms(layer, embedding, "attn_norm")
+        if kind == "M":
+            weights += mamba2(layer, embedding, mixer)
+        elif kind == "*":
+            weights += attention_of(layer, embedding, attention)
+        else:
+            weights += [
+                Weight(f"blk.{layer}.ffn_gate_inp.weight", (embedding, 128)),
+                Weight(f"blk.{layer}.exp_probs_b.bias", (128,)),
+                Weight(f"blk.{layer}.ffn_up_exps.weight", (embedding, 1856, 128), "Q5_0"),
+                Weight(f"blk.{layer}.ffn_down_exps.weight", (1856, embedding, 128), "Q5_0"),
+                Weight(f"blk.{layer}.ffn_up_shexp.weight", (embedding, 3712), "Q8_0"),
+                Weight(f"blk.{layer}.ffn_down_shexp.weight", (3712, embedding), "Q8_0"),
+            ]
+    parameters = parameters_of(embedding, len(kinds), 262_144, attention) | mixer.parameters
+    parameters |= expert_parameters(Experts(128, 6, 1856, 3712)) | {
+        "attention.head_count_kv": tuple(attention.kv_heads * (kind == "*") for kind in kinds),
+        "feed_forward_length": tuple(1856 * (kind == "E") for kind in kinds),
+        "attention.layer_norm_epsilon": 1e-5,
+        "expert_shared_count": 1,
+        "expert_weights_scale": 2.5,
+    }
+    return Model("nemotron_h_moe", "Nemotron 3 Nano in shape", parameters, tuple(weights), 131_072)
+
+
+def nemotron_h_8b() -> Model:
+    """The same with a dense part in place of experts."""
+    embedding, attention, mixer, dense = 4096, Attention(32, 8, 128), Mamba2(128, 64, 8), 21_504
+    kinds = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-"
+    weights = [*ends(embedding, 131_072)]
+    for layer, kind in enumerate(kinds):
+        weights += norms(layer, embedding, "attn_norm")
+        if kind == "M":
+            weights += mamba2(layer, embedding, mixer)
+        elif kind == "*":
+            weights += attention_of(layer, embedding, attention)
+        else:
+            weights.append(Weight(f"blk.{layer}.ffn_up.weight", (embedding, dense), "Q4_K"))
+            weights.append(Weight(f"blk.{layer}.ffn_down.weight", (dense, embedding), "Q4_K"))
+    parameters = parameters_of(embedding, len(kinds), 8192, attention) | mixer.parameters
+    parameters |= {
+        "attention.head_count_kv": tuple(attention.kv_heads * (kind == "*") for kind in kinds),
+        "feed_forward_length": tuple(dense * (kind == "-") for kind in kinds),
+        "attention.layer_norm_epsilon": 1e-5,
+    }
+    return Model("nemotron_h", "Nemotron-H 8B in shape", parameters, tuple(weights), 131_072)
+
+
+def with_layers(model: Model, count: int) -> Model:
+    """The model's first layers alone. What a GPU computes in stays as large, if each kind of layer is among them."""
+    tensors = tuple(
+        weight
+        for weight in model.tensors
+        if not weight.name.startswith("blk.") or int(weight.name.split(".")[1]) < count
+    )
+    parameters = {
+        key: value[:count] if isinstance(value, tuple) and len(value) == model.parameters["block_count"] else value
+        for key, value in model.parameters.items()
+    }
+    return replace(model, parameters={**parameters, "block_count": count}, tensors=tensors)

@@ -30,6 +30,32 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Mamba2:
+    """A Mamba2 mixer: its heads, the width of one, and its groups of 128 states each."""
+
+    heads: int
+    head: int
+    groups: int = 1
+    state: int = 128
+
+    @property
+    def inner(self) -> int:
+        """Numbers per token in all heads."""
+        return self.heads * self.head
+
+    @property
+    def parameters(self) -> Parameters:
+        """What a model with such layers says beside."""
+        return {
+            "ssm.conv_kernel": 4,
+            "ssm.inner_size": self.inner,
+            "ssm.state_size": self.state,
+            "ssm.time_step_rank": self.heads,
+            "ssm.group_count": self.groups,
+        }
+
+
+@dataclass(frozen=True)
 class Attention:
     """Heads of queries, of keys and values, and how wide one is."""
 
@@ -139,6 +165,19 @@ def delta_net(layer: int, embedding: int, heads: int, groups: int, size: int = 1
     yield Weight(f"{block}.ssm_a", (heads,))
     yield Weight(f"{block}.ssm_norm.weight", (size,))
     yield Weight(f"{block}.ssm_out.weight", (inner, embedding), "Q8_0")
+
+
+def mamba2(layer: int, embedding: int, shape: Mamba2) -> Iterator[Weight]:
+    """A layer that keeps the state of a Mamba2 mixer."""
+    block, mixed = f"blk.{layer}", shape.inner + 2 * shape.groups * shape.state
+    yield Weight(f"{block}.ssm_in.weight", (embedding, shape.inner + mixed + shape.heads), "Q8_0")
+    yield Weight(f"{block}.ssm_conv1d.weight", (4, mixed))
+    yield Weight(f"{block}.ssm_conv1d.bias", (mixed,))
+    yield Weight(f"{block}.ssm_dt.bias", (shape.heads,))
+    yield Weight(f"{block}.ssm_a", (1, shape.heads))
+    yield Weight(f"{block}.ssm_d", (1, shape.heads))
+    yield Weight(f"{block}.ssm_norm.weight", (shape.inner // shape.groups, shape.groups))
+    yield Weight(f"{block}.ssm_out.weight", (shape.inner, embedding), "Q8_0")
 
 
 def dense_of(layer: int, embedding: int, shape: Dense) -> Iterator[Weight]:

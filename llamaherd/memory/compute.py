@@ -211,18 +211,18 @@ class _Graph:
         return self.moved_at_once + kept * row
 
     def _working(self, device: int) -> Working:
-        experts = device != HOST and self._computes_experts(device)
+        experts = self._computes_experts(device) if device != HOST else 0
         return Working(self.laid.header, self.placement, device, experts)
 
-    def _computes_experts(self, device: int) -> bool:
-        """Whether experts of at least one of these layers are on their device."""
+    def _computes_experts(self, device: int) -> int:
+        """How many of these layers have experts on their device."""
         own = {layer.index for layer in self.on(device)}
-        for group in self.laid.header.tensors:
-            if group.name.startswith("ffn_down_exps.") and group.layers is not None:
-                there = own.intersection(spread(group.layers))
-                if any(self.placement.override(f"blk.{index}.{group.name}") in (None, device) for index in there):
-                    return True
-        return False
+        return sum(
+            self.placement.override(f"blk.{index}.{group.name}") in (None, device)
+            for group in self.laid.header.tensors
+            if group.name == "ffn_down_exps.weight" and group.layers is not None
+            for index in own.intersection(spread(group.layers))
+        )
 
     def _reading(self, layer: Layer) -> Layer:
         """The layer with the keys and values that it reads, where they are another's."""

@@ -44,6 +44,7 @@ _SIZES = (
     "ssm.group_count",
     "ssm.inner_size",
     "ssm.state_size",
+    "ssm.time_step_rank",
 )
 """What the arithmetic reads of a header."""
 

@@ -42,6 +42,9 @@ _DELTA_NET = {"qwen3next", "qwen35", "qwen35moe"}
 # Layers without KV heads are recurrent.
 _MIXED = {"jamba", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"}
 
+_MEASURED = {"granitehybrid", "nemotron_h", "nemotron_h_moe"}
+"""Those whose caches and states servers logged (tests/data/compute_buffers_h200.jsonl)."""
+
 ROLLBACK = {"qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe"}
 """Recurrent models that keep a copy of the state for each drafted token (llama-arch.cpp:1162-1179)."""
 
@@ -109,9 +112,9 @@ def layers(header: Header) -> tuple[Layer, ...]:
 def doubts(header: Header) -> Iterator[str]:
     """Why the layers may be other than said."""
     name = header.architecture
-    if name in _MIXED:
+    if name in _MIXED - _MEASURED:
         yield f"the layers of architecture `{name}` are read from its source, but not measured"
-    elif name not in {*_PLAIN, *_DELTA_NET, *_WINDOWS, *WITHOUT_CACHE}:
+    elif name not in {*_PLAIN, *_MEASURED, *_DELTA_NET, *_WINDOWS, *WITHOUT_CACHE}:
         yield f"architecture `{name}` is not known: every layer is taken to keep keys and values of the whole context"
     if not header.layers:
         yield "the header does not say how many layers the model has"

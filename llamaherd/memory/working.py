@@ -2,7 +2,8 @@
 
 How many rows of each width are alive was read off the engines' own figures for servers of many shapes (docs/memory.md,
 docs/gpus.md). Facts: llama.cpp b11434, ggml/src/ggml-cuda/fattn.cu:722-756 (a cache that is not f16 is turned into it,
-behind what comes out), ggml/src/ggml-alloc.c (a block that fits nowhere else goes above all that is alive).
+behind what comes out), ggml-cuda.cu:4646 (what comes out of experts stays until it is summed up, so that its weighted
+copy cannot replace it), ggml/src/ggml-alloc.c (a block that fits nowhere else goes above all that is alive).
 """
 
 from __future__ import annotations
@@ -20,18 +21,27 @@ _F16 = 2
 _GATED = {"qwen3next", "qwen35", "qwen35moe"}
 """Attention has a gate as wide as its queries."""
 
-_SUMS_AT_ONCE = {"gpt-oss", "gemma4"}
-"""What comes out of experts leaves nothing below what it is summed up to."""
+_MAMBA2 = {"granitehybrid", "nemotron_h", "nemotron_h_moe"}
+"""Layers with a state are Mamba2 mixers (src/models/mamba-base.cpp, build_mamba2_layer)."""
+
+_HYBRID = {*_GATED, *_MAMBA2}
+"""Models with states whose buffers were measured."""
+
+_MOST_REDUCED = 15
+"""Experts whose outputs CUDA weights and sums up in one step (ggml-cuda.cu:3096)."""
+
+_WITHOUT_GATE = {"nemotron_h", "nemotron_h_moe"}
+"""Experts and dense parts apply their activation in place (LLM_FFN_RELU_SQR)."""
 
 
 @dataclass(frozen=True)
 class Working:
-    """Layers as they are computed on one device. `experts`: it also computes with experts of some of its layers."""
+    """Layers as they are computed on one device. `experts`: with those of how many layers it computes, too."""
 
     header: Header
     placement: Placement
     device: int
-    experts: bool
+    experts: int
 
     def peak(self, layer: Layer) -> int:
         """The most bytes that are alive at once while a layer is computed.
@@ -61,7 +71,9 @@ class Working:
         embedding, query = self.header.number("embedding_length"), layer.heads * head_width(self.header)
         gated = self.header.architecture in _GATED
         numbers = (4 * (embedding + query) if gated else 3 * embedding + 2 * query) + self._lift
-        return numbers * self.placement.tokens * _F32 + self._converted(layer)
+        row, copy = self.placement.tokens * _F32, self._converted(layer)
+        size, below = numbers * row + copy, self._below * row
+        return size if size <= below or not below else below + query * row + copy
 
     def _converting_compressed(self, layer: Layer) -> int:
         """Bytes alive where one row stands for the keys and values of all heads (src/models/deepseek2.cpp, is_mla).
@@ -85,18 +97,35 @@ class Working:
         elif gpu and header.architecture in BERT:
             forward = 2 * embedding + (2 if self._has_gate else 1) * layer.wide
         else:
-            forward = (3 if gpu else 5) * embedding + 3 * layer.wide
+            forward = (3 if gpu else 5) * embedding + (1 if header.architecture in _WITHOUT_GATE else 3) * layer.wide
         mixing = self._recurring() if layer.state else self._attending(layer)
         # A layer writes each slot's states, one for each drafted token too, before they go where they are kept.
-        states = layer.state * (placement.parallel * (1 + placement.mtp) - 1)
-        return (max(mixing, forward) * placement.tokens + states) * _F32
+        # On a GPU, the states that it read are still there.
+        written = placement.parallel * (1 + placement.mtp)
+        states = layer.state * (written + placement.parallel if gpu else written - 1)
+        return max(mixing * placement.tokens + states, forward * placement.tokens) * _F32
 
     @property
     def _lift(self) -> int:
         """Numbers per token below a layer's own: what it reads, a sum of experts, went above what came out of those."""
-        if not self.experts or self.device == HOST or self.header.architecture in _SUMS_AT_ONCE:
+        header = self.header
+        if not self.experts or self.device == HOST or header.architecture == "gpt-oss":
             return 0
-        return (self.header.number("expert_used_count") - 1) * self.header.number("embedding_length")
+        if header.architecture in _HYBRID:
+            return header.number("embedding_length") if header.architecture in _GATED else 0
+        if self._kept_out == 2:  # the sum lies where gate and up were
+            return 0
+        return (header.number("expert_used_count") - 1) * header.number("embedding_length")
+
+    @property
+    def _below(self) -> int:
+        """Numbers per token below what a layer of a hybrid model reads: 0, or all that its experts needed.
+
+        A sum of experts lies on top of those where their weighted copy filled the gap that gate and up left.
+        """
+        gpu = self.experts and self.device != HOST
+        stacked = gpu and self.header.architecture in _HYBRID and self._kept_out == 1
+        return self._mixing_experts() if stacked else 0
 
     def _converted(self, layer: Layer) -> int:
         """Bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
@@ -118,17 +147,41 @@ class Working:
         if header.architecture == "gpt-oss":
             # Its own activation writes over what it reads.
             return 7 * embedding // 2 + used * (embedding + 2 * inner)
-        # What comes out of experts that have a scale each is there twice (Gemma 4).
-        out = embedding * (2 if any(group.name == "ffn_down_exps.scale" for group in header.tensors) else 1)
-        return 3 * embedding + used * (out + (3 if self.device != HOST else 2) * inner)
+        if self.device == HOST:
+            embeddings, rows = (5, self._inner_rows) if header.architecture in _MAMBA2 else (3, 2)
+            return embeddings * embedding + used * (embedding + rows * inner)
+        # From the second such layer on, what a layer of a hybrid model reads may lie between.
+        moved = self._kept_out == 1 or header.architecture in _GATED
+        kept = 4 if self.experts > 1 and header.architecture in _HYBRID and moved else 3
+        return kept * embedding + used * (self._kept_out * embedding + self._inner_rows * inner)
+
+    @property
+    def _inner_rows(self) -> int:
+        """How many rows as wide as an expert are there at once: gate, up and the activation of both."""
+        return 1 if self.header.architecture in _WITHOUT_GATE else 3
+
+    @property
+    def _kept_out(self) -> int:
+        """How often what comes out of experts goes above their inner rows, on a GPU: it and its weighted copy, or one.
+
+        The copy takes the place of the inner rows where it is not larger. Of one expert, or of more than 15, there is
+        no copy (MOE_WEIGHTED_REDUCTION_MAX_EXPERTS).
+        """
+        header = self.header
+        inner = self._inner_rows * header.number("expert_feed_forward_length")
+        copied = 2 <= header.number("expert_used_count") <= _MOST_REDUCED
+        return 2 if copied and header.number("embedding_length") > inner else 1
 
     def _recurring(self) -> int:
         """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
-        header = self.header
-        inner = header.number("ssm.inner_size")
+        header, gpu = self.header, self.device != HOST
+        inner, mamba2 = header.number("ssm.inner_size"), header.architecture in _MAMBA2
+        if self._below:
+            return self._below + inner
         convolution = inner + 2 * header.number("ssm.group_count") * header.number("ssm.state_size")
-        embeddings = 2 if self.device != HOST else 3
-        return embeddings * header.number("embedding_length") + self._lift + 3 * convolution + 2 * inner
+        steps = header.number("ssm.time_step_rank") if mamba2 else 0
+        rows = 2 if gpu and header.architecture in _GATED else 3
+        return 3 * header.number("embedding_length") + rows * convolution + 2 * inner + steps
 
     def _attending(self, layer: Layer) -> int:
         """Numbers per token in attention: queries before and after they are turned, what comes out; a gate, if any."""
