@@ -21,6 +21,9 @@ from llamaherd.text.numbers import parse_real
 _SILENCE = 120
 """Seconds without a word of the host: it says one every 15."""
 
+_WORD_SECONDS = 3600
+"""Seconds until the response to one command: each of 16 GPUs takes two minutes where its driver hardly responds."""
+
 _SPARE = 900
 """Seconds beyond what is planned: a line that was cut and nobody knows of yet."""
 
@@ -71,12 +74,14 @@ class Holding:
         self._script = limits_script(uuids, seconds, within=within)
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
+        self._patience = Patience(_SILENCE, _WORD_SECONDS)
 
     def __enter__(self) -> Self:
         """Begin: nothing is changed yet. Raises UserError where a GPU does not take all of the limits."""
         self._shell = Shell(self._connect, fresh=True)
         try:
-            self._lines = self._shell.before_it_listens(self._script, Patience(_SILENCE))
+            self._begin_to_wait()
+            self._lines = self._shell.before_it_listens(self._script, self._patience)
             while (line := self._hear("gpu", "armed")) != "armed":
                 found = Range.parse(line)
                 if why := found.refuses(self._limits):
@@ -94,13 +99,18 @@ class Holding:
     def hold(self, watts: int | None) -> None:
         """Hold each GPU to so many watts; None: to what it was held to before. Raises UserError where it is not."""
         assert self._shell
+        self._begin_to_wait()
         self._shell.tell(f"hold {watts}" if watts is not None else "free")
         line = self._hear("held", "free", "failed")
         if line.startswith("failed "):
             raise UserError(line.removeprefix("failed "), "see `nvidia-smi -q -d POWER` there")
 
+    def _begin_to_wait(self) -> None:
+        """The next response has all of the time."""
+        self._patience.renew(_WORD_SECONDS, "setting power limits")
+
     def _hear(self, *words: str) -> str:
-        """The next line that begins with one of these words. Raises UserError where the host says no more."""
+        """The next line that begins with one of these words. Raises UserError where none comes in time."""
         for line in self._lines:
             if line.split(" ", 1)[0] in words:
                 return line
@@ -114,6 +124,7 @@ class Holding:
     def _end(self) -> None:
         assert self._shell
         self._shell.hang_up()
+        self._begin_to_wait()
         try:
             for _ in self._lines:
                 pass

@@ -42,6 +42,7 @@ class Way:
         self._who = " ".join(who.split())[:_LETTERS]
         self._shell: Shell | None = None
         self._said: Iterator[str] = iter(())
+        self._patience = Patience.within(_SECONDS, "taking the lock of measurements")
         self.client: Literal["host", "controller"] = "host" if connect.host == LOCAL else "controller"
 
     def __enter__(self) -> Self:
@@ -73,6 +74,7 @@ class Way:
         if self._shell is None:
             return None
         self._shell.hang_up()
+        self._patience.renew(_SECONDS)
         with suppress(UserError):
             list(self._said)
         if not any(_PROHIBITED in line for line in self._shell.complaints):
@@ -91,7 +93,8 @@ class Way:
     def _keep_others_off(self, shell: Shell) -> None:
         script = render("bench/alone.sh.j2", who=self._who, yours=_YOURS)
         # Kept: what it says is listened to for as long as it is there.
-        self._said = shell.before_it_listens(script, Patience(_SECONDS))
+        self._patience.renew(_SECONDS)
+        self._said = shell.before_it_listens(script, self._patience)
         if next(self._said, None) == _YOURS:
             return
         *_, why, way_out = ("", "", *shell.complaints)

@@ -67,12 +67,13 @@ class ScriptCommand(StringCommand):
     def __init__(self, how: RunScript) -> None:
         super().__init__("sh", "-s", _stdin=_on_stdin(how.script))
         self.says = how.says
+        self.seconds = how.seconds
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
         if self.says:
             logger.info(f"{host.print_prefix}{self.says}")
-        connector_arguments.update(self.connector_arguments)
+        connector_arguments.update(self.connector_arguments, _total=self.seconds)
         done, said = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
@@ -191,7 +192,7 @@ class RebootHostCommand(PyinfraCommand):
 
     def _booted(self, host: Host, connector_arguments: Any) -> bool:
         """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
-        arguments = {**connector_arguments, "_stdin": _on_stdin(self.how.back)}
+        arguments = {**connector_arguments, "_stdin": _on_stdin(self.how.back), "_timeout": self._seconds}
         booted: bool = host.run_shell_command(StringCommand("sh", "-s"), **arguments)[0]
         return booted
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
 from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import RemoteError, Shell
+from llamaherd.host.totals import STEP_SECONDS, show_limit, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.render import render
 from llamaherd.text.terminal import shown
@@ -139,7 +140,8 @@ class RigConnector(BaseConnector):
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
         said = Said(self.host.print_prefix, aloud=print_output)
         within = arguments.pop("_timeout", None)
-        patience = Patience.within(within) if within else Patience(SILENCE)
+        total = arguments.pop("_total", STEP_SECONDS)
+        patience = Patience.within(within) if within else Patience(SILENCE, total, "this step")
         expected = arguments.pop("_success_exit_codes", None) or [0]
         fresh = bool(arguments.pop("_fresh", False))
         last = bool(arguments.pop("_last", False))
@@ -171,16 +173,20 @@ class RigConnector(BaseConnector):
         said = Said(self.host.print_prefix, aloud=True)
         assert isinstance(filename_or_io, str)
         file = Path(filename_or_io)
+        total = transfer_seconds([file.stat().st_size])
         script = render(
             "deploy/receive.sh.j2",
             path=remote_filename,
             size=file.stat().st_size,
             settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
             standing=STANDING,
+            total=total,
+            limit=show_limit(total),
         )
         try:
             with file.open("rb") as data, self._shell(root=False) as shell:
-                return shell.send(f"{{\n{script}\n}}\n", data, said.hear, Patience(SEND_SILENCE)) == 0
+                patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
+                return shell.send(f"{{\n{script}\n}}\n", data, said.hear, patience) == 0
         except RemoteError as error:
             said.hear_all(error)
             return False

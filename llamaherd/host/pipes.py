@@ -7,32 +7,44 @@ import selectors
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PIECE = 1 << 16
 """Bytes that are read or written at once: a pipe holds as many."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Patience:
-    """How long is waited: seconds without a word either way, and the moment by which all must be over, if any."""
+    """The limits of a wait: seconds without a byte either way, and seconds in all since `began`.
+
+    There is none without a total: a peer that sends a byte now and then is never silent. `what` is the subject of the
+    sentence that reports the end of the wait.
+    """
 
     silence: float
-    until: float | None = None
+    total: float
+    what: str = ""
+    began: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def within(cls, seconds: float) -> Patience:
-        """Patience for so many seconds in all."""
-        return cls(seconds, time.monotonic() + seconds)
+    def within(cls, seconds: float, what: str = "") -> Patience:
+        """Return the patience for so many seconds in all, silent or not."""
+        return cls(seconds, seconds, what)
+
+    def renew(self, total: float, what: str = "") -> None:
+        """Begin to count anew, for the next response in a conversation."""
+        self.total, self.what, self.began = total, what or self.what, time.monotonic()
+
+    @property
+    def rest(self) -> float:
+        """Seconds of the total that are left; negative after its end."""
+        return self.began + self.total - time.monotonic()
 
     def left(self) -> float:
-        """Seconds to wait for the next word. Raises TimeoutError where the time is over."""
-        if self.until is None:
-            return self.silence
-        left = self.until - time.monotonic()
-        if left <= 0:
+        """Return the seconds to wait for the next byte. Raises TimeoutError after the end of the total."""
+        if self.rest <= 0:
             raise TimeoutError
-        return min(left, self.silence)
+        return min(self.rest, self.silence)
 
 
 def talk(

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, as_completed, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Self, TypeVar
 
 from llamaherd.diagnostics.endings import end_with_parent
 from llamaherd.host.forward import Forward
 from llamaherd.host.pipes import PIECE, Patience, talk
 from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.host.totals import show_limit
 from llamaherd.inventory.schema import Connect
 from llamaherd.text.units import show_size
 
@@ -92,20 +93,20 @@ class Remote:
         said: dict[str, list[str]] = {"stdout": [], "stderr": []}
         began = time.monotonic()
         with Shell(self.connect, note_key=self.note_key, login_seconds=min(timeout, LOGIN_SECONDS)) as shell:
-            left = began + timeout - time.monotonic()
+            took = time.monotonic() - began
             text = script if isinstance(script, str) else script()
-            patience = Patience(timeout, time.monotonic() + left)
+            patience = Patience(timeout, timeout, began=time.monotonic() - took)
             code = shell.run(text, lambda stream, line: said[stream].append(line), patience)
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 
-    def lines(self, script: str, silence: float) -> Generator[str, None, None]:
+    def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:
         """Run a script that holds no secret as root; its lines as they come.
 
-        Raises RemoteError where it could not be run, or printed nothing for `silence` seconds. Whoever stops listening
-        ends it.
+        Raises RemoteError where it could not be run, or did not keep within its limits. Whoever stops listening ends
+        it.
         """
         with Shell(self.connect) as shell:
-            for stream, line in shell.lines(script, Patience(silence)):
+            for stream, line in shell.lines(script, patience):
                 if stream == "stdout" and line.endswith("\n"):  # else it was cut off
                     yield line[:-1]
 
@@ -172,7 +173,7 @@ class Shell:
         """
         for stream, line in self.lines(script, patience):
             heard(stream, line)
-        return self._process.wait()
+        return self._ended(patience)
 
     def lines(self, script: str, patience: Patience) -> Iterator[tuple[str, str]]:
         """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
@@ -189,7 +190,7 @@ class Shell:
             *whole, begun[stream] = (begun[stream] + piece).split(b"\n")
             for line in whole:
                 yield stream, line.decode(errors="replace") + "\n"
-        self._require_end()
+        self._require_end(patience)
         for stream, rest in begun.items():
             if rest:
                 yield stream, rest.decode(errors="replace")
@@ -197,10 +198,10 @@ class Shell:
     def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
         """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code.
 
-        What it says before goes to `heard` as it comes.
+        What it says before goes to `heard` as it comes; until then it may be silent for as long as a login.
         """
         pieces: Iterator[bytes] = iter(())
-        for said in self._before_it_reads(script, Patience(LOGIN_SECONDS)):
+        for said in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
             if said.startswith(b"go "):
                 data.seek(int(said.removeprefix(b"go ")))
                 pieces = iter(lambda: data.read(PIECE), b"")
@@ -208,16 +209,19 @@ class Shell:
             heard("stdout", said.decode(errors="replace") + "\n")
         for _ in self._talk(pieces, patience):
             pass  # it says why it fails, which is kept
-        self._require_end()
+        self._require_end(patience)
         for line in self._err.decode(errors="replace").splitlines():
             heard("stderr", line)
-        return self._process.wait()
+        return self._ended(patience)
 
     def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:
-        """The lines of a script that goes on until this is closed. Raises RemoteError where it says nothing so long."""
+        """The lines of a script that goes on until this is closed. Raises RemoteError at the end of its limits.
+
+        Whoever waits for one response after the other renews `patience` for each.
+        """
         for line in self._before_it_reads(f"{{\n{script}\n}}\n", patience):
             yield line.decode(errors="replace")
-        self._require_end()
+        self._require_end(patience)
 
     def tell(self, line: str) -> None:
         """Say a line to a script that listens; it is short. Raises RemoteError where nobody is there any more."""
@@ -274,7 +278,7 @@ class Shell:
         except TimeoutError:
             raise _no_shell(self._connect, patience) from None
         if _MARK not in out:
-            code = self._process.wait(_ENDING_SECONDS)
+            code = self._ended(Patience.within(_ENDING_SECONDS, "its login"))
             raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
         # What start files have said on it by then is not the script's.
         assert self._process.stderr
@@ -309,24 +313,33 @@ class Shell:
         except TimeoutError:
             raise _too_slow(self._connect, patience) from None
 
-    def _require_end(self) -> None:
+    def _require_end(self, patience: Patience) -> None:
         """Raise where the connection, and not the script, has ended."""
-        if problem := lost(self._connect, self._process.wait(), self._err.decode(errors="replace")):
+        if problem := lost(self._connect, self._ended(patience), self._err.decode(errors="replace")):
             raise problem
+
+    def _ended(self, patience: Patience) -> int:
+        """Return the exit code. What has closed its output may go on without it, but not for ever."""
+        try:
+            return self._process.wait(patience.left())
+        except (subprocess.TimeoutExpired, TimeoutError):
+            raise _too_slow(self._connect, patience) from None
 
 
 def _no_shell(connect: Connect, patience: Patience) -> RemoteError:
     return RemoteError(
-        f"{place(connect)} gave no shell within {patience.silence:.0f} s",
+        f"{place(connect)} gave no shell within {patience.total:.0f} s",
         "look at the host's load and at the start files of the login user's shell there, then try again",
     )
 
 
 def _too_slow(connect: Connect, patience: Patience) -> RemoteError:
-    if patience.until is not None:
+    if patience.rest <= 0 or patience.silence >= patience.total:
+        what = f" {patience.what}" if patience.what else ""
+        hangs = "which program hangs there (`ps -ef --forest`)" if what else "whether a server on it hangs"
         return RemoteError(
-            f"{place(connect)} did not finish within {patience.silence:.0f} s",
-            "look at the host's load, and whether a server on it hangs",
+            f"{place(connect)} did not finish{what} within {show_limit(patience.total)}",
+            f"look at the host's load, and {hangs}",
         )
     return RemoteError(
         f"{place(connect)} has said nothing for {patience.silence:.0f} s",

@@ -49,7 +49,7 @@ class Turn:
         try:
             script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
             # It waits for other runs, and then for what one of them has begun.
-            for line in shell.before_it_listens(script, Patience.within(2 * wait + _SECONDS)):
+            for line in shell.before_it_listens(script, Patience.within(2 * wait + _SECONDS, "waiting for other runs")):
                 if line == _YOURS:
                     self._shell = shell
                     return True

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.host.state import HostState
+from llamaherd.host.totals import STEP_SECONDS
 from llamaherd.layout import INCOMING
 from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.render import render
@@ -39,10 +40,14 @@ class SendFile:
 
 @dataclass(frozen=True)
 class RunScript:
-    """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile."""
+    """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile.
+
+    It may take `seconds` in all.
+    """
 
     script: str = field(repr=False)
     says: str = ""
+    seconds: int = STEP_SECONDS
 
 
 Say = Callable[[str], None]

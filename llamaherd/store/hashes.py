@@ -7,8 +7,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from llamaherd.host.pipes import Patience
 from llamaherd.host.protocol import heard, question_of, take_facts
 from llamaherd.host.remote import Remote
+from llamaherd.host.totals import hash_seconds
 from llamaherd.plan import ModelFile, Plan
 from llamaherd.store.ask import store_places
 from llamaherd.text.numbers import whole
@@ -16,7 +18,7 @@ from llamaherd.text.numbers import whole
 Status = Literal["ok", "damaged", "missing"]
 
 SILENCE_SECONDS = 120
-"""It tells how far it is every two seconds, unless the disk hangs."""
+"""It tells how far it is every two seconds, unless the host hangs."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def check_hashes(plan: Plan, remote: Remote, tell: Callable[[HashProgress], None
     """Hash every file of the plan's models on the rig's host. Raises RemoteError where that cannot be done."""
     wanted = files_once(plan)
     hearing = Hearing(wanted)
-    with closing(remote.lines(hash_script(plan), SILENCE_SECONDS)) as lines:
+    # A disk that hangs does not keep the script from telling how far it is.
+    patience = Patience(SILENCE_SECONDS, hash_seconds(file.size for file in wanted.values()), "hashing its models")
+    with closing(remote.lines(hash_script(plan), patience)) as lines:
         for line in heard(lines):
             hearing.hear(line)
             if progress := hearing.progress:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from llamaherd.host.state import HostState
+from llamaherd.host.totals import HOUR, show_limit, transfer_seconds
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING, LAUNCHER
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.render import render
@@ -125,6 +126,7 @@ def _fetch(
 ) -> RunScript:
     found = places(plan, [file.sha256 for _, file in wanted], say)
     job = fetch_job(plan, wanted, found)
+    seconds = transfer_seconds(file.size for _, file in wanted)
     script = render(
         "models/fetch.sh.j2",
         job=job,
@@ -138,8 +140,10 @@ def _fetch(
         watcher=watcher,
         says=f"fetching {_what(wanted)} meanwhile",
         wait=wait,
+        seconds=seconds,
+        limit=show_limit(seconds),
     )
-    return RunScript(script)
+    return RunScript(script, seconds=seconds + HOUR)
 
 
 def fetch_job(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import llamaherd
 from llamaherd import scaffold
 from llamaherd.host import protocol
+from llamaherd.host.pipes import Patience
 from llamaherd.host.protocol import BEGIN, END, CutOffError, UnaskedError, answer, ask_host, take_facts, texts
 from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
@@ -63,10 +64,10 @@ class Saying(Remote):
         assert timeout
         return Result(self.code, self.out, self.err)
 
-    def lines(self, script: str, silence: float) -> Generator[str, None, None]:
+    def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:
         """The lines that came whole, one by one."""
         assert script
-        assert silence
+        assert patience.total
         yield from self.out.split("\n")[:-1]
 
 

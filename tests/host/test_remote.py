@@ -13,6 +13,7 @@ from threading import Timer
 import pytest
 
 from llamaherd.host import remote
+from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.host.ssh import argv, lost, not_started, why_not_run
 from llamaherd.inventory.schema import Connect
@@ -271,7 +272,7 @@ def test_this_machine_runs_a_script_too() -> None:
 def test_lines_come_while_the_script_runs(tmp_path: Path) -> None:
     here = Remote(Connect(host="@local"))
     wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
-    lines = here.lines(f"echo one; printf 'tw\\303'; {wait}; printf '\\266o\\nrest'; exit 3", silence=60)
+    lines = here.lines(f"echo one; printf 'tw\\303'; {wait}; printf '\\266o\\nrest'; exit 3", Patience.within(60))
     assert next(lines) == "one"
     (tmp_path / "go").touch()
     assert list(lines) == ["twöo"]  # what ends in no line break was cut off
@@ -286,7 +287,7 @@ def told(folder: Path) -> str:
 @needs_root
 def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
     # Seconds for it to begin in, and more of silence than it is granted.
-    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", 3)
+    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", Patience(3, 60))
     assert next(lines) == ""
     with pytest.raises(RemoteError, match="has said nothing for 3 s"):
         next(lines)
@@ -296,7 +297,7 @@ def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
-    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", 60)
+    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", Patience.within(60))
     next(lines)
     lines.close()
     assert (tmp_path / "said").read_text() == "gone\n"
@@ -339,7 +340,7 @@ def test_lines_of_a_host_that_cannot_be_reached() -> None:
         held.bind(("127.0.0.1", 0))
         there = Remote(Connect(host="127.0.0.1", port=held.getsockname()[1]))
         with pytest.raises(RemoteError, match="nothing listens for SSH"):
-            list(there.lines("echo", silence=60))
+            list(there.lines("echo", Patience.within(60)))
 
 
 def test_nothing_listens_there() -> None:

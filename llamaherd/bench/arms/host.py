@@ -33,6 +33,18 @@ from llamaherd.text.numbers import whole
 
 _SILENCE = 120
 """Seconds without a word of the host: it says one every 15."""
+_WORD_SECONDS = 4 * 3600.0
+"""Seconds until the response to one command: a server loads for two hours at most, and another run comes first."""
+_DOES = {
+    "mine": "preparing a measurement",
+    "armed": "stopping what serves",
+    "ready": "starting a server",
+    "judged": "reading a text as a server",
+    "placed": "writing a unit",
+    "stopped": "stopping a server",
+    "back": "starting again what served before",
+}
+"""What a host does before it says each word: the first of those that it may say."""
 _ANSWER_SECONDS = 900.0
 _LETTERS = 4
 """Of a token, roughly, where a server has no tokenizer to ask."""
@@ -81,6 +93,7 @@ class ArmsHost:
         self._running: Arm | None = None
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
+        self._patience = Patience(_SILENCE, _WORD_SECONDS)
 
     def __enter__(self) -> Self:
         """Begin: what serves is stopped. Raises UserError where the host does not let it."""
@@ -90,7 +103,7 @@ class ArmsHost:
             forward = Forward(self._here, LISTEN, self._there)
         self._shell = Shell(self._connect, fresh=True, forward=forward)
         try:
-            self._lines = self._shell.before_it_listens(self._script, Patience(_SILENCE))
+            self._lines = self._shell.before_it_listens(self._script, self._patience)
             if self._hear("mine", "armed") == ["mine"]:
                 self._around.enter_context(self._aside)
                 self._tell("go")
@@ -193,7 +206,8 @@ class ArmsHost:
         self._shell.tell(line)
 
     def _hear(self, *words: str) -> list[str]:
-        """The next line that begins with one of these words. Raises UserError where the host says no more."""
+        """The next line that begins with one of these words. Raises UserError where none comes in time."""
+        self._patience.renew(_WORD_SECONDS, _DOES[words[0]])
         for line in self._lines:
             said = line.split(" ")
             if said[0] in words:

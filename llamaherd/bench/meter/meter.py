@@ -27,6 +27,8 @@ _MOST = 64 << 20
 """Bytes that it says at most."""
 _SILENCE = 60
 """Seconds without a word from us, after which it ends by itself; and without one from it, after which we give up."""
+_LATE = 120
+"""Seconds that it may end later than it was to: it begins with a look, and drivers take their time."""
 _PINGS, _PING_SECONDS = 5, 5.0
 _ANSWER_SECONDS = 40
 """For a look: The driver and a busy server may take their time."""
@@ -34,7 +36,7 @@ _ANSWER_SECONDS = 40
 
 def script(instance: InstancePlan, seconds: float) -> str:
     """What watches the host of an instance, for so many seconds at most."""
-    lasts = min(_LONGEST, max(1.0, seconds))
+    lasts = _lasts(seconds)
     asked = {
         "every": OFTEN if lasts <= _SHORT else SELDOM,
         "lasts": lasts,
@@ -49,6 +51,10 @@ def script(instance: InstancePlan, seconds: float) -> str:
     return render("bench/meter.sh.j2", asked=json.dumps(asked), service=service, backend=backend, loaded=loaded)
 
 
+def _lasts(seconds: float) -> float:
+    return min(_LONGEST, max(1.0, seconds))
+
+
 class Meter:
     """A host that is watched, from `with` to its end. Whoever dies with it leaves nothing behind there.
 
@@ -60,6 +66,7 @@ class Meter:
         self.error: UserError | None = None
         self.first_look: Look
         self._connect, self._script = connect, script(instance, seconds)
+        self._total = _lasts(seconds) + _LATE
         self._heard = threading.Condition()
         self._asked: dict[str, float] = {}
         self._exchanges: list[tuple[float, float, float]] = []
@@ -134,7 +141,8 @@ class Meter:
         """Hear lines until there are no more."""
         assert self._shell
         try:
-            for text in self._shell.before_it_listens(self._script, Patience(_SILENCE)):
+            patience = Patience(_SILENCE, self._total, "watching its server")
+            for text in self._shell.before_it_listens(self._script, patience):
                 with self._heard:
                     self._take(self.readings.take(text))
                     self._heard.notify_all()

@@ -1,0 +1,147 @@
+"""Hosts that are measured, and send a line now and then for ever: each wait for them ends by its total."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from llamaherd.bench import holding, way
+from llamaherd.bench.arms import host as arms_host
+from llamaherd.bench.arms.host import ArmsHost
+from llamaherd.bench.arms.units import Arm
+from llamaherd.bench.holding import Holding
+from llamaherd.bench.meter import meter as metering
+from llamaherd.bench.meter.meter import Meter
+from llamaherd.bench.way import Way
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.remote import RemoteError
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.render import render
+from tests.bench.meter_lines import hello, line
+from tests.bench.played import PLAIN, Played
+from tests.bench.test_client import drip
+from tests.support.rigs import cpu_rig, planned
+from tests.support.stores import needs_root
+
+pytestmark = needs_root
+
+HERE = Connect(host=LOCAL)
+CHAT = next(each for each in planned(cpu_rig()).instances if each.name == "chat")
+ARM = Arm("A", "box/chat", CHAT)
+SPEAKS = "while echo; do sleep 0.1; done"
+"""A word now and then, as hosts say one, and never the one that is waited for."""
+LIMIT, SOON = 1, 15
+
+
+COMMANDS: dict[str, Callable[[ArmsHost], object]] = {
+    "start": lambda host: host.start("A"),
+    "stop": lambda host: host.stop(),
+    "place": lambda host: host.place(ARM, 60),
+    "run": lambda host: host.run_to_end("[Service]", 1),
+}
+
+
+@contextmanager
+def ends_in_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert LIMIT <= time.monotonic() - began < SOON
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (arms_host, holding):
+        monkeypatch.setattr(module, "_WORD_SECONDS", LIMIT)
+    monkeypatch.setattr(way, "_SECONDS", LIMIT)
+    monkeypatch.setattr(metering, "_LATE", 0)
+
+
+def arms(script: str) -> ArmsHost:
+    return ArmsHost(HERE, script, {"A": ARM}, {"A": None}, "salts")
+
+
+@pytest.mark.parametrize(
+    ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping what serves")]
+)
+def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str) -> None:
+    with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):
+        arms(before + SPEAKS).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("command", "does"),
+    [
+        ("start", "starting a server"),
+        ("stop", "stopping a server"),
+        ("place", "writing a unit"),
+        ("run", "reading a text as a server"),
+    ],
+)
+def test_a_command_of_a_comparison_that_is_never_done(command: str, does: str) -> None:
+    """The host goes on to say a word now and then; each command has all of the time."""
+    placed = "read -r _; echo placed; " if command == "run" else ""
+    with arms(f"echo armed; {placed}{SPEAKS}") as host:
+        time.sleep(LIMIT)  # nothing is waited for meanwhile
+        with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):
+            COMMANDS[command](host)
+    assert host.back is None
+
+
+def test_a_host_on_which_nothing_serves_again() -> None:
+    host = arms(f"echo armed; while read -r _; do :; done; {SPEAKS}").__enter__()
+    with ends_in_time():
+        host.__exit__()
+    assert host.back is None
+
+
+@pytest.mark.parametrize("says", ["", "gpu GPU-1 200 100 300"])
+def test_power_limits_that_are_never_read(says: str) -> None:
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
+        held(f"while echo {says}; do sleep 0.1; done")
+
+
+def held(script: str) -> Holding:
+    """Power limits that are held by this script."""
+    found = Holding(HERE, ["GPU-1"], [200], 60)
+    found._script = script
+    return found.__enter__()
+
+
+def test_power_limits_that_are_never_set() -> None:
+    found = held(f"echo gpu GPU-1 200 100 300; echo armed; {SPEAKS}")
+    time.sleep(LIMIT)
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
+        found.hold(200)
+    found.__exit__()
+
+
+def test_the_lock_of_measurements_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_KEY", "secret")
+    monkeypatch.setattr(way, "render", lambda *_, **__: "while printf x; do sleep 0.1; done")
+    with ends_in_time(), pytest.raises(UserError, match="did not finish taking the lock of measurements within 1 s"):
+        Way(HERE, CHAT, "tom").__enter__()
+
+
+def test_a_meter_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says hello, and then something again and again, and nothing of how the host is."""
+    speaks = f"echo '{hello()}'; while echo '{line('pong', 101.0, n='x')}'; do sleep 0.1; done"
+    monkeypatch.setattr(metering, "script", lambda *_: speaks)
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish watching its server within 1 s"):
+        Meter(HERE, CHAT, LIMIT).__enter__()
+
+
+def test_a_server_that_drips_what_it_counts_tells_nothing() -> None:
+    """For a meter, which has other things to read; it is asked by a program of the host."""
+    program: dict[str, Any] = {}
+    exec(render("bench/in_flight.py"), program)
+    program["LONGEST_ANSWER"] = LIMIT
+    with Played(lambda _: drip(PLAIN, b"#")) as server, ends_in_time():
+        assert program["in_flight"]([server.url], "") is None
+    line = b"llamacpp:requests_processing 2\n"
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
+    with Played(lambda _: iter([(0, answer)])) as server:
+        assert program["in_flight"]([server.url], "") == 2

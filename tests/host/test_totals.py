@@ -1,0 +1,212 @@
+"""Hosts that send a line now and then for ever: each wait for them ends by its total, with a sentence."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyinfra.api import Config, Host, Inventory, State, StringCommand
+from pyinfra.api.connect import connect_all
+from pyinfra.api.state import StateOperationMeta
+
+from llamaherd.deploy import connector
+from llamaherd.deploy.commands import ScriptCommand
+from llamaherd.deploy.reasons import noted
+from llamaherd.host import remote, totals, turn
+from llamaherd.host.pipes import Patience
+from llamaherd.host.remote import Remote, RemoteError, Shell
+from llamaherd.host.turn import Turn
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.render import render
+from llamaherd.role.changes import RunScript
+from llamaherd.store import hashes
+from tests.support.rigs import cpu_rig, planned
+from tests.support.stores import needs_root
+
+pytestmark = needs_root
+
+HERE = Connect(host=LOCAL)
+SPEAKS = "while echo still here; do sleep 0.1; done"
+"""Is never silent, and never ends."""
+LIMIT = 1
+SILENCE = 60
+SOON = 15
+"""Seconds in which a wait has ended that is limited to one, on a busy machine."""
+
+
+@contextmanager
+def ends_in_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert LIMIT <= time.monotonic() - began < SOON
+
+
+def nothing(*_: object) -> None:
+    """Hear nothing."""
+
+
+CLOSED = "exec >&- 2>&-; sleep 60"
+"""Has closed its output, and goes on."""
+READS_SLOWLY = "echo go 0; while dd bs=1 count=1 status=none >/dev/null; do sleep 0.1; done"
+KINDS: dict[str, Callable[[Shell, Patience], object]] = {
+    "lines": lambda shell, patience: list(shell.lines(SPEAKS, patience)),
+    "a closed output": lambda shell, patience: list(shell.lines(CLOSED, patience)),
+    "a step": lambda shell, patience: shell.run(SPEAKS, nothing, patience),
+    "a step on stderr": lambda shell, patience: shell.run(f"exec >&2; {SPEAKS}", nothing, patience),
+    "a step that drips": lambda shell, patience: shell.run("while printf x; do sleep 0.1; done", nothing, patience),
+    "a conversation": lambda shell, patience: list(shell.before_it_listens(SPEAKS, patience)),
+    "before a file": lambda shell, patience: shell.send(SPEAKS, io.BytesIO(b"x" * 100), nothing, patience),
+    "a file": lambda shell, patience: shell.send(READS_SLOWLY, Zeros(), nothing, patience),
+    "after a file": lambda shell, patience: shell.send(f"echo go 0; {CLOSED}", io.BytesIO(), nothing, patience),
+}
+
+
+class Zeros(io.BytesIO):
+    """A file without an end."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return bytes(size or 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_reader_of_a_shell_ends_by_its_total(kind: str) -> None:
+    sentence = r"^this machine did not finish its work within 1 s\n  help: .*`ps -ef --forest`"
+    with Shell(HERE) as shell, ends_in_time(), pytest.raises(RemoteError, match=sentence):
+        KINDS[kind](shell, Patience(SILENCE, LIMIT, "its work"))
+
+
+def test_what_ends_in_time_is_no_error() -> None:
+    assert list(Remote(HERE).lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE))) == ["1", "2"]
+    with Shell(HERE) as shell:
+        assert shell.run("exec >&- 2>&-; sleep 0.5; exit 3", nothing, Patience(SILENCE, SILENCE)) == 3
+
+
+def test_each_response_in_a_conversation_has_a_total_of_its_own() -> None:
+    patience = Patience(SILENCE, LIMIT)
+    with Shell(HERE) as shell:
+        lines = shell.before_it_listens("for n in 1 2 3 4; do sleep 0.5; echo $n; done; " + SPEAKS, patience)
+        for number in "1234":
+            patience.renew(LIMIT, f"number {number}")
+            assert next(lines) == number
+        patience.renew(LIMIT, "the last one")
+        with ends_in_time(), pytest.raises(RemoteError, match="did not finish the last one within 1 s"):
+            list(lines)
+
+
+def test_a_login_shell_that_closes_its_output_and_stays_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", CLOSED])
+    monkeypatch.setattr(remote, "_ENDING_SECONDS", LIMIT)
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish its login within 1 s"):
+        Shell(HERE)
+
+
+def test_a_turn_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "render", lambda *_, **__: SPEAKS)
+    monkeypatch.setattr(turn, "_SECONDS", LIMIT)
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish waiting for other runs within 1 s"):
+        Turn("box", HERE, "tom").take(nothing, wait=0)
+
+
+def test_a_disk_that_hangs_while_models_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host tells how far it is every two seconds, and gets no further."""
+    monkeypatch.setattr(hashes, "hash_script", lambda _: "while printf 'at\\t0\\t0\\n'; do sleep 0.1; done")
+    monkeypatch.setattr(hashes, "hash_seconds", lambda _: LIMIT)
+    monkeypatch.setattr(hashes, "heard", lambda lines: lines)
+    told: list[hashes.HashProgress] = []
+    with ends_in_time(), pytest.raises(RemoteError, match="did not finish hashing its models within 1 s"):
+        hashes.check_hashes(planned(cpu_rig()), Remote(HERE), told.append)
+    assert told
+
+
+def test_totals_fit_what_is_waited_for() -> None:
+    large = [400_000_000_000]
+    assert totals.transfer_seconds(large) > 18 * totals.HOUR * 2  # at 50 Mbit/s
+    assert totals.transfer_seconds([]) >= totals.STEP_SECONDS
+    assert totals.hash_seconds(large) > 400_000 / 80  # by a disk that reads 80 MB/s
+    assert totals.transfer_seconds([None]) > totals.transfer_seconds(large)
+    assert totals.STEP_SECONDS > totals.BUILD_SECONDS + 2 * totals.HOUR
+    assert totals.BUILD_SECONDS > 3 * 3 * totals.HOUR
+    assert [totals.show_limit(each) for each in (33, 3600, 86400)] == ["33 s", "3600 s", "24 h"]
+
+
+# --- pyinfra's way ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rig() -> Iterator[Host]:
+    """This machine as a rig of pyinfra's, in the middle of an operation."""
+    inventory = Inventory((["@llamaherd/one"], {"rig_connect": {"host": LOCAL}}))
+    state = State(inventory, Config())
+    connect_all(state)
+    (host,) = inventory
+    meta = StateOperationMeta((0,))
+    meta.names.add("step")
+    state.op_meta["this"] = meta
+    host.executing_op_hash = "this"
+    yield host
+    host.disconnect()
+
+
+def test_a_step_that_speaks_for_ever_fails_with_a_sentence(rig: Host) -> None:
+    step = ScriptCommand(RunScript(SPEAKS, seconds=LIMIT))
+    with ends_in_time():
+        done, _ = step.execute(rig.state, rig, {"_sudo": True})
+    assert not done
+    (why,) = noted(rig)
+    assert why.startswith("step: this machine did not finish this step within 1 s\n  help: ")
+
+
+def test_a_command_of_another_role_has_a_total_too(rig: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "STEP_SECONDS", LIMIT)
+    with ends_in_time():
+        done, said = rig.run_shell_command(StringCommand(SPEAKS), _sudo=True)
+    assert not done
+    assert "did not finish this step within 1 s" in said.stderr_lines[-2]
+
+
+def test_a_file_that_is_received_for_ever_fails_with_a_sentence(
+    rig: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").write_bytes(bytes(1 << 20))
+    sent: list[str] = []
+    monkeypatch.setattr(connector.Said, "hear", lambda _self, _stream, line: sent.append(line))
+    monkeypatch.setattr(connector, "transfer_seconds", lambda _: LIMIT)
+    monkeypatch.setattr(connector, "render", lambda *_, **__: READS_SLOWLY)
+    with ends_in_time():
+        assert not rig.put_file(str(tmp_path / "mine"), str(tmp_path / "there"))
+    assert sent[-2] == "this machine did not finish receiving mine within 1 s"
+
+
+def test_a_run_that_sends_a_byte_a_second_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """It gets on, so that standing still is no limit."""
+    part = tmp_path / "there.part"
+    sends = f'echo held; for _ in $(seq 200); do printf x >>"{part}"; sleep 0.2; done'
+    growing = subprocess.Popen(["flock", part, "sh", "-c", sends], stdout=subprocess.PIPE, process_group=0)
+    assert growing.stdout
+    try:
+        assert growing.stdout.readline() == b"held\n"
+        script = render(
+            "deploy/receive.sh.j2",
+            path=str(tmp_path / "there"),
+            size=10_000,
+            settled=[],
+            standing=60,
+            total=LIMIT,
+            limit=totals.show_limit(LIMIT),
+        )
+        with ends_in_time():
+            ended = subprocess.run(
+                ["sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=30
+            )
+    finally:
+        os.killpg(growing.pid, signal.SIGKILL)
+        growing.communicate()
+    assert ended.returncode == 1
+    assert "another run has not sent this file to this host within 1 s; end that one, and run again" in ended.stderr
