@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llamaherd.host.state import HostState
+from llamaherd.host.totals import BUILD_SECONDS, show_limit
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
 from llamaherd.plan import BuildPlan, Plan
 from llamaherd.render import render
@@ -38,7 +39,15 @@ def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
         send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
         why = (f"the host has no source with sha256 {sha256}",)
         changes += [Change("send", "source", archive.name, why, how) for how in (send, admit)]
-    script = render("engines/build.sh.j2", b=build, user=BUILD_USER, script=base64_lines(build.script), path=BUILD_PATH)
+    script = render(
+        "engines/build.sh.j2",
+        b=build,
+        user=BUILD_USER,
+        script=base64_lines(build.script),
+        path=BUILD_PATH,
+        seconds=BUILD_SECONDS,
+        limit=show_limit(BUILD_SECONDS),
+    )
     how = RunScript(script, f"building {build.id}")
     return [*changes, Change("build", "engine", build.id, (_WHY.get(stage, str(stage)),), how)]
 

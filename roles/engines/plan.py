@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from llamaherd.checks.building import host_compiler, host_compilers
 from llamaherd.engines import DIALECTS
+from llamaherd.host.totals import SOURCE_SECONDS
 from llamaherd.inventory.schema import Engine, Rig, Source
 from llamaherd.inventory.schema.software import cmake_value
 from llamaherd.layout import BUILD_PATH, STATE
@@ -113,6 +114,7 @@ def _script(
         logs=STATE / "work" / build_id,
         archive_name=archive,
         declared=json.dumps(declared)[:-1],
+        source_seconds=SOURCE_SECONDS,
     )
 
 

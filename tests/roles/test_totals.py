@@ -1,0 +1,153 @@
+"""Step scripts that wait for a unit, or a server, that never ends: each ends by its total, with a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from llamaherd.host.state import HostState
+from llamaherd.host.totals import BUILD_SECONDS, SOURCE_SECONDS, STEP_SECONDS
+from llamaherd.role.changes import DeferredScript, RunScript
+from roles.engines import changes as engines
+from roles.models import changes as models
+from tests.render.pieces import hub
+from tests.render.plans import GPU, WATCHER
+from tests.support.rigs import cpu_rig, planned
+from tests.support.stores import needs_root
+
+pytestmark = needs_root
+
+LIMIT, SOON = 1, 20
+"""Seconds of a total, and in which a script has ended with it, on a busy machine."""
+
+
+@contextmanager
+def ends_in_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert LIMIT <= time.monotonic() - began < SOON
+
+
+def run(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where every unit runs for ever."""
+    for name, text in (("systemctl", "case $* in *ActiveState*) echo active ;; esac"), ("systemd-run", "true")):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    return subprocess.run(
+        ["sh", "-c", script],
+        env={"PATH": f"{folder}:{os.environ['PATH']}", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def moved(script: str, folder: Path) -> str:
+    """A script whose files lie in a folder of a test."""
+    for place in ("/var/lib/llamaherd", "/opt/llamaherd", "/run/llamaherd", "/srv/llms"):
+        script = script.replace(place, f"{folder}{place}")
+    return script
+
+
+def test_a_build_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "BUILD_SECONDS", LIMIT)
+    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
+    assert isinstance(how, RunScript)
+    with ends_in_time():
+        ended = run(moved(how.script, tmp_path), tmp_path)
+    assert ended.returncode == 1
+    assert " has not ended within 1 s; its logs are in " in ended.stderr
+    assert "  help: see with `ps -ef --forest` what hangs, end it with `systemctl stop llamaherd-build-" in ended.stderr
+
+
+def test_the_unit_of_a_build_has_a_total_and_the_step_a_longer_one() -> None:
+    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
+    assert isinstance(how, RunScript)
+    assert f"-p RuntimeMaxSec={BUILD_SECONDS} " in how.script
+    assert how.seconds == STEP_SECONDS > BUILD_SECONDS
+
+
+def test_a_fetch_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "transfer_seconds", lambda _: LIMIT)
+    (change,) = (each for each in models.model_changes(GPU, HostState(), hub, WATCHER) if each.action == "fetch")
+    how = change.how
+    assert isinstance(how, DeferredScript)
+    made = how.make(print)
+    assert made.seconds > LIMIT
+    assert f"-p TimeoutStartSec={LIMIT} -p RuntimeMaxSec={LIMIT} " in made.script
+    with ends_in_time():
+        ended = run(moved(made.script, tmp_path), tmp_path)
+    assert ended.returncode == 1
+    assert "the fetch has not ended within 1 s; what has come is kept" in ended.stderr
+    assert "  help: `journalctl -u llamaherd-fetch.service` says more; end it with `systemctl stop" in ended.stderr
+
+
+# --- the source of an engine --------------------------------------------------------------------------------
+
+
+class Drips(BaseHTTPRequestHandler):
+    """Sends a kilobyte now and then, for ever: more than what counts as silence."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+        self.send_header("Content-Length", "1000000000")
+        self.end_headers()
+        try:
+            while True:
+                self.wfile.write(bytes(1024))
+                time.sleep(0.1)
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def drips() -> Iterator[str]:
+    """The URL of a server that drips."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "source", [{"archive": "{url}/x.tar.gz", "sha256": "ab" * 32}, {"git": "{url}/x.git", "commit": "ab" * 20}]
+)
+def test_a_source_that_never_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: str, source: dict[str, str]
+) -> None:
+    monkeypatch.setattr(import_module("roles.engines.plan"), "SOURCE_SECONDS", LIMIT)
+    named = {key: value.format(url=drips) for key, value in source.items()}
+    script = planned(cpu_rig(), {"engines/main/source": named}).builds[0].script
+    (tmp_path / "cache/sources").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "build.sh").write_text(script)
+    with ends_in_time():
+        ended = run(
+            f"sh {tmp_path}/build.sh {tmp_path}/work {tmp_path}/cache", tmp_path, no_proxy="*", HOME=str(tmp_path)
+        )
+    assert ended.returncode == 1
+    why = (tmp_path / "work/failed").read_text()
+    assert why.startswith("cannot fetch ")
+    assert "within" in why or "timed out" in why
+
+
+def test_an_hour_is_enough_for_a_source_on_a_slow_line() -> None:
+    assert SOURCE_SECONDS * 1_000_000 / 8 > 400_000_000
