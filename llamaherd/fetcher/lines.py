@@ -35,17 +35,22 @@ def _trust() -> ssl.SSLContext:
 
 
 class _Watched(io.RawIOBase):
-    """What comes on a connection; until the head of an answer is there, no later than in time."""
+    """What comes on a connection, no later than in time."""
 
     def __init__(self, raw: io.RawIOBase, patience: float) -> None:
         self._raw = raw
-        self.deadline = time.monotonic() + patience
+        self._patience = patience
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the time anew: the head of an answer is wanted now, or a piece of its body."""
+        self._deadline = time.monotonic() + self._patience
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if time.monotonic() > self.deadline:
+        if time.monotonic() > self._deadline:
             raise TimeoutError
         return self._raw.readinto(buffer)
 
@@ -56,7 +61,10 @@ class _Watched(io.RawIOBase):
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer whose head may neither drip nor be put off for ever, by 100 Continue or 103 Early Hints."""
+    """An answer whose head may neither drip nor be put off for ever, by 100 Continue or 103 Early Hints.
+
+    Nor may what lies between two pieces of its body: the size of a chunk, and the lines after the last one.
+    """
 
     def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None):
         super().__init__(sock, debuglevel, method, url)
@@ -70,7 +78,14 @@ class _Answer(http.client.HTTPResponse):
             # It was no answer yet. Nothing but this tells a response that it has not begun.
             vars(self)["headers"] = None
             super().begin()
-        self._head.deadline = float("inf")
+
+    def read(self, amt: int | None = None) -> bytes:
+        self._head.begin()
+        return super().read(amt)
+
+    def read1(self, n: int = -1) -> bytes:
+        self._head.begin()
+        return super().read1(n)
 
 
 class Lines:

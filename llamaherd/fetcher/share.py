@@ -31,14 +31,23 @@ _LONGEST = 24 * 3600.0  # seconds that a token is good for, however often it is 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 
 
-def serve(store: Path, run: Path, bind: str, port: int, idle: float, patience: float = _PATIENCE) -> None:
+def serve(
+    store: Path,
+    run: Path,
+    bind: str,
+    port: int,
+    idle: float,
+    patience: float = _PATIENCE,
+    longest: float = _LONGEST,
+) -> None:
     """Serve until nobody with a token wanted anything for `idle` seconds. Raises SaidError if it cannot listen.
 
-    A client has `patience` seconds for a whole request, and to take some bytes of the answer.
+    A client has `patience` seconds for a whole request, and to take some bytes of the answer; for all of an answer it
+    has `longest`, as for its token.
     """
     progress = Progress(run)
     try:
-        server = _Server(Shelf(store), run / "secrets", bind, port, patience, idle)
+        server = _Server(Shelf(store), run / "secrets", bind, port, patience, idle, longest)
     except OSError as error:
         raise SaidError(
             f"cannot lend models at {bind}, port {port}: {error.strerror}",
@@ -73,15 +82,18 @@ class _Server(ThreadingMixIn, TCPServer):
     request_queue_size = _CONNECTIONS
     timeout = _LOOK
 
-    def __init__(self, shelf: Shelf, secrets: Path, bind: str, port: int, patience: float, idle: float) -> None:
+    def __init__(
+        self, shelf: Shelf, secrets: Path, bind: str, port: int, patience: float, idle: float, longest: float
+    ) -> None:
         self.shelf = shelf
         self.patience = patience
-        self._idle = idle
+        self._idle, self._longest = idle, longest
         self._since: dict[Path, float] = {}
         self._last_used: dict[Path, float] = {}
         self._secrets = secrets
         self._lock = threading.Lock()
-        # Connections, and since when each has owed us a request: never, while it is being answered.
+        # Connections, and since when each has owed us a request. One that is being answered begins to owe one when its
+        # token is no longer good.
         self._silent_since: dict[socket.socket, float] = {}
         self._answering = 0
         self._answered = time.monotonic()
@@ -152,14 +164,14 @@ class _Server(ThreadingMixIn, TCPServer):
         now = time.monotonic()
         with self._lock:
             first, last = self._since.setdefault(path, now), self._last_used.setdefault(path, now)
-        return now - last > self._idle or now - first > _LONGEST
+        return now - last > self._idle or now - first > self._longest
 
     @contextlib.contextmanager
     def answering(self, connection: socket.socket, token: Path) -> Iterator[None]:
-        """For the time of an answer to somebody with a token, who may take it slowly."""
+        """For the time of an answer to somebody with a token, who may take it slowly; not for longer than a token's."""
         with self._lock:
             self._answering += 1
-            self._silent_since[connection] = float("inf")
+            self._silent_since[connection] = time.monotonic() + self._longest
         try:
             yield
         finally:

@@ -107,6 +107,7 @@ def test_what_was_there_before_an_answer_of_unknown_length_stays(host: Host) -> 
 
 # --- without end ---------------------------------------------------------------------------------------------
 
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 LENGTH = b"Content-Length: %d\r\n\r\n" % len(WHOLE)
 
 
@@ -120,8 +121,17 @@ LENGTH = b"Content-Length: %d\r\n\r\n" % len(WHOLE)
         (raw(OK, then=b"X-Y: z\r\n" * 1000), "liar gave nothing for 1 s: no HTTP"),
         (raw(OK + b"X-Y: ", then=NOISE), "liar gave nothing for 1 s: no HTTP"),
         (raw(b"220 mail.lan ESMTP\r\n"), "liar gave nothing for 1 s: no HTTP"),
+        (raw(OK + CHUNKED, then=b"0", drip=True), "liar gave nothing for 1 s: no answer in time"),
+        (raw(OK + CHUNKED + b"0\r\n", then=b"X-Y: z\r\n", drip=True), "liar gave nothing for 1 s: no answer in time"),
+        (
+            raw(b"HTTP/1.1 302 Found\r\nLocation: /y\r\n" + CHUNKED, then=b"1\r\nx\r\n", drip=True),
+            "liar redirects more than 10 times",
+        ),
     ],
-    ids=["a body that drips", "a head that drips", "100", "103", "headers", "a header", "no HTTP"],
+    ids=[
+        *("a body that drips", "a head that drips", "100", "103", "headers", "a header", "no HTTP"),
+        *("the size of a chunk", "what follows the last chunk", "what stands beside a redirect"),
+    ],
 )
 def test_who_never_comes_to_an_end_is_left(host: Host, lie: Lie, words: str) -> None:
     assert words in refusal(host, lie, limits=HASTY)

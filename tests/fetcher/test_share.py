@@ -193,7 +193,7 @@ def test_a_token_ends(tmp_path: Path, clock: str) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/duo").write_text("t0ken\n")
     (tmp_path / "secrets/trio").write_text("an0ther\n")
-    with _Server(Shelf(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60) as server:
+    with _Server(Shelf(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60, 24 * 3600) as server:
         assert server.knows("Bearer t0ken")
         assert server.knows("Bearer an0ther")
         getattr(server, clock)[tmp_path / "secrets/duo"] -= 24 * 3600 + 1

@@ -79,10 +79,10 @@ def test_more_clients_than_places_wait_for_one(lending: Lending) -> None:
 
 
 @contextlib.contextmanager
-def impatient(root: Path) -> Iterator[Lending]:
+def impatient(root: Path, more: str = "") -> Iterator[Lending]:
     """A share process that waits for its clients for a second."""
     serving = "import sys; from pathlib import Path; from llamaherd.fetcher.share import serve; p = Path(sys.argv[1])"
-    code = f"{serving}; serve(p / 'store', p / 'run', '127.0.0.1', 0, 60, patience=1)"
+    code = f"{serving}; serve(p / 'store', p / 'run', '127.0.0.1', 0, 60, patience=1{more})"
     process = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     with ended(listening(process, root)) as lending:
         yield lending
@@ -152,6 +152,19 @@ def test_a_client_that_takes_nothing_is_let_go(root: Path) -> None:
         while len(connections(lending)) > 1:  # one is where it listens
             time.sleep(0.05)
         assert taken(connection) < _MUCH
+
+
+def test_a_client_that_takes_a_little_for_ever_is_let_go(root: Path) -> None:
+    """An answer takes no longer than a token is good for; who pauses too long for this machine is let go anyway."""
+    with impatient(root, ", longest=2") as lending, asked_for_much(lending) as (connection, _):
+        began, count = time.monotonic(), 0
+        connection.settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(16 << 10):
+                count += len(part)
+                assert time.monotonic() - began < 30
+                time.sleep(0.05)
+        assert 0 < count < _MUCH
 
 
 def connections(lending: Lending) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,6 +177,16 @@ def silent() -> Iterator[str]:
 def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
     monkeypatch.setattr(gitrefs, "TIMEOUT", 0.5)
     assert "did not answer" in refusal(silent).message
+
+
+def test_git_that_closes_its_output_and_stays_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "git").write_text("#!/bin/sh\nexec >&- 2>&-\nsleep 60\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(gitrefs, "TIMEOUT", 1)
+    began = time.monotonic()
+    assert "did not answer within 1 seconds" in refusal("file:///x").message
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.usefixtures("starts_processes")

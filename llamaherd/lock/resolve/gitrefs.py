@@ -136,7 +136,7 @@ def _heard(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
         while open_ones.get_map():
             ready = open_ones.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise GitError(f"{plain_url(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
+                raise _too_late(git)
             for stream in heard:
                 if any(key.fileobj is stream for key, _ in ready):
                     piece = os.read(stream.fileno(), 1 << 16)
@@ -145,9 +145,16 @@ def _heard(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
                         open_ones.unregister(stream)
             if sum(map(len, heard.values())) > _MOST:
                 raise GitError(f"{plain_url(git)} answers with more than {show_size(_MOST)}", _ODD)
-    process.wait()
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise _too_late(git) from None
     out, complaints = heard.values()
     return bytes(out), bytes(complaints)
+
+
+def _too_late(git: str) -> GitError:
+    return GitError(f"{plain_url(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
 
 
 def _no_git(reason: str) -> GitError:
