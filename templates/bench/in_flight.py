@@ -2,8 +2,12 @@
 
 # For Python 3.10 and its standard library alone.
 import re
+import threading
 import urllib.request
 from pathlib import Path
+
+LONGEST_ANSWER = 5.0
+"""Seconds until all of an answer is there: one that drips is none."""
 
 BUSY = re.compile(
     r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
@@ -20,7 +24,16 @@ def in_flight(metrics: list[str], key: str) -> int | None:
 
 
 def counted(url: str, key: str) -> int | None:
-    """What it says at one of them."""
+    """What it says at one of them, in time. An answer that drips is left to itself, and ends with this program."""
+    found: list[int | None] = []
+    asking = threading.Thread(target=lambda: found.append(count_at(url, key)), daemon=True)
+    asking.start()
+    asking.join(LONGEST_ANSWER)
+    return found[0] if found else None
+
+
+def count_at(url: str, key: str) -> int | None:
+    """Return the requests that a server counts at a URL; None where it does not respond."""
     request = urllib.request.Request(url)
     try:
         if key:

@@ -10,6 +10,7 @@ from llamaherd.bench.meter import meter as metering
 from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
+from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import RELEASES
@@ -229,6 +230,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         size=4096,
         settled=[("/var/lib/llamaherd/models/local/1111111111111111", "a model.gguf")],
         standing=150,
+        total=86400,
+        limit=show_limit(86400),
     ),
     "step_toolkit": lambda: script(toolkit_changes(GPU, HostState())),
     "step_docker": lambda: script(docker_changes(CPU, HostState())),
