@@ -82,6 +82,7 @@ def test_every_reader_of_a_shell_ends_by_its_total(kind: str) -> None:
         KINDS[kind](shell, Patience(SILENCE, LIMIT, "its work"))
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_what_ends_in_time_is_no_error() -> None:
     assert list(Remote(HERE).lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE))) == ["1", "2"]
     with Shell(HERE) as shell:
