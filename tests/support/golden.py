@@ -59,7 +59,7 @@ def _stored(file: Path, sources: Sources) -> list[str]:
 @cache
 def constant_templates() -> dict[str, list[str]]:
     """Return the lines of each template that hosts receive as it is."""
-    files = [file for file in sorted((ROOT / "templates").rglob("*")) if file.is_file() and file.suffix != ".j2"]
+    files = [file for file in sorted((ROOT / "templates").rglob("[!.]*.*")) if file.suffix not in (".j2", ".pyc")]
     texts = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
     return {name: readable(text) for name, text in texts.items() if "{%" not in text and "{{" not in text}
 

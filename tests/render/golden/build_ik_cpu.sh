@@ -12,7 +12,7 @@ jobs=$((memory / 3221225472))
 for target in llama-server; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/ik_llama.cpp-8297dd493353/version.log"
+timeout 300 out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/ik_llama.cpp-8297dd493353/version.log"
 
 line() { tr -d '"\\' | head -n 1; }
 {

@@ -3,7 +3,8 @@
 <<< build_llama_cpp_cpu.sh: # not stop it. All happens in $work; what is finished has a manifest, which is written last.
 >>> archive=$cache/sources/abababababababababababababababababababababababababababababababab
 if [ ! -f "$archive" ]; then
-    curl -gfsSL --retry 3 -o "$archive.$$" https://mirror.lan/ik.tar.gz 2>"$work/fetch.log" ||
+    fetch curl -q -gfsSL --connect-timeout 30 --speed-limit 512 --speed-time 60 --max-time 3600 \
+        --retry 3 --retry-max-time 3600 -o "$archive.$$" https://mirror.lan/ik.tar.gz ||
         fail "cannot fetch "https://mirror.lan/ik.tar.gz": $(tail -n 1 "$work/fetch.log")"
     mv "$archive.$$" "$archive"
 fi
@@ -43,7 +44,7 @@ cmake --build tree -j "$jobs" --target llama-server >build.log 2>&1 ||
 for target in llama-server; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/version.log"
+timeout 300 out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/ik_llama.cpp-e27c3d4e93b7/version.log"
 # This engine only warns when CUDA is missing, builds for the CPU, and has no --list-devices.
 grep -q 'CUDA not found' configure.log && fail "CUDA 13.0 was not found, so that the build is for the CPU alone"
 [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || fail "this is a CUDA build, but there is no CUDA device on this host"

@@ -10,6 +10,12 @@ fail() {
     printf '%s\n' "$1" >"$work/failed"
     exit 1
 }
+# Fetches by a command that ends in time, also where the other end sends a byte now and then; its last words are kept.
+fetch() {
+    timeout 3600 "$@" >"$work/fetch.log" 2>&1 && return
+    [ $? != 124 ] || echo "not all of it has come within $((3600 / 60)) min" >>"$work/fetch.log"
+    return 1
+}
 
 cd "$work"
 rm -rf source tree out failed
@@ -58,9 +64,9 @@ cmake --build tree -j "$jobs" --target llama-server llama-fit-params >build.log 
 for target in llama-server llama-fit-params; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-254c2e111fca/version.log"
+timeout 300 out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-254c2e111fca/version.log"
 # Its flags, without their descriptions: whoever checks arguments later knows what this build takes.
-out/bin/llama-server --help >help.log 2>&1 || true
+timeout 300 out/bin/llama-server --help >help.log 2>&1 || true
 grep -aE '^--?[A-Za-z]' help.log | grep -v 'argument has been removed' | sed -E 's/  +[^- ].*$//; s/, +/,/g; s/ +$//' | head -c 64000 >out/flags
 
 line() { tr -d '"\\' | head -n 1; }

@@ -3,7 +3,7 @@
 <<< build_llama_cpp_cpu.sh: # not stop it. All happens in $work; what is finished has a manifest, which is written last.
 >>> began=$(date +%s)
 git init -q source
-git -C source fetch -q --depth 1 https://git.lan/llama.cpp cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd >"$work/fetch.log" 2>&1 ||
+fetch git -C source -c http.lowSpeedLimit=512 -c http.lowSpeedTime=60 fetch -q --depth 1 https://git.lan/llama.cpp cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd ||
     fail "cannot fetch commit cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd from "https://git.lan/llama.cpp": $(tail -n 1 "$work/fetch.log")"
 git -C source checkout -q FETCH_HEAD
 source=$work/source/''
@@ -26,11 +26,11 @@ jobs=$((memory / 2147483648))
 for target in llama-server llama-fit-params; do
     cp "tree/bin/$target" out/bin/
 done
-out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/version.log"
+timeout 300 out/bin/llama-server --version >version.log 2>&1 || fail "the server that was built does not start; see /var/lib/llamaherd/work/llama.cpp-1e5a4c321023/version.log"
 # Its flags, without their descriptions: whoever checks arguments later knows what this build takes.
-out/bin/llama-server --help >help.log 2>&1 || true
+timeout 300 out/bin/llama-server --help >help.log 2>&1 || true
 grep -aE '^--?[A-Za-z]' help.log | grep -v 'argument has been removed' | sed -E 's/  +[^- ].*$//; s/, +/,/g; s/ +$//' | head -c 64000 >out/flags
-out/bin/llama-server --list-devices >devices.log 2>&1 || true
+timeout 300 out/bin/llama-server --list-devices >devices.log 2>&1 || true
 grep -q CUDA devices.log || fail "this is a CUDA build, but its server sees no CUDA device: is the driver loaded?"
 
 line() { tr -d '"\\' | head -n 1; }

@@ -19,9 +19,10 @@ open_part() {
     exec 9>>"$part"
 }
 open_part
-waited=0 stood=0 had=''
+waited=0 stood=0 had='' began=$(date +%s)
 # What was renamed or removed meanwhile is another file's by now, and not to be written to.
 until flock -n 9 && [ "$part" -ef /proc/self/fd/9 ]; do
+    [ $(($(date +%s) - began)) -lt 86400 ] || { echo "another run has not sent this file to this host within 24 h; end that one, and run again: it goes on from there" >&2; exit 1; }
     if [ ! "$part" -ef /proc/self/fd/9 ]; then
         # A moment for who sent it to let it in.
         for _ in 1 2 3 4 5 6 7 8 9 10; do ! here || break; sleep 1; done

@@ -29,13 +29,18 @@ base64|<<< build_llama_cpp_cpu.sh: #!/bin/sh
 base64|>>> mv out/manifest.json.part out/manifest.json
 END
     systemd-run -q --unit="$unit" --collect -p User=llama-build -p Nice=10 -p OOMScoreAdjust=800 \
-        -p NoNewPrivileges=yes -p ProtectSystem=strict -p ReadWritePaths="$work /var/cache/llamaherd" -p BindPaths="$work:/var/lib/llamaherd/build" \
+        -p RuntimeMaxSec=43200 -p NoNewPrivileges=yes -p ProtectSystem=strict -p ReadWritePaths="$work /var/cache/llamaherd" -p BindPaths="$work:/var/lib/llamaherd/build" \
         -p ProtectHome=yes -p PrivateTmp=yes -E HOME=/var/lib/llamaherd/build sh /var/lib/llamaherd/build/build.sh || exit 1
 fi
 began=$(date +%s)
 while runs "$unit"; do
     sleep 1
     elapsed=$(($(date +%s) - began))
+    if [ "$elapsed" -gt 43200 ]; then
+        echo "the build of llama.cpp-254c2e111fca has not ended within 12 h; its logs are in $work" >&2
+        echo "  help: see with \`ps -ef --forest\` what hangs, end it with \`systemctl stop $unit\`, and run again" >&2
+        exit 1
+    fi
     if [ $((elapsed % 10)) = 0 ]; then
         # A compiler may have much to say meanwhile.
         done=$(tail -c 100000 "$work/build.log" 2>/dev/null | tr '\r' '\n' | sed -n 's/^\[\([0-9]*\/[0-9]*\)\].*/\1/p' | tail -n 1)
@@ -56,7 +61,7 @@ if [ ! -f "$work/out/manifest.json" ]; then
         # The compiler's own words: what failed, and the errors that it gave for it.
         [ -s "$work/$log.log" ] && grep -aE -A 3 'FAILED:|error:|CMake Error' "$work/$log.log" | head -n 20 | cut -c -300 && break
     done
-    cat "$work/failed" 2>/dev/null || echo "the build was stopped before it ended (killed, or out of memory); run again" >&2
+    cat "$work/failed" 2>/dev/null || echo "the build was stopped before it ended (killed, out of memory, or after 12 h); run again" >&2
     exit 1
 fi
 # From here root owns it, and the rename makes it exist at once and whole.

@@ -84,7 +84,7 @@ keep() {
         [ ! -e "$path" ] || cp -p "$path" files/ || return 1
     done
     cp "$work/new" new && printf '%s\n' "$1" >from && printf '%s\n' "$2" >to &&
-        nvidia-smi -L | grep -c '^GPU ' >cards && sync && cd / && mv "$before.new" "$before" && sync
+        timeout 30 nvidia-smi -L | grep -c '^GPU ' >cards && sync && cd / && mv "$before.new" "$before" && sync
 }
 to=$(candidate libnvidia-compute-580 | sed 's/-.*//; q')
 works=$(cat /sys/module/nvidia/version 2>/dev/null) && timeout 30 nvidia-smi -L >/dev/null 2>&1 || works=''

@@ -1,9 +1,15 @@
 # Fetching happens in a unit of its own, which outlives this connection: here it is begun and watched.
 <<< step_fetch_begun.sh: store=/var/lib/llamaherd/models
 >>> hold_fetch
+began=$(date +%s)
 watch() {
     seconds=0 last=''
     while runs "$unit"; do
+        if [ $(($(date +%s) - began)) -gt 566400 ]; then
+            echo "the fetch has not ended within 157 h; what has come is kept" >&2
+            echo "  help: \`journalctl -u llamaherd-fetch.service\` says more; end it with \`systemctl stop llamaherd-fetch.service\`, and \`herd up\` goes on from there" >&2
+            exit 1
+        fi
         sleep 1
         seconds=$((seconds + 1))
         # Often at first, when someone looks on; a line every half minute through the night.
@@ -26,7 +32,7 @@ until all_here; do
         if all_here; then break; fi
         cat "$run/warnings" 2>/dev/null
         cat "$run/failed" >&2 2>/dev/null || cat >&2 <<'END'
-the fetch ended before all had come: by `systemctl stop`, a kill, or for want of memory
+the fetch ended before all had come: by `systemctl stop`, a kill, for want of memory, or at its limit of time
   help: `journalctl -u llamaherd-fetch.service` says more; what has come is kept, and `herd up` goes on from there
 END
         exit 1

@@ -75,7 +75,7 @@ END
     # What is on this host already is looked for as root (`+`), since it may lie in anybody's home, and outside of the
     # unit's mounts: to each of those another file system begins, as far as links are concerned.
     systemd-run -q --unit="$unit" --collect -p Type=exec -p User=llama-fetch \
-        -p ExecStartPre="+/usr/bin/nsenter --mount=/proc/1/ns/mnt /opt/llamaherd/libexec/fetcher/fetch adopt $run.json $run" -p TimeoutStartSec=infinity -p TimeoutStopSec=30 \
+        -p ExecStartPre="+/usr/bin/nsenter --mount=/proc/1/ns/mnt /opt/llamaherd/libexec/fetcher/fetch adopt $run.json $run" -p TimeoutStartSec=566400 -p RuntimeMaxSec=566400 -p TimeoutStopSec=30 \
         -p ExecStopPost="+/usr/bin/rm -rf $run/secrets" -p Nice=10 -p IOSchedulingPriority=7 -p OOMScoreAdjust=800 \
         -p ProtectSystem=strict -p ReadWritePaths="$incoming $run" -p ProtectHome=yes -p PrivateTmp=yes -p PrivateDevices=yes \
         -p NoNewPrivileges=yes -p CapabilityBoundingSet= -p RestrictAddressFamilies="AF_INET AF_INET6 AF_UNIX" \

@@ -6,7 +6,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 hold 8 host 3600 'a repository of apt' || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-curl -q -fsSL --retry 3 --max-time 60 -o "$work/key" https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub 2>"$work/said" || {
+curl -q -fsSL --retry 3 --max-time 60 --retry-max-time 180 -o "$work/key" https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub 2>"$work/said" || {
     echo 'the key of https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 could not be fetched from https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/3bf863cc.pub' >&2
     sed 's/^/  /' "$work/said" >&2
     exit 1

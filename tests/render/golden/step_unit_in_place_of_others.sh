@@ -44,7 +44,7 @@ come_back() {
         systemctl reset-failed "$1.service" 2>/dev/null
         systemctl start "$1.service" 2>/dev/null && back=yes
     elif [ -e "$3" ]; then
-        docker compose --progress plain -f "$3" up -d --no-recreate --wait >/run/llamaherd-compose.log 2>&1 && back=yes
+        docker compose --progress plain -f "$3" up -d --no-recreate --wait --wait-timeout 7200 >/run/llamaherd-compose.log 2>&1 && back=yes
     fi
     if [ "$back" ]; then
         rm -f "$2/aside"
