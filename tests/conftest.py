@@ -17,7 +17,11 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import tiers
+from tests.support import sample, tiers
+
+# Keep compiled modules: without them, each worker compiles all tests (12 s), and each process of a test its modules.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 SEARCH = int(os.environ.get("LLAMAHERD_SEARCH", "0"))
 # How long an example takes depends on how busy the machine is.
@@ -102,3 +106,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         AUDIT.pure = False
     if AUDIT.started:
         pytest.fail(f"{item.nodeid} is pure, but: {AUDIT.started[0]}")
+
+
+def pytest_report_header() -> str:
+    """Print the seed of the samples, which is made before workers of pytest-xdist start."""
+    return sample.header()
