@@ -93,9 +93,9 @@ class Quick:
         wanders = {prompts: wandered(so_far.cells, prompts) for prompts in (False, True)}
         for number, cell in enumerate(so_far.cells[: len(KINDS) + 1]):
             alike = so_far.cells[: len(KINDS)] if number < len(KINDS) else ()
-            known = len(cell.counted) >= FEWEST and narrow(cell, alike, wanders[bool(cell.condition.prompt)])
-            enough = len(cell.runs) >= MOST or known
-            if not enough and so_far.seconds_left > self._seconds_of(number, so_far.cells):
+            if len(cell.runs) >= MOST or so_far.seconds_left <= self._seconds_of(number, so_far.cells):
+                continue
+            if len(cell.counted) < FEWEST or not narrow(cell, alike, wanders[bool(cell.condition.prompt)]):
                 found.append((number, len(cell.runs)))
         return found
 
