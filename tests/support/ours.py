@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from llamaherd.role.changes import SendFile
 from llamaherd.role.reach import Reach
 from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
+from llamaherd.role.role import Role
 from roles import ROLES
 
 
@@ -45,9 +46,9 @@ def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
     return describe.show_plan(made, ROLES, asked)
 
 
-def inspect_script(made: Plan) -> str:
-    """What a host is asked."""
-    return inspect.inspect_script(made, ROLES)
+def inspect_script(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return the script that inspects a host for these roles."""
+    return inspect.inspect_script(made, roles)
 
 
 def parse_state(lines: Iterable[str]) -> HostState:
@@ -75,9 +76,9 @@ def sends(made: Plan, state: HostState) -> list[SendFile]:
     return preflight.sends(made, state, ROLES)
 
 
-def question(made: Plan) -> str:
-    """What verify asks."""
-    return verify.question(made, ROLES)
+def question(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return the script that verifies a host for these roles."""
+    return verify.question(made, roles)
 
 
 def judge(rig: Rig, made: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:

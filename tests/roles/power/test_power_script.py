@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from llamaherd.host.protocol import answer, texts
+from roles import gpus, power
 from roles.power.changes import power_changes
 from roles.power.state import PowerState, UnitState
 from roles.power.verify import power_checks
@@ -16,6 +17,8 @@ from tests.support import ours as verify
 from tests.support.ours import inspect_script, parse_state
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
 
+# The scripts of all roles start hundreds of programs that have nothing to do with power.
+ROLES = (gpus.ROLE, power.ROLE)
 PLAN = held(BOTH)
 LIMIT = held({OLD + "power_limit": "280W"})
 LAPTOP = nvidia_smi.card("GPU-5090", "00000000:02:00.0", "NVIDIA GeForce RTX 5090 Laptop GPU", None)
@@ -322,7 +325,7 @@ def test_anything_else_is_refused(rig: Host) -> None:
 def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
     seen = parse_state(
-        line for line in rig.ask(inspect_script(plan)) if line.startswith(("card\t", "driver\t", "held\t"))
+        line for line in rig.ask(inspect_script(plan, ROLES)) if line.startswith(("card\t", "driver\t", "held\t"))
     )
     PowerState.within(seen).unit = UnitState("active", "enabled", False)
     return seen
@@ -335,7 +338,7 @@ def steps(rig: Host, plan: Any) -> list[str]:
 
 def verified(rig: Host, plan: Any) -> dict[str, tuple[bool, str]]:
     """What verification says of each GPU."""
-    answers = texts(answer(rig.ask(verify.question(plan))))
+    answers = texts(answer(rig.ask(verify.question(plan, ROLES))))
     return {name: (ok, detail) for name, ok, detail in power_checks(plan.power, answers) if name != "unit"}
 
 
