@@ -16,6 +16,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 from tests.support.rigs import cpu_rig, planned
+from tests.support.sample import drawn
 
 USUAL = GatePlan(decode=0.03, prefill=0.05, seconds=1200)
 ASKED = conditions(gate_cells(USUAL), 8192)
@@ -47,14 +48,14 @@ def test_five_percent_slower_is_kept_out(seed: int, tmp_path: Path) -> None:
     assert len(servers.starts) <= 24
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", drawn(range(20)))
 def test_an_equal_one_is_let_in_soon(seed: int, tmp_path: Path) -> None:
     servers = Played(seed)
     assert verdicts(gated(tmp_path, servers)) == {"held"}
     assert len(servers.starts) <= 12
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", drawn(range(20)))
 def test_an_equal_one_is_let_in_by_a_noisy_host(seed: int, tmp_path: Path) -> None:
     """Nothing is known of it then: that is no reason to keep it out."""
     servers = Played(seed, start_error=0.03, run_error=0.03)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from llamaherd.inventory.schema import Rig
 from tests.support.checking import Case, assert_said, findings_of
 from tests.support.rigs import DIGEST, Declared, changed, cpu_rig, gpu_rig
+from tests.support.sample import ALL
 
 SETTINGS = "host/wsl/settings"
 
@@ -225,7 +226,7 @@ def rigs(draw: st.DrawFn) -> Declared:
 
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
-    max_examples=150,
+    max_examples=150 if ALL else 40,
     deadline=None,
 )
 @given(rigs())

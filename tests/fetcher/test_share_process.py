@@ -139,7 +139,7 @@ def taken_slowly(lending: Lending, sha256: str) -> int | None:
     """The bytes that come to a client that makes pauses; None if one of them was too long."""
     with asked_for_much(lending, sha256) as (connection, _):
         early, last, longest = 0, time.monotonic(), 0.0
-        for _ in range(8):
+        for _ in range(6):
             early += len(connection.recv(4 << 20))
             longest, last = max(longest, time.monotonic() - last), time.monotonic()
             time.sleep(0.25)
@@ -202,15 +202,15 @@ def test_it_says_no_token_and_no_name(own: Lending) -> None:
 
 def test_it_ends_when_nobody_asks(root: Path) -> None:
     begin = time.monotonic()
-    lending = begun(root, "--bind", "127.0.0.1", "--idle", "4")
+    lending = begun(root, "--bind", "127.0.0.1", "--idle", "2")
     ask(lending)
     # Who has no token keeps nothing running.
     while lending.process.poll() is None and time.monotonic() - begin < 60:
         ask_without(lending)
         time.sleep(0.1)
     assert lending.process.returncode == 0
-    assert time.monotonic() - begin > 4
-    assert "nobody asked for 4 s" in (lending.run / "progress").read_text()
+    assert time.monotonic() - begin > 2
+    assert "nobody asked for 2 s" in (lending.run / "progress").read_text()
 
 
 def ask_without(lending: Lending) -> None:
@@ -223,9 +223,9 @@ def ask_without(lending: Lending) -> None:
 
 def test_a_transfer_is_no_idleness(root: Path) -> None:
     sha256 = much(root / "store")  # before its time runs: a disk that is busy takes some
-    lending = begun(root, "--bind", "127.0.0.1", "--idle", "4")
+    lending = begun(root, "--bind", "127.0.0.1", "--idle", "2")
     with asked_for_much(lending, sha256) as (connection, _):
-        time.sleep(5)
+        time.sleep(3)
         assert lending.process.poll() is None
         assert taken(connection) == _MUCH
     assert lending.process.wait(timeout=60) == 0

@@ -17,6 +17,7 @@ from llamaherd.gguf.parse import MAX_HEADER, MAX_TENSORS, MIB, parse_header
 from llamaherd.gguf.parsed import GgufError, Incomplete, Parsed
 from tests.support import gguf_files
 from tests.support.gguf_files import pair, raw, tensor, text
+from tests.support.sample import ALL
 
 U32, TEXT, ARRAY = 4, 8, 9
 
@@ -50,7 +51,7 @@ def outcome(data: bytes | bytearray) -> Parsed | Incomplete | str:
         return str(error)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=400 if ALL else 80)
 @given(st.data())
 def test_a_mutated_header_is_read_or_refused(folder: Path, data: st.DataObject) -> None:
     changed = bytearray(small(folder))

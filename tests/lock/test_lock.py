@@ -14,6 +14,7 @@ from llamaherd import lock
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, ranges
 from llamaherd.inventory.schema import Model
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedLocal, LockedModel, LockedRef, LockError, contradiction
+from tests.support.sample import ALL
 
 SHA = "ab" * 32
 COMMIT = "cd" * 20
@@ -190,7 +191,7 @@ def locks() -> st.SearchStrategy[Lock]:
 
 
 # Without a deadline: each example waits for the disk, which may be busy with a compile.
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50 if ALL else 15, deadline=None)
 @given(locks())
 def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, value: Lock) -> None:
     file = tmp_path_factory.mktemp("lock") / "herd.lock"
@@ -199,7 +200,7 @@ def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactor
     assert lock.dumps(lock.read_lock_file(file)) == lock.dumps(value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50 if ALL else 15, deadline=None)
 @given(locks())
 def test_the_order_of_declaration_does_not_matter(value: Lock) -> None:
     sections = ("engines", "images", "models", "files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -17,6 +18,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.remote import HubPatience, fetch_header
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
+from tests.support.sample import drawn
 
 SILENCE = 0.3
 """Seconds; in homes it is 30 to 60."""
@@ -63,8 +65,7 @@ def refusal(lie: Lie, question: str, monkeypatch: pytest.MonkeyPatch) -> UserErr
     return caught.value
 
 
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(("question", "lie"), drawn(itertools.product(QUESTIONS, LIES)))
 def test_a_lie_is_a_sentence(lie: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(LIES[lie], question, monkeypatch).help
 

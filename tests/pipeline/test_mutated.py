@@ -16,7 +16,7 @@ from benchmarks.mutated_kinds import KINDS
 from llamaherd.resources import ROOT
 from tests.conftest import SEARCH
 
-FEW = 12 * max(1, SEARCH)
+FEW = 4 * max(1, SEARCH)
 HERE = [name for name in KINDS if name != "command"]
 """Kinds that are tried in this process. A command sets signals and starts processes: it has one of its own."""
 

@@ -24,6 +24,7 @@ from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.ours import plan
 from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import ROOT, cpu_rig
+from tests.support.sample import drawn
 from tests.support.wheel import Installed, install
 
 OURS = {"llamaherd", "roles"}
@@ -105,7 +106,10 @@ def imports(source: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("command", [(), *((name,) for name in sorted(main.commands)), ("models", "prune")], ids=str)
+COMMANDS = [(), *((name,) for name in sorted(main.commands)), ("models", "prune")]
+
+
+@pytest.mark.parametrize("command", drawn(COMMANDS), ids=str)
 def test_every_command_has_its_help(command: tuple[str, ...], installed: Installed, tmp_path: Path) -> None:
     said = installed.run(installed.herd(*command, "--help"), tmp_path)
     assert (said.returncode, said.stderr) == (0, "")

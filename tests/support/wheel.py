@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.rigs import ROOT
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-UNSET = ("PYTHONPATH", "HERD_INVENTORY", "VIRTUAL_ENV", "PYTHONHOME")
+UNSET = ("PYTHONPATH", "HERD_INVENTORY", "VIRTUAL_ENV", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True)

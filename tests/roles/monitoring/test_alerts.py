@@ -23,10 +23,16 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
     assert all(list(case) == ["fires", "silent"] for case in CASES.values())
 
 
+@pytest.fixture(scope="module")
+def watching() -> Plan:
+    """The plan of the rig that watches the household."""
+    return household()["box"]
+
+
 @pytest.mark.parametrize("kind", ["fires", "silent"])
 @pytest.mark.parametrize("alert", ALERTS, ids=[alert.name for alert in ALERTS])
-def test_an_alert_fires_when_it_must(tmp_path: Path, alert: Alert, kind: str) -> None:
-    _asked(tmp_path, alert, CASES[alert.name][kind], household()["box"])
+def test_an_alert_fires_when_it_must(tmp_path: Path, alert: Alert, kind: str, watching: Plan) -> None:
+    _asked(tmp_path, alert, CASES[alert.name][kind], watching)
 
 
 def _asked(tmp_path: Path, alert: Alert, case: dict[str, Any], watching: Plan) -> None:
