@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.box.slot import LANES
 from tests.support.lanes import lanes_touched
+from tests.support.sample import MADE
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / ".box"
@@ -76,7 +77,8 @@ def pytest_part(name: str, *options: str, workers: int = 0, lane: str = "", ever
     argv = [str(BIN / "python"), "-u", "-m", "pytest", "-q", *options]
     argv += [f"--junitxml={part.results}", "-o", f"cache_dir={LOGS / f'pytest-{name}'}"]
     argv += ["-n", str(workers), "--dist", "loadfile"] if workers else []
-    environment = {"LLAMAHERD_LANE": lane} | ({"LLAMAHERD_SEARCH": "1"} if everything else {})
+    # A run of what has failed draws the same examples.
+    environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": MADE} | ({"LLAMAHERD_SEARCH": "1"} if everything else {})
     return Part(name, argv, environment)
 
 
