@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.box.slot import LANES
+from tests.support import sample
 from tests.support.lanes import lanes_touched
-from tests.support.sample import MADE
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / ".box"
@@ -78,7 +78,9 @@ def pytest_part(name: str, *options: str, workers: int = 0, lane: str = "", ever
     argv += [f"--junitxml={part.results}", "-o", f"cache_dir={LOGS / f'pytest-{name}'}"]
     argv += ["-n", str(workers), "--dist", "loadfile"] if workers else []
     # A run of what has failed draws the same examples.
-    environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": MADE} | ({"LLAMAHERD_SEARCH": "1"} if everything else {})
+    environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": sample.MADE} | (
+        {"LLAMAHERD_SEARCH": "1"} if everything else {}
+    )
     return Part(name, argv, environment)
 
 
@@ -266,6 +268,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 async def run(groups: Sequence[Sequence[Part]]) -> int:
     """Run groups of parts, each group beside the others; return the exit code."""
+    print(sample.header(), flush=True)
     all_of_it = Run()
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me
