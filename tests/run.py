@@ -71,12 +71,14 @@ class Ended:
     note: str = ""
 
 
-def pytest_part(name: str, *options: str, workers: int = 0, lane: str = "", everything: bool = False) -> Part:
+def pytest_part(
+    name: str, *options: str, workers: int = 0, by: str = "loadfile", lane: str = "", everything: bool = False
+) -> Part:
     """Return the part that runs some of the tests."""
     part = Part(name, ())
     argv = [str(BIN / "python"), "-u", "-m", "pytest", "-q", *options]
     argv += [f"--junitxml={part.results}", "-o", f"cache_dir={LOGS / f'pytest-{name}'}"]
-    argv += ["-n", str(workers), "--dist", "loadfile"] if workers else []
+    argv += ["-n", str(workers), "--dist", by] if workers else []
     # A run of what has failed draws the same examples.
     environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": sample.MADE} | (
         {"LLAMAHERD_SEARCH": "1"} if everything else {}
@@ -96,7 +98,7 @@ def checks() -> list[Part]:
 
 def pure(everything: bool) -> Part:
     """Return the tests that start nothing: as many workers as cores."""
-    return pytest_part("pure", "-m", "pure", "--ignore=tests/box", workers=CORES, everything=everything)
+    return pytest_part("pure", "-m", "pure", "--ignore=tests/box", workers=CORES, by="worksteal", everything=everything)
 
 
 def process(everything: bool) -> Part:

@@ -22,6 +22,7 @@ from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.memory.instances import sized
 from tests.support import gguf_files
 from tests.support.headers import gemma3, header, qwen_35b, qwen_122b
+from tests.support.sample import drawn
 
 CARDS = {name: {"model": "RTX 3090", "index": number} for number, name in enumerate(("one", "two"))}
 NONE_LEFT = "no single change makes it fit"
@@ -107,7 +108,7 @@ def rigs() -> Iterator[tuple[str, int, str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(
-    ("ram", "cards", "model", "keys"), [*rigs()], ids=lambda each: str(each) if not isinstance(each, dict) else None
+    ("ram", "cards", "model", "keys"), drawn(rigs()), ids=lambda each: str(each) if not isinstance(each, dict) else None
 )
 def test_what_is_offered_holds(
     ram: str, cards: int, model: str, keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

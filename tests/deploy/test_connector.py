@@ -24,9 +24,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 
-pytestmark = pytest.mark.usefixtures("starts_processes")
-
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("starts_processes")]
 
 
 @pytest.fixture

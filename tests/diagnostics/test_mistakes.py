@@ -19,6 +19,7 @@ from llamaherd.inventory.schema.base import Declared
 from llamaherd.inventory.schema.examples import EXAMPLES
 from llamaherd.inventory.yamlfile import Document
 from llamaherd.inventory.yamltext import Loader
+from tests.support.sample import drawn
 from tests.text.test_hostile_strings import Path_, named, put, rigs_for
 
 KNOWN = {**vars(fleet), **vars(gateway), **vars(monitoring)}.values()
@@ -76,7 +77,7 @@ def test_each_field_has_an_example() -> None:
     assert sorted(EXAMPLES) == EVERY_FIELD
 
 
-@pytest.mark.parametrize("path", PATHS, ids=named)
+@pytest.mark.parametrize("path", drawn(PATHS), ids=named)
 def test_no_shape_is_said(path: Path_) -> None:
     for wrong in WRONG:
         declared, at = next(rigs_for(path))
@@ -88,7 +89,7 @@ def test_no_shape_is_said(path: Path_) -> None:
                     assert isinstance(yaml.safe_load(shown[1]), dict), found.help
 
 
-@pytest.mark.parametrize("path", PATHS, ids=named)
+@pytest.mark.parametrize("path", drawn(PATHS), ids=named)
 def test_the_example_passes(path: Path_) -> None:
     found = declared_at(path)
     key, value = found.field.partition(".")[2], EXAMPLES[found.field]
@@ -104,7 +105,7 @@ def test_the_example_passes(path: Path_) -> None:
     assert any(accepted)
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if choices(declared_at(path).annotation)], ids=named)
+@pytest.mark.parametrize("path", drawn(path for path in PATHS if choices(declared_at(path).annotation)), ids=named)
 def test_a_misspelt_word_is_asked_about(path: Path_) -> None:
     word = max(choices(declared_at(path).annotation), key=len)
     declared, at = next(rigs_for(path))
@@ -114,7 +115,7 @@ def test_a_misspelt_word_is_asked_about(path: Path_) -> None:
         assert f"{word}`?" in said or "known here: " in said
 
 
-@pytest.mark.parametrize("path", PATHS, ids=named)
+@pytest.mark.parametrize("path", drawn(PATHS), ids=named)
 def test_a_misspelt_key_is_asked_about(path: Path_) -> None:
     if len(str(path[-1])) < 4:
         return

@@ -16,6 +16,7 @@ from llamaherd.inventory.yamlfile import Document, read_yaml
 from llamaherd.inventory.yamltext import Loader
 from llamaherd.pipeline.rules import rules
 from tests.project.test_docs import INVENTORY, NOT_EXAMINED, findings_of, merged, whole_rig
+from tests.support.sample import drawn
 
 QUOTED = re.compile(r"`([^`]+)`")
 WORDS = re.compile(r"(?:^|; |, or )(?P<does>write|add|leave|did you mean|set)\b")
@@ -134,7 +135,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, int,
     return found
 
 
-@pytest.mark.parametrize("code", READ)
+@pytest.mark.parametrize("code", drawn(READ))
 def test_the_way_out_of_a_page_is_right(code: str, tried: dict[str, tuple[str, int, int]]) -> None:
     help_, before, after = tried.get(code, ("", 1, 0))
     assert after < before, help_

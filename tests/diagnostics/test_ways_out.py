@@ -11,6 +11,7 @@ import pytest
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.yamlfile import read_yaml
 from llamaherd.pipeline.load_fleet import examine_fleet
+from tests.support.sample import drawn
 
 DATA = Path(__file__).parents[1] / "data"
 RIGHT = (DATA / "duo.yaml").read_text(encoding="utf-8")
@@ -61,7 +62,7 @@ def test_the_right_rig_is_right(tmp_path: Path) -> None:
     assert findings_of(RIGHT, tmp_path) == []
 
 
-@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case[1])
+@pytest.mark.parametrize("case", drawn(MISTAKES), ids=lambda case: case[1])
 def test_the_way_out_is_right(case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Advice names files below the home of who asks, and mistakes.txt below that of one person.
     monkeypatch.setenv("HOME", "/home/ann")
