@@ -32,7 +32,7 @@ from tests.bench.played_arms import Played
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("starts_processes")]
 
 GATES = {"instances/chat/gate": {"decode": "-3%", "prefill": "-5%"}}
 PLAN = planned(cpu_rig(), GATES)
@@ -131,7 +131,6 @@ def stays(here: Host, reading: str) -> bool:
     return JudgeDriverCommand(since).execute(here.state, here, {"_sudo": True})
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_one_that_is_as_fast_stays(here: Host, rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     kept = read_reading(measured(here, tmp_path))
@@ -144,7 +143,6 @@ def test_one_that_is_as_fast_stays(here: Host, rig: Rig, tmp_path: Path, caplog:
     assert noted(here) == []
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_one_that_is_slower_goes_back(here: Host, rig: Rig, tmp_path: Path) -> None:
     reading = measured(here, tmp_path)
     rig.slower = 0.25
@@ -155,7 +153,6 @@ def test_one_that_is_slower_goes_back(here: Host, rig: Rig, tmp_path: Path) -> N
     assert "\n" not in why
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_one_that_a_server_does_not_start_by_goes_back(here: Host, rig: Rig, tmp_path: Path) -> None:
     reading = measured(here, tmp_path)
     rig.error = NotStartedError("what serves as chat", "CUDA error:\tno kernel image")
@@ -163,7 +160,6 @@ def test_one_that_a_server_does_not_start_by_goes_back(here: Host, rig: Rig, tmp
     assert noted(here) == ["driver: went back: chat does not start by it: CUDA error: no kernel image"]
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_what_cannot_be_measured_again_is_not_judged_yet(here: Host, rig: Rig, tmp_path: Path) -> None:
     reading = measured(here, tmp_path)
     rig.error = UserError("another measurement goes on", "wait for it")
@@ -172,7 +168,6 @@ def test_what_cannot_be_measured_again_is_not_judged_yet(here: Host, rig: Rig, t
     assert noted(here) == [told]
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_what_cannot_be_measured_before_is_said_and_what_was_kept_goes(
     here: Host, rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +194,6 @@ def test_without_a_reading_it_stays(
     assert f"driver {AFTER} stays unjudged: what was measured before it is gone, or is no such" in caplog.text
 
 
-@pytest.mark.usefixtures("starts_processes")
 def test_a_server_that_is_another_one_by_now_judges_nothing(here: Host, rig: Rig, tmp_path: Path) -> None:
     reading = measured(here, tmp_path)
     rig.slower, rig.past = 0.5, Past({}, {1: planned(cpu_rig(), {"instances/chat/context": 4096})})
