@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,7 @@ def main() -> int:
     if asked.keep:
         asked.keep.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, too_long)
+    warnings.simplefilter("error", FutureWarning)  # `re` prints it for patterns that users wrote
     Path("/proc/self/clear_refs").write_text("5")  # making the right inputs took memory, too
     wrong = total = 0
     for name in names:

@@ -29,7 +29,8 @@ def candidates(field: str, given: Any) -> Iterator[Any]:
         yield from _of_list(field, [each for pair in given.items() for each in pair])
     if not isinstance(given, str | int | float) or len(str(given)) > MOST:
         return
-    text = re.sub(r"\s+#.*|(?<=\d)#.*", "", str(given)).strip(_QUOTES + " \t\u00a0")
+    ascii_digits = re.sub(r"\d", lambda digit: str(int(digit[0])), str(given))  # `\d` matches digits of every script
+    text = re.sub(r"\s+#.*|(?<=\d)#.*", "", ascii_digits).strip(_QUOTES + " \t\u00a0")
     if special := _BY_FIELD.get(field):
         yield from special(text)
     if isinstance(given, bool):

@@ -31,6 +31,12 @@ EVERY_FIELD = sorted(
     for name, field in model.model_fields.items()
 )
 WRONG: tuple[Any, ...] = ([], {}, [[]], {"a": {}}, -1, 10**12, 1.5, True, "", "no such thing", "x" * 500, "1e9", None)
+OTHER_DIGITS = (
+    "\N{MATHEMATICAL DOUBLE-STRUCK DIGIT ONE}%",
+    "\N{ARABIC-INDIC DIGIT THREE}",
+    "\N{FULLWIDTH DIGIT EIGHT} GB",
+    "\N{SUPERSCRIPT TWO}",
+)
 SHAPES = re.compile(
     r"\^|\\d|\[0-9|\[A-Z|\$`|constrained|valid |tuple|dictionary|function-|Input should|instance of|\bKEY\b|\bVALUE\b|"
     r"pydantic|"
@@ -79,7 +85,7 @@ def test_each_field_has_an_example() -> None:
 
 @pytest.mark.parametrize("path", drawn(PATHS), ids=named)
 def test_no_shape_is_said(path: Path_) -> None:
-    for wrong in WRONG:
+    for wrong in (*WRONG, *OTHER_DIGITS):
         declared, at = next(rigs_for(path))
         if changed := put(declared, at, wrong):
             for found in findings(changed):
@@ -132,6 +138,7 @@ def test_a_misspelt_key_is_asked_about(path: Path_) -> None:
     [
         (("gpus", "cuda"), "13", 'did you mean `cuda: "13.0"`?'),
         (("engines", "main", "kind"), "ik-llama.cpp", "did you mean `kind: ik_llama.cpp`?"),
+        (("instances", "worker", "experts_on_cpu"), OTHER_DIGITS[0], "did you mean `experts_on_cpu: 1%`?"),
         (("instances", "reasoner", "on"), "new", "did you mean `on: [new]`?"),
         (("instances", "reasoner", "tensor_split"), "1", "did you mean `tensor_split: [1]`?"),
     ],

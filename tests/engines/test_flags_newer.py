@@ -57,6 +57,12 @@ def test_what_is_neither_has_no_place(text: str) -> None:
     assert not releases.is_release(text)
 
 
+@pytest.mark.parametrize("kind", TRAITS)
+@pytest.mark.parametrize("text", ["9" * 5000, "b" + "9" * 5000, "1." + "0" * 5000, "9" * 5000 + "-01-01"])
+def test_a_version_with_thousands_of_digits_has_no_catalogue(kind: str, text: str) -> None:
+    assert catalogue(kind, text) is None
+
+
 @pytest.mark.parametrize("version", NEWER)
 def test_what_a_newer_version_may_have_is_a_note(version: str) -> None:
     known = asked(version)

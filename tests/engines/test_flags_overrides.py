@@ -36,9 +36,12 @@ VERDICTS = {
     r"(up)\2": None,
     r"[[:number:]]": None,
     r"\xZ": None,
+    "[--e]": True,
+    "[e--]": None,
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("pattern", "found"), VERDICTS.items())
 def test_a_pattern_is_what_std_regex_makes_of_it(pattern: str, found: bool | None) -> None:
     override = Override(pattern, "CPU")

@@ -15,7 +15,7 @@ from llamaherd.reference import releases
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
-RELEASE = re.compile(r"v?(\d+(?:\.\d+)+)")
+RELEASE = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})+)")
 _FOLDER = files("llamaherd.engines.flags").joinpath("catalogues")
 
 

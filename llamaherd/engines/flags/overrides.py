@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,7 +44,7 @@ class Override:
     def fault(self) -> str | None:
         """Why the engine ends with this pattern while it loads the model; None if it takes it."""
         try:
-            re.compile(_in_python(self.pattern), re.ASCII)
+            _compile(self.pattern)
         except ValueError as error:
             return str(error)
         except (re.error, OverflowError, RecursionError) as error:
@@ -55,7 +56,7 @@ class Override:
         """What finds the same names here; None for a pattern with a fault, or that may take for ever to try."""
         if self.fault is not None or _is_costly(self.pattern):
             return None
-        return re.compile(_in_python(self.pattern), re.ASCII)
+        return _compile(self.pattern)
 
 
 def parse_overrides(text: str) -> tuple[Override, ...]:
@@ -71,6 +72,13 @@ def parse_overrides(text: str) -> tuple[Override, ...]:
             raise ValueError(f"`{part}` has no `=` with a buffer behind it")
         found.append(Override(pattern, buffer))
     return tuple(found)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile the pattern as Python's `re`. Raises ValueError, re.error, OverflowError, RecursionError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `[--x]`: a later Python may read it as a difference of sets
+        return re.compile(_in_python(pattern), re.ASCII)
 
 
 def _in_python(pattern: str) -> str:
