@@ -38,6 +38,8 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     worst: tuple[float, int] = (0.0, 0)
     """Seconds of the processor, and the seed of the input that took them."""
+    memory: int = 0
+    """The most bytes of this process while it read one."""
     wrong: list[int] = field(default_factory=list)
 
 
@@ -51,6 +53,7 @@ def attempt(kind: Kind, name: str, seed: int) -> tuple[str, bytes, float]:
     """One input: how it ended (`wrong: …` for what nobody may see), its bytes, and the seconds that it took."""
     rng = random.Random(f"{name} {seed}")
     data = kind.mutate(rng, rng.choice(kind.seeds))
+    Path("/proc/self/clear_refs").write_text("5")  # making the input took memory, too
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
         signal.setitimer(signal.ITIMER_REAL, ENDLESS)
@@ -78,6 +81,7 @@ def run(name: str, count: int, seed: int, keep: Path | None = None) -> Tally:
             ended = f"wrong: {seconds:.1f} s"
         tally.ends[ended.partition(":")[0]] += 1
         tally.worst = max(tally.worst, (seconds, number))
+        tally.memory = max(tally.memory, most_memory())
         if ended.startswith("wrong"):
             tally.wrong.append(number)
             print(f"  {name} {number}: {ended}", flush=True)
@@ -100,20 +104,17 @@ def main() -> int:
         asked.keep.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, too_long)
     warnings.simplefilter("error", FutureWarning)  # `re` prints it for patterns that users wrote
-    Path("/proc/self/clear_refs").write_text("5")  # making the right inputs took memory, too
-    wrong = total = 0
+    wrong = total = memory = 0
     for name in names:
         count = max(1, round(asked.count * weights[name] / sum(weights.values())))
         tally = run(name, count, asked.seed, asked.keep)
         ends = ", ".join(f"{number} {what}" for what, number in sorted(tally.ends.items()))
         worst, at = tally.worst
-        print(
-            f"{name:12} {count:6} inputs: {ends}; at most {worst:.2f} s ({at}), {most_memory() >> 20} MiB", flush=True
-        )
-        wrong, total = wrong + len(tally.wrong), total + count
+        print(f"{name:12} {count:6} inputs: {ends}; at most {worst:.2f} s ({at}), {tally.memory >> 20} MiB", flush=True)
+        wrong, total, memory = wrong + len(tally.wrong), total + count, max(memory, tally.memory)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
-    print(f"{total} inputs, {wrong} wrong, {most_memory() >> 20} MiB here, {children} MiB in one that was started")
-    return int(wrong > 0 or most_memory() > MOST_MEMORY)
+    print(f"{total} inputs, {wrong} wrong, {memory >> 20} MiB here, {children} MiB in one that was started")
+    return int(wrong > 0 or memory > MOST_MEMORY)
 
 
 if __name__ == "__main__":
