@@ -44,6 +44,8 @@ NOW = {name: planned(name) for name in fleet().rigs} | {"box": planned_of(cpu_ri
 AGAIN = "herd diff --save it"
 LONGEST_LINE = 1200
 """Characters of what a command prints in one line to stderr: a message, or a list of names to choose from."""
+LONGEST_CHANGE = 2000
+"""Characters of a change. The accounts and folders of a new host are 1,216 for the example with most servers."""
 
 
 def lines_of(data: bytes) -> list[str]:
@@ -63,7 +65,7 @@ def would_change(_: Path, data: bytes) -> str:
     for problem in found.problems:
         assert len(problem) <= LONGEST_LINE, problem[:80]
     for change in found.changes:
-        assert len(str(change)) <= LONGEST_LINE, str(change)[:80]
+        assert len(str(change)) <= LONGEST_CHANGE, str(change)[:80]
         assert str(change).isprintable(), repr(str(change))[:200]
     return "nothing to do" if found.as_planned else "problems" if found.problems else "changes"
 

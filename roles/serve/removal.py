@@ -21,6 +21,7 @@ from llamaherd.plan import RAM, InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.role.role import Run
+from llamaherd.text.quoting import is_word
 from roles.serve.ports import held
 from roles.serve.transaction import forget, proven, serves, tried
 
@@ -85,7 +86,7 @@ def strange(plan: Plan, state: HostState) -> Iterator[Going]:
     # While Compose makes one anew, it has another name.
     containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
     projects = (state.projects | containers) - {i.name for i in plan.of("compose")}
-    for name in sorted(units | projects):
+    for name in sorted(filter(is_word, units | projects)):  # `herd` writes no other name
         yield Going(name, name in units, name in projects)
 
 

@@ -76,6 +76,16 @@ def test_what_goes_waits_for_what_comes() -> None:
     assert done(plan, there()) == {"talk (compose)": ["create llama-talk", "remove llama-drafter"]}
 
 
+@pytest.mark.parametrize(
+    "name", ["llama-a b", "llama-$(id)", "llama-a\\x20b", "llama-'", "llama-\N{LATIN SMALL LETTER U WITH DIAERESIS}"]
+)
+def test_a_unit_that_herd_cannot_have_written_is_left_alone(name: str) -> None:
+    plan, state = planned(renamed(8082)), there()
+    before = done(plan, state)
+    state.units[name] = UnitState("active", "enabled", False, "1", "", 8099)
+    assert done(plan, state) == before
+
+
 def test_it_goes_with_the_last_that_comes() -> None:
     plan = planned(changed(renamed(), {"instances/zoe": cpu_rig()["instances"]["chat"] | {"port": 9001}}))
     found = done(plan, there())
