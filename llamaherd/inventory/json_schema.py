@@ -119,7 +119,7 @@ _SPELLINGS: Mapping[Any, Schema] = {
     },
     _parser(Share): {
         "type": ["string", "integer"],
-        "pattern": r"^(all|\d+|(100|\d{1,2})(\.\d+)?%)$",
+        "pattern": r"^(all|\d+|(100(\.0{1,4})?|\d{1,2}(\.\d{1,4})?)%)$",
         "minimum": 0,
         "examples": ["75%", "all"],
     },

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema.serving import Share
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.answer import best_answer
 from llamaherd.memory.experts import layers_on_cpu, moe_layers, pattern
@@ -49,6 +51,15 @@ def test_dense_layers_and_prediction_heads_do_not_count() -> None:
 def test_shares_that_are_none_are_refused(share: str | int) -> None:
     with pytest.raises(ValueError, match=r"`.*` is"):
         layers_on_cpu(real("122B-A10B Q6_K"), share)
+
+
+@given(st.from_regex(r"\A(100|[0-9]{1,3})(\.(0{1,6}|[0-9]{1,6}))?%\Z"))
+def test_each_share_that_the_inventory_takes_is_read(text: str) -> None:
+    try:
+        share: str | int = TypeAdapter[str | int](Share).validate_python(text)
+    except ValidationError:
+        return
+    assert set(layers_on_cpu(real("122B-A10B Q6_K"), share)) <= set(range(48))
 
 
 def test_a_model_without_experts_has_none_to_move() -> None:

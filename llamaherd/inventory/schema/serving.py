@@ -116,7 +116,7 @@ def _share(value: Any) -> Any:
 
 Share = Annotated[
     Annotated[int, Field(ge=0, le=MOST_INT)]
-    | Annotated[str, StringConstraints(pattern=r"^(100|[0-9]{1,2})(\.[0-9]+)?%$")],
+    | Annotated[str, StringConstraints(pattern=r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$")],
     BeforeValidator(_share, json_schema_input_type=str | int),
 ]
 
