@@ -218,6 +218,13 @@ def test_who_only_plans_can_do_without_the_files(folder: Path) -> None:
     assert "box" in load_fleet(folder).rigs
 
 
+@pytest.mark.parametrize(("port", "free"), [(8080, 8081), (65534, 65535), (65535, 8000)])
+def test_a_suggested_port_is_valid_and_free(folder: Path, port: int, free: int) -> None:
+    (folder / "box.yaml").write_text(GOOD.replace("port: 8080", f"port: {port}").replace("port: 8081", f"port: {port}"))
+    (finding,) = (each for each in findings_of(folder) if each.code == "LH021")
+    assert finding.help == f"write another one, such as `port: {free}`"
+
+
 @pytest.mark.parametrize("key", ["key", "known_hosts"])
 def test_what_only_reaches_one_host_keeps_no_other_from_being_deployed(folder: Path, key: str) -> None:
     (folder / "box.yaml").write_text(GOOD.replace("box.lan", f"box.lan, {key}: id", 1))

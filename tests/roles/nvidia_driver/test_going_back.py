@@ -11,7 +11,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline.only import tasks_of
 from llamaherd.plan import Plan
+from llamaherd.role.role import Run
+from roles.nvidia_driver import ROLE
 from roles.nvidia_driver.changes import driver_changes, reboot_changes, refusal_changes
 from roles.nvidia_driver.going_back import BACK_SECONDS
 from roles.nvidia_driver.refusals import driver_refusals
@@ -75,6 +79,16 @@ def test_what_did_not_come_up_is_not_tried_again() -> None:
     told = "driver 590.48.01 was tried on 2026-11-23 12:03:11 UTC, and did not come up (nvidia-smi: it has failed), "
     assert str(refused.value).startswith(told + "and 580.95.05 serves as before")
     assert "`herd up --retry`" in str(refused.value)
+
+
+def test_a_refused_driver_fails_its_task_alone_and_the_run_resumes() -> None:
+    seen, failed = host(SAID), []
+    for task in tasks_of(declared(), ROLE):
+        try:
+            task.changes(seen, Run(Connect(host="box")))
+        except UserError:
+            failed.append(task)
+    assert [task.alone for task in failed] == [True]
 
 
 def test_retry_tries_it_again() -> None:
