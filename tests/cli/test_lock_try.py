@@ -10,10 +10,11 @@ from click.testing import CliRunner, Result
 
 from llamaherd.bench.arms.alone import server_of
 from llamaherd.cli.herd import main
-from llamaherd.cli.lock_try import Try
+from llamaherd.cli.lock_try import Try, try_lock
 from llamaherd.inventory.schema import Rig
+from llamaherd.lock.file import write_lock
 from tests.bench.grouped import CARD, GROUPED, RIG
-from tests.support.rigs import cpu_rig, hub_lock, planned
+from tests.support.rigs import KEY, changed, cpu_rig, hub_lock, planned
 
 REPO = "owner/moe"
 
@@ -89,3 +90,25 @@ def test_what_computes_otherwise_is_measured_and_of_a_group_each_alone(
         ] * 2
         assert len({one.endpoint.port for one in sides}) == 1
     assert all(server_of(GROUPED, name) == CARD for name in ("one", "two")), "it is stopped meanwhile"
+
+
+def test_a_missing_file_is_reported_before_the_host_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = hub_lock()
+    (model,) = old.models
+    shards = tuple(shard.model_copy(update={"sha256": "b" * 64}) for shard in model.shards)
+    new = old.model_copy(update={"models": (model.model_copy(update={"commit": "c" * 40, "shards": shards}),)})
+    changes = {
+        "connect/port": 9,
+        "engines/main/source/archive": str(tmp_path / "missing.tar.gz"),
+        "models/gemma": {"hf": model.repo, "files": model.files},
+    }
+    (tmp_path / "box.yaml").write_text(yaml.safe_dump(changed(cpu_rig(), changes)))
+    write_lock(tmp_path / "herd.lock", old)
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    with pytest.raises(SystemExit) as ended:
+        try_lock(tmp_path, tmp_path, new, "box", yes=True, lock_wait=0)
+    assert ended.value.code == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if " error " in line]
+    assert [f"LH024: there is no file {tmp_path / 'missing.tar.gz'}" in line for line in errors] == [True, False]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
 
 from llamaherd.gateway import aside
 from llamaherd.gateway.aside import HELD, measured_aside
+from llamaherd.gateway.ask import drain
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
 from tests.support.gateway import until
@@ -69,6 +71,22 @@ def test_of_two_one_goes_on(fleet: Fleet) -> None:
         assert fleet.states == {"box.one": "draining", "box.two": "up"}
     assert fleet.states == {"box.one": "up", "box.two": "up"}
     assert "box goes on sending to box.two: nobody else answers for coder and small" in said
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_drain_is_undone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
+) -> None:
+    def interrupted(gateways: Mapping[str, Rig], server: str, wait: int, undo: int) -> NoReturn:
+        drain(gateways, server, wait, undo=undo)
+        assert fleet.states["box.one"] == "draining"
+        raise ending
+
+    monkeypatch.setattr(aside, "drain", interrupted)
+    with pytest.raises(ending), measured(fleet, "one", said=[]):
+        pytest.fail("it is not measured")
+    assert fleet.states == {"box.one": "up", "box.two": "up"}
+    assert fleet.timers == {}
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, RuntimeError])
