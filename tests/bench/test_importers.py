@@ -97,7 +97,7 @@ def test_sweep_bench() -> None:
     assert doubts(found)[-1].startswith("each condition was measured once")
 
 
-BENCHY = {
+BENCHY: dict[str, Any] = {
     "version": "0.4.0",
     "timestamp": "2026-09-01 10:00:00Z",
     "latency_mode": "api",
@@ -133,6 +133,19 @@ def test_llama_benchy() -> None:
     assert rates(found, PREFILL) == [2000.0, 2000.0, 1000.0]
     assert (found.began, found.label) == ("2026-09-01T10:00:00Z", "some/model")
     assert {run.clock for cell in found.cells for run in cell.runs} == {"client"}
+
+
+def test_llama_benchys_samples_are_read_and_its_mean_where_there_are_none() -> None:
+    (samples,) = read_foreign(json.dumps(BENCHY).encode(), "a.json", WHOSE)
+    assert [known(cell, DECODE).n for cell in samples.cells] == [3, 3, 3]
+    bare = {**BENCHY, "benchmarks": [_without_samples(each) for each in BENCHY["benchmarks"]]}
+    (means,) = read_foreign(json.dumps(bare).encode(), "a.json", WHOSE)
+    assert [known(cell, DECODE).n for cell in means.cells] == [1, 1, 1]
+    assert rates(means, DECODE) == rates(samples, DECODE)
+
+
+def _without_samples(benchmark: dict[str, Any]) -> dict[str, Any]:
+    return {key: value | {"values": []} if isinstance(value, dict) else value for key, value in benchmark.items()}
 
 
 def test_the_table_of_six_contradicts_itself() -> None:

@@ -209,6 +209,13 @@ def test_what_is_missing_is_said(before: str, after: str, codes: list[tuple[int,
     assert sorted(said(tmp_path, UNIT.replace(before, after))) == codes
 
 
+def test_a_setting_behind_a_backslash_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "llama.service"
+    file.write_text(UNIT.replace("--port 8081", "--port 8081 \\"))
+    (finding,) = examine(file)
+    assert finding.message == "the line above ends in a backslash: `Restart` becomes an argument, and is not set"
+
+
 def test_a_unit_of_a_user_runs_as_that_user(tmp_path: Path) -> None:
     of_user, text = ".config/systemd/user/llama.service", UNIT.replace("User=llama\n", "")
     assert said(tmp_path, text.replace("multi-user", "default"), of_user) == []

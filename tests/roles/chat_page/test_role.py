@@ -27,7 +27,7 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve.resolve import wanted_by
 from llamaherd.plan import Plan
 from roles.chat_page.changes import chat_changes, chat_leftovers
-from roles.chat_page.files import KEY
+from roles.chat_page.files import KEY, read_files
 from roles.chat_page.plan import environment
 from roles.chat_page.verify import chat_checks
 from tests.support.fake import run
@@ -139,6 +139,20 @@ def test_another_key_makes_it_anew(wanted: Plan, monkeypatch: pytest.MonkeyPatch
     (change,) = chat_changes(wanted, parse_state(lines))
     assert change.reasons == (f"{KEY} has another text",)
     assert "herd-tom-anew" not in change.script + str(change)
+
+
+def test_the_page_trusts_the_ca_of_its_gateway(rig: Rig, wanted: Plan, tmp_path: Path) -> None:
+    safe = secured(rig, tmp_path).chat
+    assert safe
+    assert wanted.chat
+    (_, root) = read_files(safe)
+    assert root.text in [path.read_text() for path in (tmp_path / "ca").iterdir()]
+    assert root.text.startswith("-----BEGIN CERTIFICATE-----")
+    (volume,) = [
+        each for each in yaml.safe_load(safe.file.text)["services"]["page"]["volumes"] if root.path in str(each)
+    ]
+    assert "ro" in str(volume)
+    assert [each.path for each in read_files(wanted.chat)] == [KEY]
 
 
 def test_a_rig_without_it_is_asked_and_loses_it(wanted: Plan, rig: Rig) -> None:
