@@ -65,9 +65,14 @@ def test_experts_go_to_the_ram_where_the_card_is_small(file: Path) -> None:
 
 
 def test_what_does_not_fit_ends_with_1_and_says_what_would(file: Path) -> None:
-    done = herd("fit", str(file), "--vram", "4G", "--ram", "8G", "--context", "262144")
+    words = ("fit", str(file), "--vram", "4G", "--ram", "64G", "--context", "262144", "--extra-args", "-ngl 99")
+    done = herd(*words)
     assert done.exit_code == 1, done.output
     assert "It does not fit." in done.output
+    changes = json.loads(herd(*words, "--json").output)["changes"]
+    assert changes
+    said = [line for line in done.output.splitlines() if line.startswith("it would with: ")]
+    assert said == [f"it would with: {change}" for change in changes]
 
 
 def test_a_model_on_the_hub_costs_its_header(hub: Hub) -> None:

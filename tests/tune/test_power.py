@@ -84,6 +84,10 @@ def test_more_than_may_be_is_only_a_measure(tmp_path: Path) -> None:
     assert beside[300] is None
     assert beside[270][0] == pytest.approx(0.996, abs=0.005)
     assert beside[210][0] < 0.96
+    joules = {each["watts"]: each["joules"] for each in said["limits"]}
+    for each in said["limits"]:
+        if each["watts"] != 300:
+            assert each["saves"][0] == pytest.approx(joules[300] / each["joules"], rel=0.01)
 
 
 def test_noise_proposes_nothing_that_is_not_known(tmp_path: Path) -> None:
