@@ -86,6 +86,7 @@ def test_what_is_right_on_a_page_is_let_be(what: str, tmp_path: Path) -> None:
         (fence("llama-server -m a.gguf \\  # the model\n  -c 4096"), 4, 24, "LH141"),
         (fence("vllm serve a-model"), 4, 1, "LH144"),
         (f"<html><p>{PROSE}</p>\n<pre><code>llama-server -m a.gguf &#45;-no-mmap</code></pre></html>", 4, 35, "LH101"),
+        (f"<html><p>{PROSE}</p>\n<pre>curl x<br>llama-server -m a.gguf --no-mmap</pre></html>", 4, 39, "LH101"),
         (fence("docker run ghcr.io/ggml-org/llama.cpp:server -m a.gguf"), 4, 12, "LH145"),
     ],
 )
