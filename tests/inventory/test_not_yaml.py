@@ -37,6 +37,7 @@ WRONG = {
         "a value has `: ` in it",
         'write it in quotes: `engine: "ik',
     ),
+    "an alias of itself": ("on: [std]", "on: &on [*on]", "it contains itself", "write out what the `*`"),
     "two documents": ("host:\n", "---\nhost:\n", "a second document", "one file per rig"),
     "a merge": ("host:\n", "<<<<<<< HEAD\nhost:\n", "a merge is not finished", "keep what is right"),
 }

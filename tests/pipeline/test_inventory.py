@@ -268,6 +268,18 @@ def test_two_rigs_of_one_name(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"), [("bxo.yaml", "box.yaml"), ("box", "box.yaml"), ("rgis", "rigs"), ("notes", None)]
+)
+def test_a_misspelt_inventory_is_suggested(tmp_path: Path, name: str, meant: str | None) -> None:
+    (tmp_path / "box.yaml").write_text(GOOD)
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "rigs").mkdir()
+    (finding,) = findings_of(tmp_path / name)
+    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
+    assert finding.help == (f"did you mean `{tmp_path / meant}`?" if meant else begin)
+
+
+@pytest.mark.parametrize(
     ("name", "words"), [("", "the inventory holds no YAML file"), ("gone", "the inventory does not exist")]
 )
 def test_nothing_there(tmp_path: Path, name: str, words: str) -> None:
