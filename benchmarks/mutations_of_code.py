@@ -103,13 +103,15 @@ def candidates(text: str, file: str) -> list[Fault]:
 
 
 def draw(root: Path, count: int, seed: int) -> list[Fault]:
-    """Draw faults that do not overlap: a file by its lines, then a kind, then a place."""
+    """Draw up to `count` faults that do not overlap: a file by its lines, then a kind, then a place."""
     rng = random.Random(seed)
     files = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     texts = [path.read_text(encoding="utf-8") for path in files]
     sums = list(accumulate(text.count("\n") for text in texts))
     drawn: list[Fault] = []
-    while len(drawn) < count:
+    for _ in range(100 * count):
+        if len(drawn) == count:
+            break
         at = bisect_right(sums, rng.randrange(sums[-1]))
         kinds = defaultdict(list)
         for fault in candidates(texts[at], files[at].relative_to(root).as_posix()):

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks import mutants
 from benchmarks.mutants import mutant
 from benchmarks.mutations_of_code import candidates, draw, probe_lines
 
@@ -67,3 +73,42 @@ def test_functions_that_read_a_faulty_name_are_recorded(tmp_path: Path) -> None:
     (added,) = set(text.splitlines()) - set(SOURCE.splitlines())
     assert added == '    __import__("mutant_probes").reached((0,))'
     assert text.replace(f"{added}\n", "") == SOURCE
+
+
+TESTS = """
+import pytest
+from llamaherd.cut import cut
+
+def test_short_values():
+    assert cut([2, 1, 3], 3) == [1, 2]
+
+def test_no_values():
+    with pytest.raises(ValueError):
+        cut([], 3)
+
+def test_that_fails_without_a_fault():
+    assert cut([1], 0)
+"""
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_each_fault_is_found_or_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    files = {"llamaherd/cut.py": SOURCE, "tests/test_cut.py": TESTS, "llamaherd/__init__.py": ""}
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    subprocess.run(["git", "init", "-q", root], check=True)
+    monkeypatch.setattr(mutants, "ROOT", root)
+    words = ["--count", "6", "--seed", "3", "--jobs", "1", "--keep", str(tmp_path / "keep")]
+    monkeypatch.setattr(sys, "argv", ["mutants", *words])
+    assert mutants.main() == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("seed 3, ")
+    ends = dict(re.findall(r"^ +\d+  llamaherd/cut.py:\d+  \w+\S*: (.*)\n     (.*)", printed, re.MULTILINE))
+    assert 2 <= len(ends) <= 6
+    survivors = {change for change, end in ends.items() if end == "SURVIVES"}
+    assert survivors <= {"3 -> 4", "most is None -> (most is not None)"}, printed
+    assert "left out: tests/test_cut.py::test_that_fails_without_a_fault" in printed
