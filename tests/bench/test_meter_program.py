@@ -358,7 +358,7 @@ def test_power_that_changes_is_seen(gpus: Path) -> None:
         meter.mark("end")
         meter.look()
     used = use(meter.readings, Window(begin, end), [OLD])
-    assert used.gpus[0].integrated == pytest.approx(100, rel=0.01)
+    assert used.gpus[0].integrated == pytest.approx(100, rel=0.05)
     # Its counter says otherwise: 250 W by nvml_cards.c.
     assert used.gpus[0].counted == pytest.approx(250, rel=0.02)
     assert any(each.startswith(f"GPU {OLD} counted") for each in used.doubts)
