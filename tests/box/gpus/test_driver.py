@@ -186,7 +186,7 @@ def test_packages_without_anything_in_them_are_no_driver(driven: GpuRig) -> None
     assert f"driver {version} is installed, and kernel {driven.kernel}, which the next boot starts, has" in ended.output
     assert driven.host.boots() == boots
     assert driven.sh("cat /sys/module/nvidia/version") != version
-    driven.declare(driven.rig(branch=580))
+    driven.declare(driven.rig(version=NEWEST))
     ended = driven.deploy()
     assert ended.code == 0, ended.output
     has(driven, NEWEST)
