@@ -168,15 +168,17 @@ def inspect(watched: Watched, system: System) -> Run:
 
 def inspect_unit(watched: Watched, system: System) -> Run:
     """Query systemd, which starts a server again some seconds after it ended by itself, and counts that."""
-    names = "ActiveState,SubState,NRestarts,MainPID"
+    names = "ActiveState,SubState,Result,NRestarts,MainPID"
     code, out = system.run(["systemctl", "show", "-p", names, f"{watched.service}.service"])
     found = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
     if code or "ActiveState" not in found:
         return Run("up")
-    active = found["ActiveState"]
-    if active == "failed" or found.get("SubState") == "auto-restart" or number(found.get("NRestarts", "")):
+    restarts = number(found.get("NRestarts", ""))
+    if restarts or found.get("SubState") == "auto-restart" or found.get("Result") == "start-limit-hit":
         return Run("died")
-    return Run("stopped") if active == "inactive" else Run("up", number(found.get("MainPID", "")))
+    # Restart=always starts everything again but what somebody stops, which is "failed" if systemd had to kill it.
+    stopped = found["ActiveState"] in ("inactive", "failed")
+    return Run("stopped") if stopped else Run("up", number(found.get("MainPID", "")))
 
 
 def inspect_container(watched: Watched, system: System) -> Run:

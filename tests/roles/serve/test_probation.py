@@ -22,7 +22,10 @@ UP = "ActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
 ENDED = "ActiveState=activating\nSubState=auto-restart\nNRestarts=0\nMainPID=0\n"
 STARTED_AGAIN = "ActiveState=active\nSubState=running\nNRestarts=1\nMainPID=4712\n"
 FAILED = "ActiveState=failed\nSubState=failed\nNRestarts=3\nMainPID=0\n"
-STOPPED = "ActiveState=inactive\nSubState=dead\nNRestarts=0\nMainPID=0\n"
+LIMITED = "ActiveState=failed\nSubState=failed\nResult=start-limit-hit\nNRestarts=0\nMainPID=0\n"
+STOPPED = "ActiveState=inactive\nSubState=dead\nResult=success\nNRestarts=0\nMainPID=0\n"
+KILLED = "ActiveState=failed\nSubState=failed\nResult=timeout\nNRestarts=0\nMainPID=0\n"
+"""Stopped by a person while it streamed: it did not end in time, and systemd killed it."""
 
 OLD, NEW = "0000000000aa", "0000000000bb"
 
@@ -150,7 +153,7 @@ def test_a_server_that_works_keeps_its_place(watched: Watched, tmp_path: Path) -
     assert (tmp_path / "llama-chat.unit").read_text() == "new unit"
 
 
-@pytest.mark.parametrize("text", [ENDED, STARTED_AGAIN, FAILED])
+@pytest.mark.parametrize("text", [ENDED, STARTED_AGAIN, FAILED, LIMITED])
 @pytest.mark.parametrize("at", [0, 0.3, 4, 7, 30, 55])
 def test_a_server_that_ends_is_rolled_back_within_a_second(
     watched: Watched, tmp_path: Path, at: float, text: str
@@ -175,8 +178,9 @@ def test_the_history_contains_the_rollback(watched: Watched) -> None:
     assert (Path(watched.releases) / "8.plan").read_text() == "a plan"
 
 
-def test_a_server_that_a_person_stops_is_left_alone(watched: Watched, tmp_path: Path) -> None:
-    host = Played(unit=from_second(3, STOPPED))
+@pytest.mark.parametrize("text", [STOPPED, KILLED])
+def test_a_server_that_a_person_stops_is_left_alone(watched: Watched, tmp_path: Path, text: str) -> None:
+    host = Played(unit=from_second(3, text))
     assert probation.watch([watched], host) == ""
     assert host.at < 5
     assert not restored(tmp_path)
