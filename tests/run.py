@@ -29,6 +29,8 @@ MARK = "LLAMAHERD_RUN"
 CORES = len(os.sched_getaffinity(0))
 FEW = 3
 """So many failures of a part are run once more, alone: more are no matter of timing."""
+INTERNAL = 3
+"""The exit code of pytest where it failed itself."""
 SLOWEST = 10
 QUIET = 30.0
 """Seconds between two lines of progress."""
@@ -71,14 +73,12 @@ class Ended:
     note: str = ""
 
 
-def pytest_part(
-    name: str, *options: str, workers: int = 0, by: str = "loadfile", lane: str = "", everything: bool = False
-) -> Part:
+def pytest_part(name: str, *options: str, workers: int = 0, lane: str = "", everything: bool = False) -> Part:
     """Return the part that runs some of the tests."""
     part = Part(name, ())
     argv = [str(BIN / "python"), "-u", "-m", "pytest", "-q", *options]
     argv += [f"--junitxml={part.results}", "-o", f"cache_dir={LOGS / f'pytest-{name}'}"]
-    argv += ["-n", str(workers), "--dist", by] if workers else []
+    argv += ["-n", str(workers), "--dist", "loadfile"] if workers else []
     # A run of what has failed draws the same examples.
     environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": sample.MADE} | (
         {"LLAMAHERD_SEARCH": "1"} if everything else {}
@@ -98,7 +98,7 @@ def checks() -> list[Part]:
 
 def pure(everything: bool) -> Part:
     """Return the tests that start nothing: as many workers as cores."""
-    return pytest_part("pure", "-m", "pure", "--ignore=tests/box", workers=CORES, by="worksteal", everything=everything)
+    return pytest_part("pure", "-m", "pure", "--ignore=tests/box", workers=CORES, everything=everything)
 
 
 def process(everything: bool) -> Part:
@@ -179,15 +179,16 @@ class Run:
             print(f"... {running}", flush=True)
 
     async def alone(self) -> None:
-        """Run once more, with nothing beside it, what a part with few failures failed."""
+        """Run once more, with nothing beside it, what a part with few failures failed.
+
+        A worker of pytest-xdist cannot wait for tests once gevent has replaced its locks, as pyinfra's command line
+        does when a test imports it. pytest then ends with 3: the whole part runs again without workers.
+        """
         for ended in self.ended:
-            if ended.code == 1 and 0 < len(failures(ended.part)) <= FEW:
+            if ended.code == INTERNAL or (ended.code == 1 and 0 < len(failures(ended.part)) <= FEW):
                 again = [each for each in ended.part.argv if not each.startswith("--junitxml")]
-                part = Part(
-                    f"{ended.part.name} alone",
-                    [*again, "--last-failed", "--last-failed-no-failures", "none"],
-                    ended.part.environment,
-                )
+                again += ["-n", "0"] if ended.code == INTERNAL else ["--last-failed", "--last-failed-no-failures=none"]
+                part = Part(f"{ended.part.name} alone", again, ended.part.environment)
                 if (await self.one(part)).code == 0:
                     ended.code = 0
                     ended.note = "UNSTEADY: mend what failed beside other tests and passes alone"
