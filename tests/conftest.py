@@ -8,6 +8,7 @@ import inspect
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -92,6 +93,24 @@ def tier(item: pytest.Item) -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with its tier."""
     item.add_marker(tier(item))
+
+
+THREADS = vars(threading)
+LOCK = "_allocate_lock"
+REAL, LOCKS = THREADS[LOCK], {"tests": THREADS[LOCK]}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Give a worker of pytest-xdist real locks between tests: it waits for the next test by them.
+
+    pyinfra's command line has gevent replace them in the whole process as soon as a test imports it.
+    """
+    THREADS[LOCK] = LOCKS["tests"]
+    try:
+        return (yield)
+    finally:
+        LOCKS["tests"], THREADS[LOCK] = THREADS[LOCK], REAL
 
 
 @pytest.hookimpl(wrapper=True)
