@@ -1,4 +1,4 @@
-"""What all tests stand on: their tiers, how hypothesis searches, and which signals child processes receive.
+"""Set up all tests: their tiers, how hypothesis searches, and which signals child processes receive.
 
 Hypothesis takes the same examples for the same code, so that a red run is about the change at hand.
 LLAMAHERD_SEARCH=20 searches twenty times as far, at random.

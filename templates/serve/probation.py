@@ -176,7 +176,7 @@ def inspect_unit(watched: Watched, system: System) -> Run:
     restarts = number(found.get("NRestarts", ""))
     if restarts or found.get("SubState") == "auto-restart" or found.get("Result") == "start-limit-hit":
         return Run("died")
-    # Restart=always starts everything again but what somebody stops, which is "failed" if systemd had to kill it.
+    # With Restart=always, systemd leaves only a server down that a person stopped: "failed" if it had to be killed.
     stopped = found["ActiveState"] in ("inactive", "failed")
     return Run("stopped") if stopped else Run("up", number(found.get("MainPID", "")))
 

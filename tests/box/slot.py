@@ -82,7 +82,7 @@ ls -t {BUILT} | tail -n +{MOST_BUILT + 1} | sed 's|^|{BUILT}/|' | xargs -r rm -r
 
 @contextmanager
 def compiling(host: BoxHost, *engines: Source) -> Iterator[None]:
-    """Deploy engines to a host. A build that another host has finished is restored; nobody else compiles meanwhile."""
+    """Restore finished builds on a host, deploy, and keep new builds. Other lanes wait while this lane compiles."""
     notes = {engine: f"{CCACHE}/{engine.sha256[:16]}-{_OPTIONS}.compiled" for engine in engines}
 
     def known(engine: Source) -> bool:
