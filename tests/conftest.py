@@ -4,6 +4,7 @@ Hypothesis takes the same examples for the same code, so that a red run is about
 LLAMAHERD_SEARCH=20 searches twenty times as far, at random.
 """
 
+import gc
 import inspect
 import os
 import signal
@@ -41,6 +42,16 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 BOX = Path(__file__).parent / "box"
+
+# What collecting tests makes stays for the whole run. The garbage collector would walk it again and again.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Have the garbage collector work again, and leave out what stays."""
+    gc.freeze()
+    gc.enable()
 
 
 class Audit:
@@ -81,6 +92,21 @@ def tier(item: pytest.Item) -> str:
         return "box"
     if not isinstance(item, pytest.Function):
         return "pure"
+    return _tier_of_function(item)
+
+
+TIERS: dict[tuple[Path, type | None, str | None], str] = {}
+
+
+def _tier_of_function(item: pytest.Function) -> str:
+    """Return the tier of a test function, which all of its parameters share."""
+    key = (item.path, item.cls, item.originalname)
+    if key not in TIERS:
+        TIERS[key] = _read_tier(item)
+    return TIERS[key]
+
+
+def _read_tier(item: pytest.Function) -> str:
     if starts_processes.__name__ in item.fixturenames:
         return "process"
     places = {(item.path, item.cls.__name__ if item.cls else item.originalname)}

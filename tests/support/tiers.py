@@ -45,6 +45,8 @@ _STARTS: dict[tuple[Path, str], bool] = {}
 
 def starts(file: Path, name: str) -> bool:
     """Return whether a definition of a file can start a process, open a socket or wait."""
+    if (file, name) in _STARTS:
+        return _STARTS[file, name]
     seen: set[tuple[Path, str]] = set()
     left = [(file, name)]
     found = False
@@ -137,6 +139,7 @@ def _file(module: str) -> Path | None:
     return next((file for file in found if file.is_file()), None)
 
 
+@cache
 def _dotted(file: Path) -> str:
     """A file's name as a module."""
     parts = file.relative_to(ROOT).with_suffix("").parts
