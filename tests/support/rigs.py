@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +200,7 @@ def hub_lock() -> Lock:
 
 def changed(declared: Declared, changes: Mapping[str, Any]) -> Declared:
     """A copy with the values at these dotted paths, which may be new, or taken out by `GONE`."""
-    copy: Declared = yaml.safe_load(yaml.safe_dump(declared))
+    copy: Declared = deepcopy(declared)
     for path, value in changes.items():
         *folders, last = path.split("/")
         inner = copy
@@ -216,6 +218,7 @@ def planned(declared: Declared, changes: Mapping[str, Any] | None = None) -> Pla
     return plan(Rig.model_validate(changed(declared, changes or {})), hub_lock())
 
 
+@cache
 def box() -> Plan:
     """The plan of inventory/box.yaml as it stands in this repository."""
     file = ROOT / "inventory" / "box.yaml"
