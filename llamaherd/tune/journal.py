@@ -51,9 +51,11 @@ class Search:
         self.deep: dict[Candidate, Deep] = {}
         self.limited: list[Limited] = []
         self.found: Found | None = None
+        self._known: Trials | None = None  # of the lines that were taken by now
 
     def take(self, line: Head | Later) -> None:
         """Take one more line."""
+        self._known = None
         match line:
             case Sized():
                 self.sizes = line.sizes
@@ -71,10 +73,9 @@ class Search:
     @property
     def known(self) -> Trials:
         """What came of each candidate of the search itself."""
-        trials = Trials()
-        for each, outcome in self.read():
-            trials.add(candidate_of(each.keys), outcome)
-        return trials
+        if self._known is None:
+            self._known = Trials({candidate_of(each.keys): outcome for each, outcome in self.read()})
+        return Trials(dict(self._known.outcomes))
 
     def read(self, *more: Trial) -> Iterator[tuple[Trial, Outcome]]:
         """Yield each trial of the search itself, and then `more`, with what came of it.
