@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import hypot, inf, log
 
 from llamaherd.bench.asking.suite import KINDS, Prompt, suite
@@ -90,12 +91,14 @@ class Quick:
     def _open(self, so_far: SoFar) -> list[tuple[int, int]]:
         """The cells that need more runs and have the time for one, with the runs that they have."""
         found = []
-        wanders = {prompts: wandered(so_far.cells, prompts) for prompts in (False, True)}
+        wanders = cache(lambda prompts: wandered(so_far.cells, prompts))
         for number, cell in enumerate(so_far.cells[: len(KINDS) + 1]):
             alike = so_far.cells[: len(KINDS)] if number < len(KINDS) else ()
             if len(cell.runs) >= MOST or so_far.seconds_left <= self._seconds_of(number, so_far.cells):
                 continue
-            if len(cell.counted) < FEWEST or not narrow(cell, alike, wanders[bool(cell.condition.prompt)]):
+            # The other cells and drift only widen an interval: a cell that is too wide by itself needs neither.
+            known = len(cell.counted) >= FEWEST and narrow(cell)
+            if not known or not narrow(cell, alike, wanders(bool(cell.condition.prompt))):
                 found.append((number, len(cell.runs)))
         return found
 
