@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from llamaherd.gguf.header import Header
@@ -42,7 +42,11 @@ def pattern(header: Header, layers: Iterable[int]) -> str:
     (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
     Raises ValueError if a layer has no experts, or if a tensor is missed or hit by mistake.
     """
-    wanted = sorted(set(layers))
+    return _pattern(header, tuple(sorted(set(layers))))
+
+
+@lru_cache(maxsize=1024)
+def _pattern(header: Header, wanted: tuple[int, ...]) -> str:
     experts = {tensor.name: tensor.layer for tensor in header.each if tensor.is_expert}
     bare = [layer for layer in wanted if layer not in experts.values()]
     if bare or not wanted:
@@ -72,7 +76,7 @@ def _either(ways: list[str]) -> str:
     return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
 
 
-def _numbers(numbers: list[int]) -> str:
+def _numbers(numbers: Sequence[int]) -> str:
     """Numbers as alternatives, tens with the same last digits together: `[0-9]|[12][0-9]|3[0-5]`."""
     units: defaultdict[str, list[int]] = defaultdict(list)
     for number in numbers:

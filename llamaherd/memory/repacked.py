@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llamaherd.engines import SIZED, is_on
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
@@ -55,22 +56,28 @@ def repacked(header: Header, placement: Placement) -> Repacked:
     if not placement.layouts or placement.devices:
         return Repacked(0, 0)
     copies = originals = 0
-    for group, count in _matrices(header, placement):
+    for group, count in _matrices(header, placement.mtp > 0):
         if size := _copy(group, placement):
             copies += count * size
             originals += count * tensor_bytes(group.type, group.shape)
     return Repacked(copies + _tied(header, placement), originals)
 
 
-def _matrices(header: Header, placement: Placement) -> Iterator[tuple[TensorGroup, int]]:
-    """What is multiplied by, and in how many layers; a prediction head's only for a draft."""
+@lru_cache(maxsize=256)
+def _matrices(header: Header, drafts: bool) -> tuple[tuple[TensorGroup, int], ...]:
+    """Return what is multiplied by, and in how many layers; matrices of prediction heads only where these draft."""
+    return tuple(_each_matrix(header, drafts))
+
+
+def _each_matrix(header: Header, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+    trunk = header.trunk
     for group in header.tensors:
         if len(group.shape) < 2 or group.name.startswith(INPUT) or "embed_tokens" in group.name:
             continue
         if group.layers is None:
-            yield group, int(placement.mtp > 0 or not group.name.startswith("nextn."))
+            yield group, int(drafts or not group.name.startswith("nextn."))
         else:
-            yield group, sum(placement.mtp > 0 or layer < header.trunk for layer in spread(group.layers))
+            yield group, sum(drafts or layer < trunk for layer in spread(group.layers))
 
 
 def _tied(header: Header, placement: Placement) -> int:
