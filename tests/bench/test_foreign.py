@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,15 @@ class Quiet:
 
 
 def chatting(body: dict[str, Any]) -> list[Part]:
-    """As many tokens as are asked for, in eight pieces; a token of the prompt is four letters."""
+    """As many tokens as are asked for, in eight pieces; a token of the prompt is four letters.
+
+    It writes 2,500 tokens a second: a faster server is sent many more requests in the time of a measurement.
+    """
     tokens, prompt = body["max_tokens"], len(body["messages"][0]["content"]) // 4
     usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
-    parts = [(0.002 + 0.001 * number, chunk(delta("words "))) for number in range(8)]
-    return [(0.0, CHUNKED), *parts, (0.01, chunk(last(usage=usage)) + chunk(END) + b"0\r\n\r\n")]
+    end = 0.002 + tokens / 2500
+    parts = [(0.002 + (end - 0.002) * number / 8, chunk(delta("words "))) for number in range(8)]
+    return [(0.0, CHUNKED), *parts, (end, chunk(last(usage=usage)) + chunk(END) + b"0\r\n\r\n")]
 
 
 PLAIN: dict[str, Reply] = {MODELS: models("qwen/Qwen3"), CHAT: chatting}
@@ -63,11 +68,26 @@ def measured(pages: dict[str, Reply], results: Path, *courses: Course, seconds: 
         return measure_url(visit, lambda known: (quick(known),), courses, Quiet()), site
 
 
-def test_a_result_says_only_what_is_known(tmp_path: Path) -> None:
-    found, site = measured(PLAIN, tmp_path)
+@dataclass(frozen=True)
+class Plain:
+    """A plain server that was measured: the folder of its results, the newest one, and what it received."""
+
+    folder: Path
+    found: Measured
+    site: Site
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder = tmp_path_factory.mktemp("plain")
+    return Plain(folder, *measured(PLAIN, folder))
+
+
+def test_a_result_says_only_what_is_known(plain: Plain) -> None:
+    found, site = plain.found, plain.site
     result = found.result
     assert (result.rig, result.instance, result.label) == ("url", "qwen3-at-127.0.0.1", "Qwen3 at 127.0.0.1")
-    assert found.path.parent == tmp_path / "url" / "qwen3-at-127.0.0.1"
+    assert found.path.parent == plain.folder / "url" / "qwen3-at-127.0.0.1"
     assert read_result(found.path) == result
     assert result.source.notes == (NOTE, UNTOLD)
     assert result.provenance.model == "qwen/Qwen3"
@@ -80,8 +100,8 @@ def test_a_result_says_only_what_is_known(tmp_path: Path) -> None:
     assert "127.0.0.1:" not in json.dumps(result.provenance.model_dump())
 
 
-def test_what_is_shared_names_no_host(tmp_path: Path) -> None:
-    found = measured(PLAIN, tmp_path)[0].result
+def test_what_is_shared_names_no_host(plain: Plain) -> None:
+    found = plain.found.result
     named = found.model_copy(
         update={"provenance": found.provenance.model_copy(update={"host": Host(name="gpu-server.lan")})}
     )
@@ -89,9 +109,9 @@ def test_what_is_shared_names_no_host(tmp_path: Path) -> None:
     assert shared.stack == "Qwen3 at …, which is …"
 
 
-def test_the_long_prompt_is_as_long_as_it_says(tmp_path: Path) -> None:
+def test_the_long_prompt_is_as_long_as_it_says(plain: Plain) -> None:
     """Without a tokenizer, by what the server counts of another text."""
-    result = measured(PLAIN, tmp_path)[0].result
+    result = plain.found.result
     cold = next(cell for cell in result.cells if cell.condition.prompt and cell.condition.cache == "cold")
     assert cold.condition.prompt
     for run in cold.counted:
@@ -99,9 +119,10 @@ def test_the_long_prompt_is_as_long_as_it_says(tmp_path: Path) -> None:
         assert abs(run.prompt_n / cold.condition.prompt - 1) < 0.05
 
 
-def test_it_is_asked_for_what_the_last_one_was(tmp_path: Path) -> None:
+def test_it_is_asked_for_what_the_last_one_was(plain: Plain, tmp_path: Path) -> None:
     """For an answer of half the length, if that was so: other lengths cannot be compared."""
-    first = measured(PLAIN, tmp_path)[0].result
+    shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
+    first = plain.found.result
     shorter = replace(WHOLE, tokens=128, prompt=1024).conditions
     assert first.conditions == WHOLE.conditions
     cells = tuple(Cell(condition=each) for each in shorter)
