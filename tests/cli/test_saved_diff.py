@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,15 +19,21 @@ from tests.support.ssh_hosts import HERD, PROGRAM, RIGS, Hosts, three_hosts
 OTHER = "/opt/llamaherd/libexec/wait-healthy"
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Hosts:
-    """Three hosts with something to do, which was saved; what they were asked for that is forgotten."""
-    hosts = three_hosts(tmp_path)
-    saved = hosts.herd("diff", "--save", "monday.json")
-    assert saved.returncode == 2, saved.stderr
-    assert "saved to monday.json: `herd up --plan monday.json` does this" in saved.stderr
-    (tmp_path / "log").unlink()
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
+    """Three hosts with something to do, which was saved; the log of their inspection is removed."""
+    hosts = three_hosts(tmp_path_factory.mktemp("saved"))
+    ended = hosts.herd("diff", "--save", "monday.json")
+    assert ended.returncode == 2, ended.stderr
+    assert "saved to monday.json: `herd up --plan monday.json` does this" in ended.stderr
+    (hosts.folder / "log").unlink()
     return hosts
+
+
+@pytest.fixture
+def hosts(saved: Hosts, tmp_path: Path) -> Hosts:
+    """A copy of these hosts, with their saved diff."""
+    return Hosts(shutil.copytree(saved.folder, tmp_path / "hosts"))
 
 
 def changed(hosts: Hosts) -> set[str]:
