@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from box.cli import CACHE
 from box.downloads import LLAMA_CPP, fetch
@@ -238,19 +240,30 @@ def is_ambiguous(body: bytes) -> bool:
     return isinstance(read, dict) and outer.count("model") > 1
 
 
-@contextmanager
-def engine_reader(folder: Path) -> Iterator[Callable[[bytes], object]]:
-    """Compile llama.cpp's own parser, and yield a function that returns what it reads as `python_model` does."""
+def engine_program() -> Path:
+    """Return a program that reads JSON by llama.cpp's own parser, compiled once for each source and compiler."""
+    source = ROOT / "tests/support/read_model.cpp"
+    compiler = subprocess.run(["g++", "--version"], check=True, capture_output=True).stdout
+    key = hashlib.sha256(b"\0".join([repr(LLAMA_CPP).encode(), source.read_bytes(), compiler])).hexdigest()[:16]
+    program = CACHE / f"read_model-{key}"
+    if program.exists():
+        return program
     CACHE.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fetch(LLAMA_CPP, CACHE)) as archive:
+    with TemporaryDirectory(dir=CACHE) as folder, tarfile.open(fetch(LLAMA_CPP, CACHE)) as archive:
         header = next(member for member in archive if member.name.endswith("/vendor/nlohmann/json.hpp"))
         content = archive.extractfile(header)
         assert content
-        (folder / "json.hpp").write_bytes(content.read())
-    program = folder / "read_model"
-    command = ["g++", "-std=c++17", f"-I{folder}", str(ROOT / "tests/support/read_model.cpp"), "-o", str(program)]
-    subprocess.run(command, check=True)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        (Path(folder) / "json.hpp").write_bytes(content.read())
+        made = Path(folder) / program.name
+        subprocess.run(["g++", "-std=c++17", f"-I{folder}", str(source), "-o", str(made)], check=True)
+        made.rename(program)
+    return program
+
+
+@contextmanager
+def engine_reader() -> Iterator[Callable[[bytes], object]]:
+    """Yield a function that reads `model` by llama.cpp's own parser, and returns it as `python_model` does."""
+    with subprocess.Popen([engine_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
 
         def read(body: bytes) -> object:
             assert process.stdin

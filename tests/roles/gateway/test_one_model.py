@@ -58,8 +58,8 @@ def gateway(servers: dict[str, Upstream], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes], object]]:
-    with engine_reader(tmp_path_factory.mktemp("engine")) as read:
+def engine() -> Iterator[Callable[[bytes], object]]:
+    with engine_reader() as read:
         yield read
 
 
