@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ FEW_TOKENS = 512  # what a header needs at least to be loaded, and some
 
 # Where a block has its scales, 16-bit floats, in bytes from its start (ggml/src/ggml-common.h of llama.cpp).
 _SCALES = {"Q4_0": (0,), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+_LENGTH = struct.Struct("<Q").pack
 _SCALE = 2.0**-11  # of noise: small enough that nothing grows without bounds on its way through the layers
 _CHUNK = 1 << 26  # bytes of noise that are made, and written again and again
 
@@ -56,6 +57,15 @@ class Model:
     template: str = TEMPLATE
 
 
+class Texts(list[str]):
+    """Texts that are packed once, for all files that have them."""
+
+    @cached_property
+    def packed(self) -> bytes:
+        """Return their lengths and bytes as a file has them."""
+        return b"".join(part for text in map(str.encode, self) for part in (_LENGTH(len(text)), text))
+
+
 class Writer(GGUFWriter):
     """The library's writer, but fast: its own packs a vocabulary value by value, which takes seconds."""
 
@@ -65,8 +75,7 @@ class Writer(GGUFWriter):
         """Return the bytes of a value; arrays of texts and of whole numbers are packed at once."""
         kinds = set(map(type, val)) if vtype is GGUFValueType.ARRAY and sub_type is None else set()
         if kinds == {str}:
-            texts = [text.encode() for text in val]
-            packed = b"".join(part for text in texts for part in (struct.pack("<Q", len(text)), text))
+            packed = (val if isinstance(val, Texts) else Texts(val)).packed
             head = struct.pack("<IQ", GGUFValueType.STRING, len(val))
         elif kinds == {int}:
             packed = struct.pack(f"<{len(val)}i", *val)
@@ -154,25 +163,35 @@ def _keys(writer: GGUFWriter, model: Model) -> None:
 
 
 def _tokenizer(writer: GGUFWriter, model: Model, *, says_words: bool) -> None:
-    """A vocabulary that any text can be spelt in, filled up with tokens that no text has: words, for what computes."""
-    tokens = tiny_moe.vocabulary()
-    known = len(tokens)
-    word = "\u0120w{}" if says_words else "<|{}|>"  # as GPT-2 writes a space
-    tokens += [word.format(number) for number in range(known, model.tokens)]
-    normal, control = 1, 3
+    tokens, types = _vocabulary(model.tokens, says_words=says_words)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
-    filling = [normal if says_words else control] * (len(tokens) - known)
-    writer.add_token_types([normal] * 256 + [control] * (known - 256) + filling)
-    writer.add_key_value(
-        "tokenizer.ggml.merges",
-        [f"a{number} b{number}" for number in range(model.merges)],
-        GGUFValueType.ARRAY,
-    )
+    writer.add_token_types(types)
+    writer.add_key_value("tokenizer.ggml.merges", _merges(model.merges), GGUFValueType.ARRAY)
     writer.add_bos_token_id(tokens.index(tiny_moe.START))
     writer.add_eos_token_id(tokens.index(tiny_moe.END))
     writer.add_chat_template(model.template)
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(count: int, *, says_words: bool) -> tuple[Texts, list[int]]:
+    """Return tokens in which any text can be spelt, and their types.
+
+    They are filled up with tokens that no text has: words, for what computes.
+    """
+    tokens = Texts(tiny_moe.vocabulary())
+    known = len(tokens)
+    word = "\u0120w{}" if says_words else "<|{}|>"  # as GPT-2 writes a space
+    tokens += [word.format(number) for number in range(known, count)]
+    normal, control = 1, 3
+    filling = [normal if says_words else control] * (len(tokens) - known)
+    return tokens, [normal] * 256 + [control] * (known - 256) + filling
+
+
+@lru_cache(maxsize=8)
+def _merges(count: int) -> Texts:
+    return Texts(f"a{number} b{number}" for number in range(count))
 
 
 @dataclass(frozen=True)
