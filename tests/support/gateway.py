@@ -326,12 +326,12 @@ def running(plan: GatewayPlan, folder: Path, keys: GatewayKeys | None = None) ->
         process.wait(10)
 
 
-def until(true: Any, seconds: float = 15) -> None:
-    """Wait until it is so."""
+def until(true: Any, seconds: float = 15, pause: float = 0.02) -> None:
+    """Wait until it is so; `pause` is for what costs much to inspect."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 HOUSEHOLD = """

@@ -33,6 +33,8 @@ from tests.support.virtual_address import (
 _NUMBERS = itertools.count()
 SOON = 5.0
 """Seconds in which an address has moved."""
+PAUSE = 0.2
+"""Seconds between two inspections of the hosts: each starts five processes."""
 
 
 def _namespaces() -> bool:
@@ -153,7 +155,7 @@ class Lan:
     def settled(self, owner: Node, seconds: float = SOON) -> float:
         """Seconds until it answers there, and nowhere else."""
         began = time.monotonic()
-        until(lambda: self.owners == [owner] and self.answered(), seconds)
+        until(lambda: self.owners == [owner] and self.answered(), seconds, PAUSE)
         return time.monotonic() - began
 
 
@@ -223,9 +225,9 @@ def test_the_address_moves_when_a_gateway_is_killed_and_stays_when_it_is_back(la
 
 def test_the_address_moves_when_a_host_is_gone_and_when_it_is_back_one_has_it(lan: Lan) -> None:
     ip("-n", lan.first.space, "link", "set", "lan0", "down")
-    until(lambda: lan.second.has and lan.answered(), SOON)
+    until(lambda: lan.second.has and lan.answered(), SOON, PAUSE)
     ip("-n", lan.first.space, "link", "set", "lan0", "up")
-    until(lambda: lan.owners == [lan.second], 10)
+    until(lambda: lan.owners == [lan.second], 10, PAUSE)
     time.sleep(3)
     assert lan.owners == [lan.second]
     assert lan.answered()
@@ -249,7 +251,7 @@ def test_what_keepalived_could_not_let_go_of_is_taken_from_the_host(lan: Lan) ->
 def test_where_no_gateway_answers_nobody_has_it(lan: Lan) -> None:
     for node in (lan.first, lan.second):
         node.end(node.gateway, signal.SIGKILL)
-    until(lambda: not lan.owners, 10)
+    until(lambda: not lan.owners, 10, PAUSE)
     lan.second.begin_gateway()
     assert lan.settled(lan.second, 10) < 10
 
