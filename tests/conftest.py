@@ -45,6 +45,7 @@ BOX = Path(__file__).parent / "box"
 
 # What collecting tests makes stays for the whole run. The garbage collector would walk it again and again.
 gc.disable()
+gc.set_threshold(50_000)  # as `herd` does
 
 
 @pytest.hookimpl(trylast=True)
