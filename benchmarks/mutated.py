@@ -179,7 +179,13 @@ def headers_of(model: gguf_files.Model, per_shard: int = 0) -> tuple[bytes, ...]
     with TemporaryDirectory() as folder:
         files = gguf_files.write(model, Path(folder) / "x.gguf", per_shard, noise=False)
         read = read_headers(files[0])
-        return tuple(file.read_bytes()[: each.data_offset] for file, each in zip(files, read, strict=True))
+        return tuple(beginning(file, each.data_offset) for file, each in zip(files, read, strict=True))
+
+
+def beginning(file: Path, size: int) -> bytes:
+    """Return the first bytes of a file, which can be much larger."""
+    with file.open("rb") as stream:
+        return stream.read(size)
 
 
 SHARDS = headers_of(gguf_files.gemma3(), per_shard=200)
