@@ -140,6 +140,9 @@ DRIVER_UNDO_UNIT = "llamaherd-driver-undo.service"
 PINNED = "/etc/apt/preferences.d/llamaherd-container-toolkit"
 """At which version apt keeps the container toolkit."""
 
+PROGRAMS = LIBEXEC / "onhost"
+"""The versions of the program that runs on hosts, each named by its hash."""
+
 STARTED = LIBEXEC / "started"
 """Records what servers are started with, and says what of it has changed since."""
 
@@ -150,12 +153,8 @@ EXCHANGE = KEPT / ".exchange"
 REFUSED = STATE / "refused"
 """A file for each server that was put back: what was tried, when, and why it was taken back."""
 
-PROVE = LIBEXEC / "prove"
-"""Sends a server the requests of a client, and reports what is wrong with the responses."""
-PROBATION = LIBEXEC / "probation"
-"""Watches a server after a switch, and restores the previous version if the new one fails."""
 PROBATION_RUN = PurePosixPath("/run/llamaherd/probation")
-"""What that program watches, a file for each server. Gone with the next boot, which ends every probation."""
+"""What the probation watches, a file for each server. Gone with the next boot, which ends every probation."""
 
 BESIDE = PurePosixPath("/run/llamaherd/beside")
 """Compose files of servers that are tried beside those that serve. Gone with the next boot, as their units are."""

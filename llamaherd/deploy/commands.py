@@ -16,8 +16,9 @@ from typing_extensions import override
 from llamaherd.deploy.reasons import note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
+from llamaherd.host.program import request
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, SendFile
+from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, RunVerb, SendFile
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
@@ -40,6 +41,8 @@ def command(change: Change) -> PyinfraCommand:
     match change.how:
         case RunScript() as how:
             return ScriptCommand(how)
+        case RunVerb() as how:
+            return VerbCommand(how)
         case GuardedScript() as how:
             return GuardedScriptCommand(how)
         case DeferredScript() as how:
@@ -71,19 +74,35 @@ class ScriptCommand(StringCommand):
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
-        if self.says:
-            logger.info(f"{host.print_prefix}{self.says}")
-        connector_arguments.update(self.connector_arguments, _total=self.seconds)
-        done, said = host.run_shell_command(
-            self, print_output=True, print_input=state.print_input, **connector_arguments
-        )
-        if not done:
-            why = explained(line.line for line in said.combined_lines)
-            sentences = str(why).splitlines() if why else []
-            for sentence in sentences:
-                logger.error(f"{host.print_prefix}{sentence}")
-            note(host, [*said.stderr_lines, *sentences])
-        return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
+        return _shown(self, state, host, {**connector_arguments, **self.connector_arguments, "_total": self.seconds})
+
+
+class VerbCommand(StringCommand):
+    """A verb of the program that runs on hosts, whose progress is shown line by line while it runs."""
+
+    def __init__(self, how: RunVerb) -> None:
+        super().__init__("python3", "-I", how.verb)
+        self.says = how.says
+        self.how = how
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        more = {"_total": self.how.seconds, "_document": request(self.how.verb, self.how.given)}
+        return _shown(self, state, host, {**connector_arguments, **self.connector_arguments, **more})
+
+
+def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, arguments: dict[str, Any]) -> Any:
+    """Run a command, show what it prints, and note why it failed."""
+    if command.says:
+        logger.info(f"{host.print_prefix}{command.says}")
+    done, said = host.run_shell_command(command, print_output=True, print_input=state.print_input, **arguments)
+    if not done:
+        why = explained(line.line for line in said.combined_lines)
+        sentences = str(why).splitlines() if why else []
+        for sentence in sentences:
+            logger.error(f"{host.print_prefix}{sentence}")
+        note(host, [*said.stderr_lines, *sentences])
+    return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
 class GuardedScriptCommand(PyinfraCommand):

@@ -21,9 +21,11 @@ from typing_extensions import override
 
 from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
 from llamaherd.host.pipes import Patience
+from llamaherd.host.program import packed_program
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.host.totals import STEP_SECONDS, show_limit, transfer_seconds
 from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline.load import inventory_folder
 from llamaherd.render import render
 from llamaherd.text.terminal import shown
 
@@ -78,6 +80,10 @@ class RigConnector(BaseConnector):
     @property
     def _connect(self) -> Connect:
         return Connect.model_validate(self.data["rig_connect"])
+
+    @property
+    def _own_roles(self) -> Path:
+        return inventory_folder(Path(self.host.data.inventory)) / "roles"
 
     @property
     def _turn_is_next(self) -> bool:
@@ -146,11 +152,15 @@ class RigConnector(BaseConnector):
         fresh = bool(arguments.pop("_fresh", False))
         last = bool(arguments.pop("_last", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
+        document = arguments.pop("_document", None)
         try:
             with self._shell(root=root, fresh=fresh) as shell:
                 if root and not fresh and not last and is_ours(self.host):
                     self._log_in_ahead()
-                code = shell.run(_script(command, arguments, root=root), said.hear, patience)
+                if document is None:
+                    code = shell.run(_script(command, arguments, root=root), said.hear, patience)
+                else:
+                    code = shell.run_program(packed_program(self._own_roles), document, said.hear, patience)
         except RemoteError as error:
             said.hear_all(error)
             return False, said.output

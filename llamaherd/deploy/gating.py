@@ -17,7 +17,7 @@ from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.arms.measure import GateFound, GateRun
 from llamaherd.bench.arms.quality import UNJUDGED, QualityRow
 from llamaherd.bench.results.store import results_folder
-from llamaherd.deploy.commands import RefuseCommand, ScriptCommand
+from llamaherd.deploy.commands import RefuseCommand, VerbCommand
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import Origin, Past
 from llamaherd.inventory.keys import UnreadableKeyError
@@ -25,7 +25,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.history_ask import ask_past
 from llamaherd.pipeline.rollback import NEWEST
 from llamaherd.plan import GatePlan, Plan
-from llamaherd.role.changes import Gated, RunScript
+from llamaherd.role.changes import Gated
 from llamaherd.text.terminal import plain
 
 _SLOWER = "change the inventory, `gate` with it, or `herd up --retry` to have it as slow as it is"
@@ -54,8 +54,7 @@ class GateCommand(PyinfraCommand):
             return True
         why, way_out, remembered = _refusal(found)
         if remembered:
-            remember = RunScript(self.gated.refused(why))
-            ScriptCommand(remember).execute(state, host, dict(connector_arguments))
+            VerbCommand(self.gated.refused(why)).execute(state, host, dict(connector_arguments))
         sentence = f"{self.gated.instance.name} serves as before, and not as declared: {why}\n  help: {way_out}"
         return RefuseCommand([sentence]).execute(state, host, connector_arguments)
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, Self, TypeVar
 from llamaherd.diagnostics.endings import end_with_parent
 from llamaherd.host.forward import Forward
 from llamaherd.host.pipes import PIECE, Patience, talk
+from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap
 from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.totals import show_limit
 from llamaherd.inventory.schema import Connect
@@ -177,9 +178,12 @@ class Shell:
 
     def lines(self, script: str, patience: Patience) -> Iterator[tuple[str, str]]:
         """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
+        return self._lines(iter([script.encode()]), patience)
+
+    def _lines(self, told: Iterator[bytes], patience: Patience) -> Iterator[tuple[str, str]]:
         begun = {"stdout": b"", "stderr": b""}
         heard = lines = 0
-        for stream, piece in self._talk(iter([script.encode()]), patience):
+        for stream, piece in self._talk(told, patience):
             heard += len(piece)
             lines += piece.count(b"\n")
             if heard > MOST or lines > MOST_LINES:
@@ -212,6 +216,27 @@ class Shell:
         self._require_end(patience)
         for line in self._err.decode(errors="replace").splitlines():
             heard("stderr", line)
+        return self._ended(patience)
+
+    def run_program(self, program: Program, document: bytes, heard: Heard, patience: Patience) -> int:
+        """Run the program with a document on stdin; it is sent first where the host does not have this version.
+
+        Each line that it writes goes to `heard` as it comes. Returns the exit code. Raises as `run` does, and where the
+        host has no python3.
+        """
+        told: Iterator[bytes] = iter(())
+        for line in self._before_it_reads(f"{{\n{bootstrap(program)}\n}}\n", replace(patience, silence=LOGIN_SECONDS)):
+            if line.decode(errors="replace") in (GO, SEND):
+                told = iter([document] if line == GO.encode() else [program.data, document])
+                break
+            if line == MISSING.encode():
+                raise RemoteError(
+                    f"there is no python3 on {place(self._connect)}", "`herd up` without --only installs it"
+                )
+            heard("stdout", line.decode(errors="replace") + "\n")
+        events = Events(heard)
+        for stream, text in self._lines(told, patience):
+            events.hear(stream, text)
         return self._ended(patience)
 
     def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:

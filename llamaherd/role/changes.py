@@ -11,6 +11,8 @@ from typing import Literal
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import STEP_SECONDS
 from llamaherd.layout import INCOMING
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import PutFilesInput, WrittenFile
 from llamaherd.plan import InstancePlan, TextFile
 from llamaherd.render import render
 from llamaherd.text.quoting import base64_lines
@@ -46,6 +48,19 @@ class RunScript:
     """
 
     script: str = field(repr=False)
+    says: str = ""
+    seconds: int = STEP_SECONDS
+
+
+@dataclass(frozen=True)
+class RunVerb:
+    """One round trip: a verb of the program that runs on hosts. Its input may hold secrets.
+
+    `says` is shown meanwhile. It may take `seconds` in all.
+    """
+
+    verb: str
+    given: object = field(repr=False)
     says: str = ""
     seconds: int = STEP_SECONDS
 
@@ -88,7 +103,7 @@ class GuardedScript:
     says: str = ""
 
 
-How = RunScript | GuardedScript | SendFile | DeferredScript | RebootHost
+How = RunScript | RunVerb | GuardedScript | SendFile | DeferredScript | RebootHost
 
 
 @dataclass(frozen=True)
@@ -113,13 +128,13 @@ class Away:
 class Gated:
     """A server that is measured beside what serves, of spec `was`, before it takes its place.
 
-    `refused` makes the script with which its host remembers why it was not let in. Without `speed`, what it says is
+    `refused` returns what its host is to do to remember why it was not let in. Without `speed`, its responses are
     judged alone.
     """
 
     instance: InstancePlan
     was: str
-    refused: Callable[[str], str] = field(compare=False, repr=False)
+    refused: Callable[[str], RunVerb] = field(compare=False, repr=False)
     speed: bool = True
 
 
@@ -195,7 +210,7 @@ class Change:
     @property
     def says(self) -> str:
         """What is shown while it is carried out."""
-        return self.how.says if isinstance(self.how, RunScript | GuardedScript | DeferredScript) else ""
+        return self.how.says if isinstance(self.how, RunScript | RunVerb | GuardedScript | DeferredScript) else ""
 
 
 def difference(file: TextFile, state: HostState) -> str:
@@ -224,6 +239,16 @@ def reads_otherwise(file: TextFile, state: HostState) -> bool:
     """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
     have = state.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
+
+
+def written_files(files: Iterable[TextFile]) -> tuple[WrittenFile, ...]:
+    """Return files as the program on hosts writes them."""
+    return tuple(WrittenFile(each.path, Secret(each.text), int(each.mode, 8), each.owner) for each in files)
+
+
+def write_on_host(files: Iterable[TextFile], purpose: str, remove: Iterable[str] = ()) -> RunVerb:
+    """Return what writes files on a host, each at once, while it holds the lock of the host for a `purpose`."""
+    return RunVerb("base.put_files", PutFilesInput(purpose, written_files(files), tuple(remove)))
 
 
 def put_files(files: Iterable[TextFile]) -> str:

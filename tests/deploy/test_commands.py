@@ -1,8 +1,9 @@
-"""Commands that ask a host more than once: only what fails in the end is said again."""
+"""Commands that query a host more than once, and those that run a verb: what is shown and noted of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from pyinfra.api import Config, Host, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.state import StateOperationMeta
 
-from llamaherd.deploy import commands
-from llamaherd.deploy.commands import RebootHostCommand
+from llamaherd.deploy import commands, connector
+from llamaherd.deploy.commands import RebootHostCommand, VerbCommand, command
 from llamaherd.deploy.reasons import noted
-from llamaherd.role.changes import RebootHost
+from llamaherd.host import program
+from llamaherd.onhost.document import Secret
+from llamaherd.role.changes import Change, RebootHost, RunVerb
+from tests.support.rigs import KEY
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
@@ -60,3 +64,40 @@ def test_a_host_that_does_not_come_back_is_said_again(here: Host, monkeypatch: p
     assert not rebooted(here, RebootHost(ask="true", back="false", after="true"))
     (why,) = noted(here)
     assert why.startswith("reboot: this host did not come back within 0.2 s of its reboot\n  help: ")
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The input of a verb with a key."""
+
+    key: Secret
+
+
+def verb(how: RunVerb) -> VerbCommand:
+    """Return the command of a change by a verb."""
+    found = command(Change("start", "server", "llama-chat", ("it is stopped",), how))
+    assert isinstance(found, VerbCommand)
+    return found
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(connector, "echo", lambda line="", **_: shown.append(line))
+    monkeypatch.setattr(program, "PROGRAMS", tmp_path / "onhost")
+    here.state.print_input = True
+    done, said = verb(RunVerb("serve.removal.explode", Keyed(Secret(KEY)))).execute(here.state, here, {"_sudo": True})
+    message = "this version of the program has no verb `serve.removal.explode`"
+    assert (done, said.combined_lines) == (False, [])
+    assert noted(here) == [f"reboot: {message}\n  help: run `herd up` again: it brings its own version of the program"]
+    assert any(message in line for line in shown)
+    assert not any(KEY in line for line in shown)
+    assert [each.suffix for each in (tmp_path / "onhost").iterdir()] == [".pyz"]
+
+
+def test_what_is_printed_of_a_verb_holds_no_secret() -> None:
+    how = RunVerb("serve.switch.switch", Keyed(Secret(KEY)), "starting llama-chat")
+    shown = verb(how)
+    assert KEY not in f"{how}{how!r}{shown}{shown!r}{shown.get_raw_value()}{shown.get_masked_value()}"
+    assert shown.get_raw_value() == "python3 -I serve.switch.switch"
+    assert KEY.encode() in program.request(how.verb, how.given)

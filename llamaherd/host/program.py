@@ -1,0 +1,110 @@
+"""The program that runs on hosts: packed into one file, sent where it is missing, and given one document on stdin."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from llamaherd.layout import PROGRAMS
+from llamaherd.onhost.document import VERSION, dump
+from llamaherd.render import render
+
+GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3"
+"""What templates/host/program.sh.j2 prints: before the document is sent, before both are, and why neither is."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_MAIN = "import sys\n\nfrom llamaherd.onhost.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_MOST_LINE = 64 << 10
+"""Characters of an event that are read."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One version of the program: the hash of its sources, and the zip file that Python runs."""
+
+    hash: str
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        """Return where it is on a host."""
+        return f"{PROGRAMS}/{self.hash}.pyz"
+
+
+@cache
+def packed_program(own_roles: Path | None = None) -> Program:
+    """Return the program of this version: the same sources have the same hash, whoever packs them.
+
+    `own_roles` is a fleet's folder of roles: what each has as `onhost.py` or `onhost/` comes along.
+    """
+    sources = _sources(own_roles)
+    digest = hashlib.sha256()
+    for name, data in sources.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sources.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    return Program(digest.hexdigest()[:16], packed.getvalue())
+
+
+def _sources(own_roles: Path | None) -> dict[str, bytes]:
+    """Return the files in the zip: packages of roles are empty there, as only their `onhost` runs on hosts."""
+    modules = [*(_PACKAGE / "onhost").rglob("*.py"), _PACKAGE / "layout.py"]
+    found = {each.relative_to(_PACKAGE.parent).as_posix(): each.read_bytes() for each in modules}
+    # Ours last: a fleet's role cannot take the place of one of them.
+    for roles in (*([own_roles] if own_roles else []), _PACKAGE.parent / "roles"):
+        parts = [*roles.glob("*/onhost.py"), *roles.glob("*/onhost/*.py")]
+        found |= {f"roles/{each.relative_to(roles).as_posix()}": each.read_bytes() for each in parts}
+    packages = {f"{folder}/__init__.py" for name in found for folder in map(str, Path(name).parents) if folder != "."}
+    empty = dict.fromkeys(packages - found.keys(), b"")
+    return dict(sorted({**found, **empty, "__main__.py": _MAIN.encode()}.items()))
+
+
+def bootstrap(program: Program) -> str:
+    """Return the shell script that runs the program on a host, once it is there."""
+    return render("host/program.sh.j2", path=program.path, size=len(program.data))
+
+
+def request(verb: str, given: object) -> bytes:
+    """Return the document that asks for a verb, with its secrets: it goes to stdin and nowhere else."""
+    return dump({"version": VERSION, "verb": verb, "input": given}).encode()
+
+
+class Events:
+    """Reads what the program writes, line by line: progress goes to `stdout`, and what failed to `stderr`."""
+
+    def __init__(self, heard: Callable[[str, str], None]) -> None:
+        self._heard = heard
+        self.result: object = None
+        """What the verb returned."""
+
+    def hear(self, stream: str, line: str) -> None:
+        """Take a line of the program, with its end. What is no event is shown as it is."""
+        event = _event(line) if stream == "stdout" else None
+        match event:
+            case {"event": "progress", "text": str(text)}:
+                self._heard("stdout", f"{text}\n")
+            case {"event": "warning", "text": str(text)}:
+                self._heard("stderr", f"{text}\n")
+            case {"event": "result", "value": value}:
+                self.result = value
+            case {"event": "error", "message": str(message), "help": str(fix), "log": list(log)}:
+                for each in (*map(str, log), message, *([f"  help: {fix}"] if fix else [])):
+                    self._heard("stderr", f"{each}\n")
+            case _:
+                self._heard(stream, line)
+
+
+def _event(line: str) -> object:
+    try:
+        return json.loads(line) if line.startswith("{") and len(line) <= _MOST_LINE else None
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,52 @@
+"""systemctl and docker as verbs call them: each call ends, also where systemd re-executes or the daemon hangs."""
+
+from __future__ import annotations
+
+import re
+
+from llamaherd.onhost.system import TIMED_OUT, Ended, System
+
+PAUSES = (0.2, 0.3, 0.5, 1.0)
+"""Seconds between tries while systemd re-executes: it responds to no client for a moment, and drops those that wait."""
+DOCKER_SECONDS, DOCKER_LONG_SECONDS, DOCKER_PULL_SECONDS = 300, 9000, 43_200
+"""Docker's client waits without end for a daemon that hangs, and a step that waits holds the lock of its host."""
+UNIT_SECONDS = 90
+_NO_BUS = re.compile(
+    r"onnect to .*bus|Connection reset by peer|Connection refused|Connection timed out|"
+    r"Transport endpoint is not connected|onnection terminated|disconnected"
+)
+
+
+def systemctl(system: System, *words: str, seconds: float = UNIT_SECONDS) -> Ended:
+    """Run systemctl, again where it failed because systemd re-executes: a restart then as a start."""
+    for pause in (*PAUSES, None):
+        ended = system.run(["systemctl", *words], seconds=seconds)
+        if ended.code in (0, TIMED_OUT) or pause is None or not _NO_BUS.search(ended.err):
+            break
+        system.sleep(pause)
+        words = tuple("start" if word == "restart" else word for word in words)
+    return ended
+
+
+def unit_properties(system: System, unit: str, *names: str) -> dict[str, str]:
+    """Return properties of a unit by `systemctl show`; nothing where systemd does not respond."""
+    ended = systemctl(system, "show", "-p", ",".join(names), unit)
+    return dict(line.split("=", 1) for line in ended.out.splitlines() if "=" in line) if ended.ok else {}
+
+
+def docker(system: System, *words: str) -> Ended:
+    """Run docker."""
+    seconds = {
+        "pull": DOCKER_PULL_SECONDS,
+        "build": DOCKER_LONG_SECONDS,
+        "compose": DOCKER_LONG_SECONDS,
+        "import": DOCKER_LONG_SECONDS,
+        "run": DOCKER_LONG_SECONDS,
+    }
+    return system.run(["docker", *words], seconds=seconds.get(words[0], DOCKER_SECONDS))
+
+
+def ensure_docker(system: System) -> bool:
+    """Start Docker where it does not run. Return whether it does."""
+    active = systemctl(system, "-q", "is-active", "docker").ok
+    return active or systemctl(system, "start", "docker", seconds=180).ok

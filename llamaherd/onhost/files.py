@@ -1,0 +1,40 @@
+"""Files that verbs write: their texts, modes and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.system import System
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file to write. `text` may contain a key."""
+
+    path: str
+    text: Secret
+    mode: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class PutFilesInput:
+    """Files that are written while the lock of the host is held."""
+
+    purpose: str
+    """What another run reads that waits for the lock."""
+    files: tuple[WrittenFile, ...]
+    remove: tuple[str, ...] = ()
+    """Files and folders that are removed first."""
+
+
+def write_files(system: System, files: Iterable[WrittenFile]) -> None:
+    """Write files, each at once. Raise FailedError with a help."""
+    for each in files:
+        try:
+            system.write(each.path, each.text.text, mode=each.mode, owner=each.owner)
+        except OSError as error:
+            raise cannot_write(OSError(error.errno, error.strerror, each.path)) from error

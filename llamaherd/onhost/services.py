@@ -1,0 +1,231 @@
+"""Gateways and other services: a new configuration is checked, swapped in, and rolled back if it does not run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from llamaherd.layout import LOCK_WAIT, UNITS
+from llamaherd.onhost.clients import systemctl
+from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
+from llamaherd.onhost.system import Ended, FailedError, System
+
+STOP_SECONDS = 150
+"""A unit may take 90 s to stop, and its kill some more."""
+_REQUEST = re.compile(r"[0-9a-f.:]* status=")
+"""A line of HAProxy's log about one request."""
+_LINE = 200
+_UNTRIED = ".untried"
+"""A file in a folder whose version has not run yet."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that reads a folder of configuration, which belongs to its user alone."""
+
+    name: str
+    record: str
+    """The name of the record of its fingerprints."""
+    folder: str
+    user: str
+    units: tuple[str, ...]
+    restored: str
+    """What is reported after a rollback."""
+    restore: str
+    """The verb of systemctl that makes the units read the restored configuration."""
+    tries: int
+    pause: float
+    """Seconds between tries to find out what the service has read."""
+    log_lines: int
+    start_seconds: int = STOP_SECONDS
+    folders: tuple[str, ...] = ()
+    """Folders in the folder."""
+
+
+class Actions(Protocol):
+    """What differs between services."""
+
+    def check(self, folder: str) -> None:
+        """Let the service's own program check a staged folder. Raise FailedError where it refuses."""
+
+    def start(self) -> str:
+        """Restart or reload the service. Return why it does not run; empty where it does."""
+
+    def has_read(self) -> bool:
+        """Return whether the running service has read the new configuration."""
+
+
+@contextmanager
+def locked(system: System, purpose: str) -> Iterator[None]:
+    """Hold the lock of the host. A file that cannot be written fails the verb with a help."""
+    with system.lock("host", LOCK_WAIT, purpose):
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(error) from error
+
+
+def require_installed(system: System, what: str, programs: Iterable[str], user: str) -> None:
+    """Raise FailedError unless programs and an account are there."""
+    entries = [system.entry(each) for each in programs]
+    runnable = [each is not None and (each.kind == "link" or bool(each.mode & 0o111)) for each in entries]
+    if not all(runnable) or not system.run(["id", "-u", user]).ok:
+        help_ = "run `herd up` without `--only`, which installs the packages and creates the account"
+        raise FailedError(f"{what} or the account {user} is missing", help_)
+
+
+def end_package_units(system: System, units: Iterable[str]) -> None:
+    """Stop units that came with packages: they serve nobody, and take ports that are open to everybody."""
+    for each in units:
+        systemctl(system, "-q", "disable", "--now", each, seconds=STOP_SECONDS)
+
+
+def apply_configuration(
+    system: System,
+    service: Service,
+    actions: Actions,
+    files: Sequence[WrittenFile],
+    outside: Sequence[WrittenFile],
+    fingerprints: Iterable[str],
+) -> None:
+    """Make a service run with a new configuration: files in its folder, and units and programs `outside` it.
+
+    Raise FailedError where it does not. The configuration before is restored then, if it was swapped out.
+    """
+    folder = ConfigFolder(system, service.folder)
+    try:
+        folder.stage(service, files)
+        actions.check(folder.new)
+    except (FailedError, OSError):
+        with suppress(OSError):
+            folder.discard()
+        raise
+    forget_fingerprints(system, service.record)
+    folder.swap()
+    try:
+        write_files(system, outside)
+        enable_units(system, service.units)
+    except FailedError:
+        folder.restore()
+        raise
+    why = actions.start()
+    if not why and not wait_until(system, actions.has_read, service.tries, service.pause):
+        why = "it does not report that it has read the configuration"
+    if why:
+        raise _rolled_back(system, service, folder, why)
+    record_fingerprints(system, service.record, fingerprints)
+    folder.accept()
+
+
+class ConfigFolder:
+    """A folder that is replaced as a whole. The version that ran last is kept until the new one runs."""
+
+    def __init__(self, system: System, folder: str) -> None:
+        self._system = system
+        self.folder, self.new, self.old = folder, f"{folder}.new", f"{folder}.old"
+
+    def stage(self, service: Service, files: Iterable[WrittenFile]) -> None:
+        """Write a new version next to the folder, for its user alone: files there contain keys."""
+        self.discard()
+        folders = [self.new, *(f"{self.new}/{each}" for each in service.folders)]
+        made = self._system.run(["install", "-d", "-m", "0700", "-o", service.user, "-g", service.user, *folders])
+        if not made.ok:
+            raise FailedError(f"cannot create {self.new}", log=last_lines(made, 3))
+        write_files(self._system, staged(files, self.folder, self.new))
+        self._system.write(f"{self.new}/{_UNTRIED}", "")
+
+    def discard(self) -> None:
+        """Remove a staged version."""
+        self._system.remove(self.new)
+
+    def swap(self) -> None:
+        """Put the staged version in place, and keep the one that ran last.
+
+        A version that a run has left here that was cut off never ran.
+        """
+        if self._system.entry(f"{self.folder}/{_UNTRIED}"):
+            self._system.remove(self.folder)
+        elif self._system.entry(self.folder):
+            self._system.remove(self.old)
+            self._system.rename(self.folder, self.old)
+        self._system.rename(self.new, self.folder)
+
+    def restore(self) -> bool:
+        """Put the version back that ran before. Return False where there was none."""
+        if not self._system.entry(self.old):
+            return False
+        self._system.remove(self.folder)
+        self._system.rename(self.old, self.folder)
+        return True
+
+    def accept(self) -> None:
+        """Remove the mark of a version that has not run yet, then the version before."""
+        self._system.remove(f"{self.folder}/{_UNTRIED}")
+        self._system.remove(self.old)
+
+
+def staged(files: Iterable[WrittenFile], folder: str, new: str) -> list[WrittenFile]:
+    """Return files with their paths in a staged folder."""
+    return [replace(each, path=new + each.path.removeprefix(folder)) for each in files]
+
+
+def enable_units(system: System, units: Sequence[str]) -> None:
+    """Let systemd read units again, and start them at boot. Raise FailedError where they cannot be enabled."""
+    systemctl(system, "daemon-reload")
+    enabled = systemctl(system, "-q", "enable", *units)
+    if not enabled.ok:
+        raise FailedError(f"cannot enable {', '.join(units)}", log=last_lines(enabled, 3))
+
+
+def restart_units(system: System, units: Sequence[str], seconds: int = STOP_SECONDS) -> bool:
+    """Restart units, also if systemd has given up on them. Return whether they run."""
+    systemctl(system, "reset-failed", *units)
+    return systemctl(system, "restart", *units, seconds=seconds).ok
+
+
+def wait_until(system: System, holds: Callable[[], bool], tries: int, pause: float) -> bool:
+    """Return whether something holds after some tries."""
+    for _ in range(tries):
+        if holds():
+            return True
+        system.sleep(pause)
+    return False
+
+
+def journal(system: System, units: Iterable[str], lines: int) -> list[str]:
+    """Return the last lines of the journal of units, without those about requests."""
+    words = [word for each in units for word in ("-u", each)]
+    ended = system.run(["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(lines), *words])
+    return [line[:_LINE] for line in ended.out.splitlines() if not _REQUEST.match(line)]
+
+
+def last_lines(ended: Ended, lines: int, width: int = 300) -> list[str]:
+    """Return the last lines of a program's output."""
+    return [line[:width] for line in (ended.out + ended.err).splitlines()[-lines:]]
+
+
+def _rolled_back(system: System, service: Service, folder: ConfigFolder, why: str) -> FailedError:
+    """Restore the configuration before, and return the failure. A service that had none is stopped."""
+    log = journal(system, service.units, service.log_lines)
+    message = f"{service.name} does not run with this configuration: {why}"
+    if not folder.restore():
+        systemctl(system, "stop", *service.units, seconds=STOP_SECONDS)
+    elif systemctl(system, service.restore, *service.units, seconds=service.start_seconds).ok:
+        message += f"; {service.restored}"
+    else:
+        message += "; the configuration before was restored, but does not run either"
+    return FailedError(message, f"see `journalctl -u {service.units[0]}`", log)
+
+
+def remove_service(system: System, units: Sequence[str], paths: Iterable[str]) -> None:
+    """Stop units, and remove what belongs to them. Their files go last: the next run finds by them what is left."""
+    systemctl(system, "disable", "-q", "--now", *units, seconds=STOP_SECONDS)
+    for path in (*paths, *(str(UNITS / each) for each in units)):
+        system.remove(path)
+    systemctl(system, "daemon-reload")
+    systemctl(system, "reset-failed", *units)

@@ -1,0 +1,433 @@
+"""What verbs need of a host: programs, files, locks and time. Tests play it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from llamaherd.layout import LOCKS
+
+COMMAND_SECONDS = 30
+"""Of a program that nothing else is said of."""
+MOST_OUTPUT = 1 << 20
+"""Bytes of a program's output that are kept: its last ones."""
+TIMED_OUT, NOT_STARTED = 124, 127
+"""Exit codes of a program that took too long, and of one that could not be started."""
+POLL_SECONDS = 0.5
+_PIPE_SECONDS = 5
+SECRET_BYTES = 32
+
+
+Reporter = Callable[[str], None]
+"""Shows a line, or writes it to the journal."""
+
+
+class FailedError(Exception):
+    """A verb failed: one sentence, what to do about it, and the last lines of the program that failed, if one did."""
+
+    def __init__(self, message: str, fix: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.message, self.fix, self.log = message, fix, tuple(log)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit code and its output."""
+
+    code: int
+    out: str = ""
+    err: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether it succeeded."""
+        return self.code == 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, a folder or a link: its kind, permission bits and owner."""
+
+    kind: str
+    """`file`, `folder`, `link` or `other`."""
+    mode: int = 0
+    owner: str = "root"
+    size: int = 0
+
+
+class System(Protocol):
+    """A host. Paths are absolute; what is written is complete or absent, also after a power failure."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        seconds: float = COMMAND_SECONDS,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
+
+    def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
+        """Return the text of a file, `most` bytes of it; None where there is none that can be read."""
+
+    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+        """Write a file at once, with its folders. Raise OSError, also where there is no such owner."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file with its mode and owner, and rename it into place. Raise OSError."""
+
+    def link(self, path: str, target: str) -> None:
+        """Point a symbolic link somewhere, at once. Raise OSError."""
+
+    def target(self, path: str) -> str:
+        """Return where a symbolic link points; empty where it is none."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Rename a file, a link or a folder. Raise OSError."""
+
+    def folder(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a folder, with those above it, and set its permissions. Raise OSError."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link or a folder with all in it; nothing where it is not there. Raise OSError."""
+
+    def names(self, path: str) -> list[str]:
+        """Return what is in a folder, sorted; nothing where there is none."""
+
+    def entry(self, path: str) -> Entry | None:
+        """Return what is at a path, without following a link; None where nothing is."""
+
+    def digest(self, paths: Sequence[str]) -> str:
+        """Return the sha256 of files one after another. Those that cannot be read count as empty."""
+
+    def random(self) -> bytes:
+        """Return 32 bytes at random, for a secret."""
+
+    def lock(self, name: str, seconds: float, purpose: str) -> AbstractContextManager[bool]:
+        """Hold a lock of the host, and yield whether another run held it. Raise FailedError after `seconds`."""
+
+    @property
+    def program(self) -> str:
+        """Return where this program is on the host, for units that it starts."""
+
+    def computed(self, pid: int) -> float:
+        """Return the seconds of processor time that a server has used: all in the control group of one process."""
+
+    def now(self) -> float:
+        """Return seconds of a clock that never jumps."""
+
+    def clock(self) -> float:
+        """Return seconds since 1970."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def report(self, line: str) -> None:
+        """Show a line of progress to the user, or write it to the journal."""
+
+    def warn(self, line: str) -> None:
+        """Show a line about something that failed."""
+
+
+class Host:
+    """The host that the program runs on."""
+
+    def __init__(self, report: Reporter, warn: Reporter) -> None:
+        self._report, self._warn = report, warn
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        seconds: float = COMMAND_SECONDS,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run a program; see System."""
+        own = {**os.environ, "LC_ALL": "C"} if environment is None else dict(environment)
+        pipe = subprocess.PIPE
+        try:
+            # Locks are inherited: where this program is killed, its child goes on, and the next run waits for it.
+            process = subprocess.Popen(
+                argv, stdin=pipe, stdout=pipe, stderr=pipe, env=own, start_new_session=True, close_fds=False
+            )
+        except OSError as error:
+            return Ended(NOT_STARTED, "", f"{argv[0]}: {error.strerror}")
+        with process:
+            try:
+                out, err = process.communicate(text.encode(), timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return Ended(TIMED_OUT, *_ended_by_force(process))
+        return Ended(process.returncode, _text(out), _text(err))
+
+    def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
+        """Read a file; see System."""
+        try:
+            with Path(path).open("rb") as file:
+                return file.read(most).decode(errors="replace")
+        except OSError:
+            return None
+
+    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+        """Write a file; see System."""
+        place = Path(path)
+        _make_folder(place.parent)
+        user, group = _ids(owner)
+        new = place.with_name(f"{place.name}.llamaherd-new")
+        with suppress(FileNotFoundError):
+            new.unlink()
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fchown(file.fileno(), user, group)
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            new.replace(place)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink()
+            error.filename = str(place)
+            raise
+        _sync_folder(place.parent)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file; see System."""
+        place = Path(target)
+        _make_folder(place.parent)
+        new = place.with_name(f"{place.name}.llamaherd-new")
+        owner = Path(source).stat()
+        with suppress(FileNotFoundError):
+            new.unlink()
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                with Path(source).open("rb") as data:
+                    shutil.copyfileobj(data, file)
+                file.flush()
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(owner.st_mode))
+                os.fsync(file.fileno())
+            new.replace(place)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink()
+            if error.filename != source:
+                error.filename = str(place)
+            raise
+        _sync_folder(place.parent)
+
+    def link(self, path: str, target: str) -> None:
+        """Point a link; see System."""
+        place = Path(path)
+        new = place.with_name(f"{place.name}.new")
+        with suppress(FileNotFoundError):
+            new.unlink()
+        new.symlink_to(target)
+        new.replace(place)
+        _sync_folder(place.parent)
+
+    def target(self, path: str) -> str:
+        """Read a link; see System."""
+        try:
+            return str(Path(path).readlink())
+        except OSError:
+            return ""
+
+    def rename(self, path: str, to: str) -> None:
+        """Rename; see System."""
+        Path(path).replace(to)
+        _sync_folder(Path(to).parent)
+
+    def folder(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a folder; see System."""
+        _make_folder(Path(path))
+        Path(path).chmod(mode)
+
+    def remove(self, path: str) -> None:
+        """Remove; see System."""
+        place = Path(path)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+            return
+        with suppress(FileNotFoundError):
+            place.unlink()
+
+    def names(self, path: str) -> list[str]:
+        """List a folder; see System."""
+        try:
+            return sorted(each.name for each in Path(path).iterdir())
+        except OSError:
+            return []
+
+    def entry(self, path: str) -> Entry | None:
+        """Inspect a path; see System."""
+        try:
+            found = Path(path).lstat()
+        except OSError:
+            return None
+        kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
+        kind = next((name for matches, name in kinds if matches(found.st_mode)), "other")
+        try:
+            owner = pwd.getpwuid(found.st_uid).pw_name
+        except KeyError:
+            owner = str(found.st_uid)
+        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size)
+
+    def digest(self, paths: Sequence[str]) -> str:
+        """Return a hash; see System."""
+        found = hashlib.sha256()
+        for path in paths:
+            with suppress(OSError):
+                found.update(Path(path).read_bytes())
+        return found.hexdigest()
+
+    def random(self) -> bytes:
+        """Return bytes at random; see System."""
+        return os.urandom(SECRET_BYTES)
+
+    @contextmanager
+    def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
+        """Hold a lock; see System. Shell scripts hold the same ones, by flock(1)."""
+        path = _locks_folder() / name
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8", errors="replace") as file:
+            waited = self._wait_for_lock(file.fileno(), path, seconds)
+            os.set_inheritable(file.fileno(), True)
+            file.seek(0)
+            file.truncate()
+            file.write(f"process {os.getpid()} since {time.strftime('%H:%M:%S')}: {purpose}\n")
+            file.flush()
+            yield waited
+
+    def _wait_for_lock(self, lock: int, path: Path, seconds: float) -> bool:
+        until = self.now() + seconds
+        waited = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = (self.read(str(path)) or "").strip() or "it did not write its name"
+                if self.now() > until:
+                    raise FailedError(
+                        f"after {seconds:.0f} s another run still holds {path}: {holder}",
+                        "see with `ps` whether it works or hangs, wait or end it, and run again",
+                    ) from None
+                if not waited:
+                    self.report(f"waiting for another run, for up to {seconds:.0f} s: {holder}")
+                waited = True
+                self.sleep(POLL_SECONDS)
+            else:
+                return waited
+
+    @property
+    def program(self) -> str:
+        """Return the path of the program."""
+        return str(Path(sys.argv[0]).resolve())
+
+    def computed(self, pid: int) -> float:
+        """Add up processor time; see System."""
+        used = 0
+        with suppress(OSError):
+            group = Path("/proc", str(pid), "cgroup").read_text(encoding="utf-8")
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError, ValueError, IndexError):
+                    if (process / "cgroup").read_text(encoding="utf-8") == group:
+                        words = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                        used += int(words[11]) + int(words[12])
+        return used / os.sysconf("SC_CLK_TCK")
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+    def clock(self) -> float:
+        """Return seconds since 1970."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def report(self, line: str) -> None:
+        """Report a line."""
+        self._report(line)
+
+    def warn(self, line: str) -> None:
+        """Report a line about something that failed."""
+        self._warn(line)
+
+
+def _ids(owner: str) -> tuple[int, int]:
+    """Return the user and group of an owner: an account's name, or the number that a container's server is."""
+    if owner.isdigit():
+        return int(owner), int(owner)
+    try:
+        account = pwd.getpwnam(owner)
+    except KeyError:
+        raise OSError(errno.ENOENT, f"there is no account {owner}") from None
+    return account.pw_uid, account.pw_gid
+
+
+def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """Kill a program and those that it has started, and return what they have written."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        out, err = process.communicate(timeout=_PIPE_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        # One that it has started in a session of its own still holds the pipes.
+        out, err = late.stdout or b"", late.stderr or b""
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+    return _text(out), _text(err)
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"")[-MOST_OUTPUT:].decode(errors="replace")
+
+
+def _locks_folder() -> Path:
+    """Return the folder of locks. Raise FailedError where it is not root's alone: anybody could hold a lock there."""
+    folder = Path(LOCKS)
+    _make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        raise FailedError(
+            f"{folder} must be a folder of root with mode 0700, for locks",
+            "find out which program made it, remove it, and run again",
+        )
+    return folder
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder with those above it, where missing: with mode 0755, though the program's own umask is 077."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

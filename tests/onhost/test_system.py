@@ -1,0 +1,432 @@
+"""The host that the program runs on: real files, programs and locks, also where a process is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from llamaherd.onhost import system
+from llamaherd.onhost.system import MOST_OUTPUT, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
+from tests.support.inputs import TEXTS
+from tests.support.rigs import ROOT
+from tests.support.stores import needs_root
+
+STARTS = pytest.mark.usefixtures("starts_processes")
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@dataclass
+class Lines:
+    """What a host reports and warns of."""
+
+    reported: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def lines() -> Lines:
+    """Return an empty record."""
+    return Lines()
+
+
+@pytest.fixture
+def host(lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Return a host whose locks are in a folder of the test."""
+    monkeypatch.setattr(system, "LOCKS", tmp_path / "run" / "locks")
+    monkeypatch.setattr(system, "POLL_SECONDS", 0.02)
+    return Host(lines.reported.append, lines.warned.append)
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Have the umask of the program."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    """Return the permission bits of a path."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_it_is_a_system(host: Host, lines: Lines) -> None:
+    each: System = host
+    each.report("a")
+    each.warn("b")
+    assert (lines.reported, lines.warned) == (["a"], ["b"])
+    began, clock = each.now(), each.clock()
+    each.sleep(0.01)
+    assert began + 0.01 <= each.now() < began + 60
+    assert abs(clock - time.time()) < 60
+
+
+# --- programs ------------------------------------------------------------------------------------------------
+
+
+@STARTS
+def test_a_program(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    ended = host.run(["sh", "-c", "cat; echo $LC_ALL; echo oh >&2; exit 3"], text="ä\n")
+    assert ended == Ended(3, "ä\nC\n", "oh\n")
+    assert not ended.ok
+    assert host.run(["true"]).ok
+    assert host.run(["/usr/bin/env"], environment={"A": "b c"}).out == "A=b c\n"
+
+
+@STARTS
+def test_no_shell_reads_an_argument(host: Host) -> None:
+    hostile = "$(id) `id`; 'a' \"b\" *\n\\"
+    assert host.run(["printf", "%s", hostile]).out == hostile
+
+
+@STARTS
+def test_a_program_that_is_missing_or_is_none(host: Host, tmp_path: Path) -> None:
+    assert host.run(["/nonexistent/a"]) == Ended(NOT_STARTED, "", "/nonexistent/a: No such file or directory")
+    (tmp_path / "a").write_text("")
+    ended = host.run([str(tmp_path / "a")])
+    assert (ended.code, ended.err) == (NOT_STARTED, f"{tmp_path}/a: Permission denied")
+
+
+@STARTS
+def test_a_program_that_hangs_is_ended(host: Host) -> None:
+    began = time.monotonic()
+    ended = host.run(["sh", "-c", "trap '' TERM INT; echo begun; sleep 20 & wait; sleep 20"], seconds=0.5)
+    assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")
+    assert time.monotonic() - began < 10
+
+
+@STARTS
+def test_what_a_program_prints_last_is_kept(host: Host) -> None:
+    ended = host.run(["sh", "-c", f"printf first; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' a; printf '\\377last'"])
+    assert len(ended.out) == MOST_OUTPUT
+    assert ended.out.endswith("aa\N{REPLACEMENT CHARACTER}last")
+    assert "first" not in ended.out
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+@given(text=TEXTS)
+def test_a_file_has_the_text_that_was_written(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = str(tmp_path_factory.mktemp("files") / "a")
+    each = Host(print, print)
+    each.write(path, text, owner=ME)
+    assert each.read(path) == text
+
+
+def test_a_file_has_its_mode_and_its_folders_are_open(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "one" / "two" / "file"
+    host.write(str(path), "a", mode=0o644, owner=ME)
+    assert (path.read_text(), mode(path)) == ("a", 0o644)
+    assert [mode(each) for each in path.parents[:2]] == [0o755, 0o755]
+    host.write(str(path), "b", owner=ME)
+    assert (path.read_text(), mode(path)) == ("b", 0o600)
+    assert host.names(str(path.parent)) == ["file"]
+    assert host.entry(str(path)) == Entry("file", 0o600, ME, 1)
+
+
+@needs_root
+@pytest.mark.parametrize("owner", ["daemon", "2010000007"])
+def test_a_file_has_its_owner_and_so_has_a_copy(owner: str, host: Host, tmp_path: Path) -> None:
+    path, copy = str(tmp_path / "key"), str(tmp_path / "kept" / "key")
+    host.write(path, "a key", mode=0o400, owner=owner)
+    host.copy(path, copy)
+    for each in (path, copy):
+        assert host.entry(each) == Entry("file", 0o400, owner, 5)
+    assert mode(tmp_path / "kept") == 0o755
+
+
+def test_an_owner_that_is_missing_leaves_the_file(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(OSError, match="there is no account nobody-here"):
+        host.write(str(tmp_path / "file"), "new", owner="nobody-here")
+    assert host.names(str(tmp_path)) == ["file"]
+    assert host.read(str(tmp_path / "file")) == "old"
+
+
+def test_a_link_is_replaced_and_not_followed(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("victim")
+    (tmp_path / "file").symlink_to("victim")
+    (tmp_path / "file.llamaherd-new").symlink_to("victim")
+    host.write(str(tmp_path / "file"), "new", owner=ME)
+    assert (tmp_path / "victim").read_text() == "victim"
+    assert host.entry(str(tmp_path / "file")) == Entry("file", 0o600, ME, 3)
+
+
+def test_what_is_missing(host: Host, tmp_path: Path) -> None:
+    path = str(tmp_path / "nothing")
+    assert (host.read(path), host.target(path), host.names(path), host.entry(path)) == (None, "", [], None)
+    host.remove(path)
+    with pytest.raises(FileNotFoundError):
+        host.copy(path, str(tmp_path / "copy"))
+    with pytest.raises(FileNotFoundError):
+        host.rename(path, str(tmp_path / "other"))
+    assert host.names(str(tmp_path)) == []
+
+
+def test_so_much_of_a_file_is_read(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"ab\xffcd")
+    assert host.read(str(tmp_path / "file"), 4) == "ab\N{REPLACEMENT CHARACTER}c"
+
+
+def test_links(host: Host, tmp_path: Path) -> None:
+    link = str(tmp_path / "last")
+    (tmp_path / "last.new").symlink_to("of a run that was killed")
+    for target in ("one", "two"):
+        host.link(link, target)
+        assert host.target(link) == target
+    assert (host.entry(link) or Entry("")).kind == "link"
+    assert host.names(str(tmp_path)) == ["last"]
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "file").write_text("kept")
+    host.remove(link)
+    assert host.names(str(tmp_path)) == ["two"]
+    assert host.read(str(tmp_path / "two" / "file")) == "kept"
+
+
+def test_folders(host: Host, tmp_path: Path) -> None:
+    folder = str(tmp_path / "above" / "inside")
+    host.folder(folder, mode=0o700)
+    host.write(f"{folder}/file", "a", owner=ME)
+    assert (mode(tmp_path / "above"), mode(Path(folder))) == (0o755, 0o700)
+    host.folder(folder)
+    assert host.entry(folder) == Entry("folder", 0o755, ME, Path(folder).stat().st_size)
+    host.rename(folder, f"{folder}.old")
+    assert host.names(str(tmp_path / "above")) == ["inside.old"]
+    host.remove(str(tmp_path / "above"))
+    assert host.names(str(tmp_path)) == []
+
+
+def test_a_pipe_is_something_else(host: Host, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert host.entry(str(tmp_path / "pipe")) == Entry("other", 0o600, ME, 0)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from llamaherd.onhost.system import Host
+path, at, what = sys.argv[1:4]
+def kill(*_): os.kill(os.getpid(), signal.SIGKILL)
+places = {"fchown": os, "fchmod": os, "fsync": os, "replace": Path}
+setattr(places[at], at, kill)
+host = Host(print, print)
+if what == "write":
+    host.write(path, "new" * 100_000, owner=sys.argv[4])
+elif what == "copy":
+    host.copy(path + ".source", path)
+else:
+    host.link(path, "new")
+"""
+
+
+@pytest.mark.parametrize("what", ["write", "copy"])
+@pytest.mark.parametrize("at", ["fchown", "fchmod", "fsync", "replace"])
+def test_a_file_is_whole_where_the_program_is_killed(at: str, what: str, host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    (tmp_path / "file.source").write_text("new")
+    assert child(KILLED, str(path), at, what, ME).returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    host.write(str(path), "newer", owner=ME)
+    assert host.names(str(tmp_path)) == ["file", "file.source"]
+    assert path.read_text() == "newer"
+
+
+def test_a_link_points_somewhere_where_the_program_is_killed(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "last"
+    path.symlink_to("old")
+    assert child(KILLED, str(path), "replace", "link", ME).returncode == -signal.SIGKILL
+    assert host.target(str(path)) == "old"
+    host.link(str(path), "newer")
+    assert host.target(str(path)) == "newer"
+
+
+FULL = """
+import resource, sys
+from llamaherd.onhost.system import Host
+path, what = sys.argv[1:3]
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+host = Host(print, print)
+try:
+    host.write(path, "new" * 10_000, owner=sys.argv[3]) if what == "write" else host.copy(path + ".source", path)
+except OSError as error:
+    sys.exit(f"{error.strerror}")
+"""
+
+
+@pytest.mark.parametrize("what", ["write", "copy"])
+def test_a_disk_that_takes_no_more_leaves_the_file(what: str, host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    (tmp_path / "file.source").write_text("new" * 10_000)
+    ended = child(FULL, str(path), what, ME)
+    assert (ended.returncode, ended.stderr.strip()) == (1, "File too large")
+    assert host.names(str(tmp_path)) == ["file", "file.source"]
+    assert path.read_text() == "old"
+
+
+def child(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+# --- locks ---------------------------------------------------------------------------------------------------
+
+
+def free(path: Path) -> bool:
+    """Return whether flock(1) could hold a lock."""
+    return subprocess.run(["flock", "-n", str(path), "true"], check=False, timeout=60).returncode == 0
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """Return the path of the lock `host`."""
+    return tmp_path / "run" / "locks" / "host"
+
+
+def test_a_lock_is_that_of_shell_scripts(host: Host, lock: Path) -> None:
+    with host.lock("host", 1, "starting llama-chat") as waited:
+        assert not waited
+        assert not free(lock)
+        assert lock.read_text().startswith(f"process {os.getpid()} since ")
+        assert lock.read_text().endswith(": starting llama-chat\n")
+    assert free(lock)
+    assert (mode(lock.parent), mode(lock.parent.parent)) == (0o700, 0o755)
+
+
+def test_a_lock_is_free_after_a_failure(host: Host, lock: Path) -> None:
+    with pytest.raises(KeyError), host.lock("host", 1, "failing"):
+        raise KeyError
+    assert free(lock)
+
+
+@pytest.fixture
+def held_by_script(host: Host, lock: Path) -> Iterator[Callable[[], object]]:
+    """Have a shell script hold the lock, and return what ends it."""
+    with host.lock("host", 1, "making the folder"):
+        pass
+    script = 'exec 8<>"$1"; flock 8; echo "process 7 since 09:00:00: a script" >"$1"; echo held; read -r line'
+    with subprocess.Popen(
+        ["sh", "-c", script, "sh", str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == "held\n"
+        yield process.stdin.close
+
+
+def test_a_lock_that_a_script_holds(host: Host, lock: Path, lines: Lines, held_by_script: Callable[[], object]) -> None:
+    with pytest.raises(FailedError) as raised, host.lock("host", 0.1, "waiting in vain"):
+        raise AssertionError
+    assert raised.value.message == (f"after 0 s another run still holds {lock}: process 7 since 09:00:00: a script")
+    assert raised.value.fix == "see with `ps` whether it works or hangs, wait or end it, and run again"
+    assert lines.reported == ["waiting for another run, for up to 0 s: process 7 since 09:00:00: a script"]
+    held_by_script()
+
+
+def test_a_lock_that_a_script_gives_back(
+    host: Host, lines: Lines, monkeypatch: pytest.MonkeyPatch, held_by_script: Callable[[], object]
+) -> None:
+    monkeypatch.setattr(host, "sleep", lambda _: held_by_script())
+    with host.lock("host", 60, "waiting") as waited:
+        assert waited
+    assert len(lines.reported) == 1
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from llamaherd.onhost import system
+system.LOCKS = Path(sys.argv[1])
+with system.Host(print, print).lock("host", 1, "starting llama-chat"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_program_that_was_killed_is_free(host: Host, lock: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(lock.parent)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        assert not free(lock)
+        process.kill()
+        process.wait()
+    with host.lock("host", 0, "after it") as waited:
+        assert not waited
+
+
+def test_what_was_started_meanwhile_holds_the_lock_until_it_ends(host: Host, lock: Path) -> None:
+    """Such as Compose, where the program was killed: the next run waits for it."""
+    with host.lock("host", 1, "starting a container"):
+        pid = host.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]).out
+    assert not free(lock)
+    os.kill(int(pid), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while not free(lock):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_late_program_has_started_ends_with_it(host: Host, tmp_path: Path) -> None:
+    script = f"sleep 60 & echo $! >{tmp_path}/child; wait"
+    assert host.run(["sh", "-c", script], seconds=0.5).code == TIMED_OUT
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+@pytest.mark.parametrize("wrong", ["mode", "link", "file"])
+def test_locks_are_in_a_folder_of_root_alone(wrong: str, host: Host, lock: Path, tmp_path: Path) -> None:
+    lock.parent.parent.mkdir()
+    match wrong:
+        case "mode":
+            lock.parent.mkdir()
+            lock.parent.chmod(0o755)
+        case "link":
+            (tmp_path / "elsewhere").mkdir(mode=0o700)
+            lock.parent.symlink_to(tmp_path / "elsewhere")
+        case "file":
+            lock.parent.write_text("")
+    with (
+        pytest.raises(FailedError, match="must be a folder of root with mode 0700, for locks"),
+        host.lock("host", 1, ""),
+    ):
+        raise AssertionError
+
+
+# --- processes -----------------------------------------------------------------------------------------------
+
+
+def test_processor_time_of_a_process_and_its_control_group(host: Host) -> None:
+    before = host.computed(os.getpid())
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    assert host.computed(os.getpid()) >= before + 0.2
+    assert host.computed(0) == 0.0
+
+
+def test_where_the_program_is(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["0.pyz", "a"])
+    assert host.program == f"{tmp_path}/0.pyz"
