@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Any
 
 from llamaherd.backends.compose import project
 from llamaherd.backends.systemd import unit
@@ -17,10 +15,11 @@ from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, Holds, InstancePlan, Plan, TextFile
 from llamaherd.plan.server import ServerSpec
 from llamaherd.render import render
-from llamaherd.role.changes import put_files
-from llamaherd.text.quoting import Written, base64_lines, url_host
+from llamaherd.role.changes import written_files
+from llamaherd.text.quoting import Written, url_host
+from roles.serve.onhost.model import CandidateInput
 from roles.serve.proof import proof
-from roles.serve.transaction import asked, proven
+from roles.serve.transaction import asked, proven, room_beside
 
 _PORTS = range(61_000, 65_000)
 """Where such a server listens: above the ports that Linux gives away by itself (ip_local_port_range, 32768 to 60999),
@@ -68,21 +67,27 @@ def _spare(where: str) -> int:
     return SYSTEM_RAM if where == RAM else MARGIN
 
 
-def beside(plan: Plan, instance: InstancePlan) -> dict[str, Any]:
-    """What the script is given that starts a second server, and leads connections to it meanwhile."""
+def candidate_input(plan: Plan, instance: InstancePlan) -> CandidateInput:
+    """Return what starts a second server, and leads connections to it meanwhile."""
     server = instance.server
     port = _port(plan, instance)
-    return {
-        "beside_port": port,
-        "beside_asked": base64_lines(json.dumps(_asked(instance, port))),
-        "beside_files": put_files(beside_files(instance, moved(server, port))),
-        "beside_needs": json.dumps(_needs(instance, port)),
-        "led": lead(server.endpoint.listen, server.endpoint.port, port),
-        "group": server.user,
-    }
+    room = room_beside(instance)
+    assert room is not None  # it fits by the plan
+    return CandidateInput(
+        port=port,
+        files=written_files(beside_files(instance, moved(server, port))),
+        question=_asked(instance, port),
+        ram=room.ram,
+        gpus=room.gpus,
+        listen=instance.endpoint.listen,
+        for_others=instance.endpoint.for_others,
+        direct_group=DIRECT_GROUP,
+        rule=lead(server.endpoint.listen, server.endpoint.port, port),
+        group=server.user,
+    )
 
 
-def lead(listens: str, port: int, to: int) -> Written:
+def lead(listens: str, port: int, to: int) -> str:
     """The rule of nftables that leads new connections to another port, and no packet of those that there are."""
     listen = ip_address(listens)
     ip = "ip" if listen.version == 4 else "ip6"
@@ -90,7 +95,7 @@ def lead(listens: str, port: int, to: int) -> Written:
         at, there = f"{'meta nfproto ipv4 ' * (ip == 'ip')}fib daddr type local", f"redirect to :{to}"
     else:
         at, there = f"{ip} daddr {listen}", f"dnat {ip} to {url_host(str(listen))}:{to}"
-    return Written(f"{at} tcp dport {port} tcp flags & (fin | syn | rst | ack) == syn {there}")
+    return f"{at} tcp dport {port} tcp flags & (fin | syn | rst | ack) == syn {there}"
 
 
 def _port(plan: Plan, instance: InstancePlan) -> int:
@@ -147,17 +152,3 @@ def beside_files(instance: InstancePlan, server: ServerSpec) -> list[TextFile]:
         written = project(server, instance.spec, restart="no")
         files.append(written.model_copy(update={"path": str(compose_file)}))
     return files
-
-
-def _needs(instance: InstancePlan, port: int) -> dict[str, object]:
-    """What must be free on the host: bytes of RAM and of each GPU, and the port."""
-    at = {card.name: card.at for card in instance.server.cards}
-    holds = {each.where: each.total for each in instance.memory.holds} if instance.memory else {}
-    return {
-        "ram": holds.get(RAM, 0) + SYSTEM_RAM,
-        "gpus": [{"name": name, "at": at[name], "need": need + MARGIN} for name, need in holds.items() if name in at],
-        "listen": instance.endpoint.listen,
-        "port": port,
-        "for_others": instance.endpoint.for_others,
-        "direct": DIRECT_GROUP,
-    }

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from llamaherd.backends.compose import held_to
 from llamaherd.backends.systemd import RESTART, RESTART_HASHED
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
-from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.plan import InstancePlan, Plan, TextFile
-from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from llamaherd.role.changes import Action, Change, RunVerb, differences, differs, reads_otherwise, written_files
 from llamaherd.role.service import unsettled
-from llamaherd.text.quoting import Written
+from roles.serve.going import Going
+from roles.serve.onhost.model import ArgumentCheck, CandidateInput, SwitchInput
 from roles.serve.others import given_to_all, shared
 from roles.serve.ports import held
-from roles.serve.removal import Going, giving_way
-from roles.serve.transaction import ALONE, Beside, Phase, proven, refuse_again, runs_elsewhere, serves, transaction
-from roles.serve.trial import container_trial
+from roles.serve.transaction import proven, refuse_again, runs_elsewhere, serves, switch_input
+from roles.serve.trial import container_check
 
 
 def unit_changes(
@@ -29,9 +27,8 @@ def unit_changes(
     key: str | None,
     *,
     retry: bool = False,
-    beside: Beside = ALONE,
+    candidate: CandidateInput | None = None,
     going: Sequence[Going] = (),
-    phase: Phase = "",
     partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one systemd instance run as planned.
@@ -52,17 +49,12 @@ def unit_changes(
     reasons = (*restart, *wrong, *_unnamed(changed, restart, state))
     if not reasons:
         return []
-    script = render(
-        "serve/switch-unit.sh.j2",
-        **_given(instance, state, files, changed, beside, going, phase, partners, any_speed=retry),
-        unit=f"{instance.service}.service",
-        restart=bool(restart),
+    given = replace(
+        _given(instance, state, files, changed, candidate, going, partners, restart=bool(restart), any_speed=retry),
         run=unit.run if unit else "",
-        user=instance.server.user,
-        foreign=serving.foreign,
-        aside=SET_ASIDE,
+        foreign=tuple(serving.foreign),
     )
-    return [_switch(instance, bool(restart), unit is not None or runs_elsewhere(instance, state), reasons, script)]
+    return [_switch(instance, given, unit is not None or given.moves, reasons)]
 
 
 def _unit_restart(
@@ -116,9 +108,8 @@ def project_changes(
     key: str | None,
     *,
     retry: bool = False,
-    beside: Beside = ALONE,
+    candidate: CandidateInput | None = None,
     going: Sequence[Going] = (),
-    phase: Phase = "",
     partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
@@ -132,16 +123,12 @@ def project_changes(
     if not reasons:
         return []
     recreate = bool(restart) or container is None or container.health == "unhealthy"
-    script = render(
-        "serve/switch-project.sh.j2",
-        **_given(instance, state, files, changed, beside, going, phase, partners, any_speed=retry),
-        recreate=recreate,
+    given = replace(
+        _given(instance, state, files, changed, candidate, going, partners, restart=recreate, any_speed=retry),
         paused=container is not None and container.status == "paused",
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
-        one_card=instance.server.one_card,
-        gpu_check=GPU_CHECK,
     )
-    return [_switch(instance, recreate, container is not None or runs_elsewhere(instance, state), reasons, script)]
+    return [_switch(instance, given, container is not None or given.moves, reasons)]
 
 
 def _project_restart(
@@ -180,30 +167,31 @@ def _given(
     state: HostState,
     files: Sequence[TextFile],
     changed: Sequence[TextFile],
-    beside: Beside,
+    candidate: CandidateInput | None,
     going: Sequence[Going],
-    phase: Phase,
     partners: Sequence[str],
     *,
+    restart: bool,
     any_speed: bool,
-) -> dict[str, Any]:
-    """What the script of a switch is given by either backend. `any_speed`: it may be slower than its model was."""
-    return {
-        **transaction(
+) -> SwitchInput:
+    """Return the input of a switch by either backend. `any_speed`: it may be slower than its model was."""
+    new_text = instance.file in changed
+    return replace(
+        switch_input(
             instance,
-            elsewhere=runs_elsewhere(instance, state),
-            beside=beside if _file_alone(instance, changed) else {},
-            going=giving_way(instance, going),
+            restart=restart,
+            moves=runs_elsewhere(instance, state),
             any_speed=any_speed,
-            phase=phase,
+            candidate=candidate if _file_alone(instance, changed) else None,
+            replaced=going,
             partners=partners,
         ),
-        "hangs": state.serving.get(instance.service, ServingState()).hangs,
-        "cards": [gpu.at for gpu in instance.server.cards],
-        "check": _check(instance, changed),
-        "put": put_files(changed),
-        "as_seen": _hashes(files, but=changed),
-    }
+        hangs=state.serving.get(instance.service, ServingState()).hangs,
+        arguments=argument_checks(instance) if new_text else (),
+        container=container_check(instance) if new_text and instance.backend == "compose" else None,
+        files=written_files(changed),
+        unchanged=_hashes(files, but=changed),
+    )
 
 
 def _instead(instance: InstancePlan, going: Sequence[Going], partners: Sequence[str], state: HostState) -> str:
@@ -212,9 +200,10 @@ def _instead(instance: InstancePlan, going: Sequence[Going], partners: Sequence[
     return next(iter([*(each.service for each in going if each.serves), *others]), "")
 
 
-def _switch(instance: InstancePlan, restart: bool, there: bool, reasons: tuple[str, ...], script: str) -> Change:
-    action: Action = "create" if not there else "restart" if restart else "start"
-    return Change(action, "server", instance.service, reasons, RunScript(script, f"starting {instance.service}"))
+def _switch(instance: InstancePlan, given: SwitchInput, there: bool, reasons: tuple[str, ...]) -> Change:
+    action: Action = "create" if not there else "restart" if given.restart else "start"
+    how = RunVerb("serve.switch.switch", given, f"starting {instance.service}")
+    return Change(action, "server", instance.service, reasons, how)
 
 
 def well(plan: Plan, state: HostState) -> list[str]:
@@ -255,15 +244,6 @@ def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
     return why
 
 
-def _check(instance: InstancePlan, changed: Sequence[TextFile]) -> str:
-    """The arguments are asked about when the text that holds them is new; and so is all else of a container."""
-    if instance.file not in changed:
-        return ""
-    built = [check_arguments(instance, instance.build_folder)] if instance.build_folder else []
-    trial = [container_trial(instance)] if instance.backend == "compose" else []
-    return Written("\n".join([*built, *trial]))
-
-
 def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     """The unit or project, and the key file, which its own server alone can read."""
     files = [instance.file]
@@ -282,18 +262,10 @@ def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, 
     return {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files if file not in but}
 
 
-def check_arguments(instance: InstancePlan, build_folder: str) -> str:
-    """The script that asks the built engine whether it understands the instance's arguments; of a group, all."""
+def argument_checks(instance: InstancePlan) -> tuple[ArgumentCheck, ...]:
+    """Return what the built engine is to read before anything is stopped; of a group, the arguments of all."""
+    if not instance.build_folder:
+        return ()
+    program = f"{instance.build_folder}/bin/llama-server"
     every = (instance.server.arguments, *(each.arguments for each in instance.members))
-    scripts = (
-        render(
-            "serve/check-arguments.sh.j2",
-            name=instance.name,
-            user=instance.server.user,
-            program=f"{build_folder}/bin/llama-server",
-            arguments=arguments,
-            key_file=instance.key_file,
-        )
-        for arguments in every
-    )
-    return Written("\n".join(scripts))
+    return tuple(ArgumentCheck(program, tuple(each), instance.server.user) for each in every)

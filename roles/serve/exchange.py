@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import EXCHANGE, KEPT, REFUSED, STARTED, probation_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, InstancePlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.facts import listed
-from llamaherd.text.quoting import base64_lines
+from roles.serve.going import Going
+from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer, SwitchInput
 from roles.serve.ports import held
-from roles.serve.removal import Going, going_of
-from roles.serve.transaction import forget, holds, probation, runs_elsewhere
+from roles.serve.removal import going_of
+from roles.serve.transaction import holds, probation_seconds
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -42,13 +41,17 @@ class Now:
 
 @dataclass(frozen=True)
 class Member:
-    """One of the servers that change together: the change that it would be alone, and its two scripts."""
+    """One of the servers that change together, and the change that it would be alone."""
 
     instance: InstancePlan
     change: Change
-    check: str
-    """Finds out whether it can be changed, keeps what serves, and changes nothing."""
-    switch: str
+
+    @property
+    def given(self) -> SwitchInput:
+        """Return the input of its switch."""
+        assert isinstance(self.change.how, RunVerb)
+        assert isinstance(self.change.how.given, SwitchInput)
+        return self.change.how.given
 
 
 def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
@@ -66,8 +69,7 @@ def cut_off_changes(state: HostState) -> list[Change]:
     names = ExchangeState.of(state).cut_off
     if not names:
         return []
-    script = render("serve/exchange-cut-off.sh.j2", names=names, exchange=EXCHANGE)
-    return [Change("restart", "server", names, (CUT_OFF,), RunScript(script))]
+    return [Change("restart", "server", names, (CUT_OFF,), RunVerb("serve.exchange.end", CutOffInput(names)))]
 
 
 def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ...]]:
@@ -154,52 +156,20 @@ def _gives_room(scarce: Sequence[str], giver: InstancePlan | None, has: Now) -> 
 
 
 def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going], state: HostState) -> Change:
-    """Return the change of several servers by one script, which changes all of them or none."""
+    """Return the change of several servers: it changes all of them or none."""
     names = listed(each.instance.service for each in members)
-    given = [_given(each, state) for each in members]
-    back = render(
-        "serve/exchange-back.sh.j2",
+    instances = [each.instance for each in members]
+    given = ExchangeInput(
         names=names,
-        exchange=EXCHANGE,
-        members=given,
-        going=going,
-        ports=sorted({each.endpoint.port for each in plan.instances} | set(held(state).values())),
-        started=STARTED,
-        **probation([each.instance for each in members]),
-    )
-    script = render(
-        "serve/exchange.sh.j2",
-        names=names,
-        exchange=EXCHANGE,
-        members=given,
-        back=base64_lines(back),
-        kept=KEPT,
-        drain=max(each.instance.drain for each in members),
+        members=tuple(each.given for each in members),
+        replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in going),
+        ports=tuple(sorted({each.endpoint.port for each in plan.instances} | set(held(state).values()))),
+        probation_seconds=probation_seconds(instances),
     )
     seconds = sum(each.change.away.seconds for each in members if each.change.away)
     first, *rest = (_together(each.change, members, seconds) for each in members)
-    return replace(first, how=RunScript(script, f"changing {names} together"), together=tuple(rest))
-
-
-def _given(member: Member, state: HostState) -> dict[str, object]:
-    """Return what the scripts are given of one server."""
-    instance = member.instance
-    systemd = instance.backend == "systemd"
-    serving = state.serving.get(instance.service, ServingState())
-    container = state.containers.get(instance.service)
-    return {
-        "service": instance.service,
-        "kept": KEPT / instance.service,
-        "refused": REFUSED / instance.service,
-        "kind": "unit" if systemd else "container",
-        "probation": probation_of(instance.name),
-        "hangs": bool(serving.hangs) or (container is not None and container.status == "paused"),
-        "check": member.check,
-        "switch": member.switch,
-        "forget": forget(instance.name, unit=systemd, project=not systemd),
-        "elsewhere": runs_elsewhere(instance, state),
-        "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
-    }
+    how = RunVerb("serve.exchange.run", given, f"changing {names} together")
+    return replace(first, how=how, together=tuple(rest))
 
 
 def _together(change: Change, members: Sequence[Member], seconds: float) -> Change:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import REFUSED
 from llamaherd.plan import InstancePlan
-from llamaherd.render import render
-from llamaherd.role.changes import Gated, differs
+from llamaherd.role.changes import Gated, RunVerb, differs
 from roles.serve.changes import instance_files
+from roles.serve.onhost.model import RefusalInput
 from roles.serve.transaction import proven, serves, tried
 
 
@@ -31,5 +30,5 @@ def _gets_a_key(instance: InstancePlan, state: HostState, key: str | None) -> bo
     return any(differs(file, state) for file in instance_files(instance, key) if file is not instance.file)
 
 
-def _refused(instance: InstancePlan, why: str) -> str:
-    return render("serve/refuse.sh.j2", refused=REFUSED / instance.service, tried=tried(instance), why=why)
+def _refused(instance: InstancePlan, why: str) -> RunVerb:
+    return RunVerb("serve.removal.refuse", RefusalInput(instance.service, tried(instance), why))

@@ -6,10 +6,9 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import BuildPlan, ImagePlan, digest
 from llamaherd.reference.distributions import IMAGE_PACKAGES
-from llamaherd.render import render
 from llamaherd.resources import DOCKERFILE
-from llamaherd.role.changes import Change, RunScript
-from llamaherd.text.quoting import base64_lines
+from llamaherd.role.changes import Change, RunVerb
+from roles.serve.onhost.model import ImageInput
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
@@ -37,6 +36,6 @@ def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
     """Make the image of a build."""
     if image.tag in state.images:
         return []
-    script = render("serve/image.sh.j2", i=image, dockerfile=base64_lines(image.dockerfile))
-    how = RunScript(script, f"making image {image.tag}")
+    given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
+    how = RunVerb("serve.image.make", given, f"making image {image.tag}")
     return [Change("create", "image", image.tag, ("it is not there, or was made as another",), how)]

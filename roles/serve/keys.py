@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import KEYS
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.changes import Change, RunVerb
+from roles.serve.onhost.model import KeyRemovalInput
 
 
 @dataclass
@@ -45,5 +44,5 @@ def stray_keys(plan: Plan, state: HostState, others: Sequence[str]) -> list[Chan
 
 
 def _removal(name: str, why: str) -> Change:
-    script = render("serve/remove-key.sh.j2", name=name, file=KEYS / name)
-    return Change("remove", "key", name, (why,), RunScript(script, f"removing the key of {name}"))
+    how = RunVerb("serve.removal.remove_key", KeyRemovalInput(name), f"removing the key of {name}")
+    return Change("remove", "key", name, (why,), how)

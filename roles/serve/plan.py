@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from llamaherd.backends import definition
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import LIBEXEC, PROBATION, PROVE
+from llamaherd.layout import LIBEXEC
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.held import estimated
@@ -54,8 +54,6 @@ def _programs(instances: Sequence[InstancePlan]) -> tuple[TextFile, ...]:
         *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
     )
     files = {LIBEXEC / name: f"serve/{name}.sh" for name in names}
-    if instances:
-        files |= {PROVE: "serve/prove.py", PROBATION: "serve/probation.py"}
     return tuple(TextFile(path=str(path), text=render(each, root=""), mode="0755") for path, each in files.items())
 
 

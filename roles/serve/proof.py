@@ -11,7 +11,7 @@ _PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
 
 
 def proof(instance: InstancePlan) -> dict[str, object]:
-    """Return what is declared of a server, for the program `prove.py`; no key is in it."""
+    """Return what is declared of a server, for `roles/serve/onhost/prove.py`; no key is in it."""
     endpoint = instance.endpoint
     kind = planned_task(instance)
     props = endpoint.props_path

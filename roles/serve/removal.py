@@ -6,49 +6,23 @@ goes stays until all that come have answered a prompt.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS
-from llamaherd.layout import KEPT, service_of
-from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.plan import RAM, InstancePlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript
+from llamaherd.layout import unit_user
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
 from llamaherd.text.quoting import is_word
+from roles.serve.going import Going
+from roles.serve.onhost.model import RemovalInput
 from roles.serve.ports import held
-from roles.serve.transaction import forget, proven, serves, tried
+from roles.serve.transaction import proven, serves, tried
 
 _NOT_DECLARED = ("it is not declared",)
-
-
-@dataclass(frozen=True)
-class Going:
-    """A server that is not declared any more: a unit, a container, or both."""
-
-    name: str
-    unit: bool
-    container: bool
-    port: bool = False
-    """Whether it has the port of the instance that it is seen from, or will have when it starts."""
-    serves: bool = False
-    """Whether it runs."""
-
-    @property
-    def service(self) -> str:
-        """Its name to systemd and Docker."""
-        return service_of(self.name)
-
-    @property
-    def kept(self) -> PurePosixPath:
-        """What is kept of it."""
-        return KEPT / self.service
 
 
 def removal_changes(plan: Plan, state: HostState, *, waiting: bool = False) -> list[Change]:
@@ -64,20 +38,23 @@ def removal_changes(plan: Plan, state: HostState, *, waiting: bool = False) -> l
             "server",
             each.service,
             ("it is declared elsewhere",) if each.name in declared else _NOT_DECLARED,
-            RunScript(
-                render(
-                    "serve/remove.sh.j2",
-                    name=each.name,
-                    kept=each.kept,
-                    drain=DRAIN_SECONDS,
-                    forget=forget(each.name, unit=each.unit, project=each.container, key=each.name not in declared),
-                ),
-                f"removing {each.name}",
-            ),
+            RunVerb("serve.removal.remove", _removal(each, declared=each.name in declared), f"removing {each.name}"),
         )
         for each in strange(plan, state)
         if (_has_come(declared[each.name], state) if each.name in declared else not stay)
     ]
+
+
+def _removal(going: Going, *, declared: bool) -> RemovalInput:
+    return RemovalInput(
+        name=going.name,
+        service=going.service,
+        user=unit_user(going.name),
+        unit=going.unit,
+        container=going.container,
+        key=not declared,
+        drain_seconds=DRAIN_SECONDS,
+    )
 
 
 def strange(plan: Plan, state: HostState) -> Iterator[Going]:
@@ -140,20 +117,3 @@ def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Goin
         )
         for each in going_of(plan, state)
     )
-
-
-def giving_way(instance: InstancePlan, going: Sequence[Going]) -> Mapping[str, Any]:
-    """What the script of a switch is given of servers that go on until it has been done."""
-    return {"going": going, "going_needs": _needs(instance)}
-
-
-def _needs(instance: InstancePlan) -> str:
-    """What must be free for it beside them; empty where that is not certain."""
-    if instance.memory is None or instance.memory.doubts or instance.server.one_card:
-        return ""
-    at = {card.name: card.at for card in instance.server.cards}
-    holds = {each.where: each.total for each in instance.memory.holds}
-    if not holds.keys() - {RAM} <= at.keys():
-        return ""
-    gpus = [{"name": name, "at": at[name], "need": need + MARGIN} for name, need in holds.items() if name in at]
-    return json.dumps({"ram": holds.get(RAM, 0) + SYSTEM_RAM, "gpus": gpus})

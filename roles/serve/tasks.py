@@ -17,7 +17,7 @@ from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
 from llamaherd.store.missing import missing_files
 from roles.serve.away import away
-from roles.serve.beside import beside, fits_beside
+from roles.serve.beside import candidate_input, fits_beside
 from roles.serve.changes import project_changes, unit_changes, well
 from roles.serve.exchange import Member, cut_off_changes, exchange_change, exchanging
 from roles.serve.gated import gated
@@ -25,7 +25,6 @@ from roles.serve.images import image_changes
 from roles.serve.keys import stray_keys, unread_key
 from roles.serve.ports import held_by_other, lacks
 from roles.serve.removal import coming, removal_changes, removals_after, replaced, strange
-from roles.serve.transaction import Phase
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -69,10 +68,9 @@ def _alone(
     state: HostState,
     run: Run,
     *,
-    phase: Phase = "",
     partners: Sequence[str] = (),
 ) -> list[Change]:
-    """What makes one instance run as planned; `phase` and `partners` as for `transaction`. Raises UserError."""
+    """Return what makes one instance run as planned; `partners` change together with it. Raises UserError."""
     if lack := _lacking(plan, state, run).get(instance.name):
         above = "the reason is above; `herd up` goes on once that is mended"
         raise UserError(
@@ -86,15 +84,14 @@ def _alone(
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
-    room = not phase and fits_beside(plan, instance, state)
+    room = not partners and fits_beside(plan, instance, state)
     found = changes(
         instance,
         state,
         key,
         retry=run.retry,
-        beside=beside(plan, instance) if room else {},
+        candidate=candidate_input(plan, instance) if room else None,
         going=replaced(plan, instance, state),
-        phase=phase,
         partners=partners,
     )
     gate = None if run.retry else gated(instance, state, key)
@@ -110,11 +107,7 @@ def _together(plan: Plan, members: Sequence[InstancePlan], state: HostState, run
     for instance in members:
         partners = [each.service for each in members if each is not instance]
         try:
-            alone = partial(_alone, plan, instance, state, run, partners=partners)
-            found += [
-                Member(instance, switch, check.script, switch.script)
-                for check, switch in zip(alone(phase="check"), alone(phase="switch"), strict=True)
-            ]
+            found += [Member(instance, each) for each in _alone(plan, instance, state, run, partners=partners)]
         except UserError as error:
             raise UserError(f"{error.message}; {listed(partners)} would change together with it", error.help) from None
     if not found:

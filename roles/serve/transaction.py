@@ -1,39 +1,19 @@
-"""A switch as a transaction: what is new must answer a prompt as declared, or what served before comes back."""
+"""From a planned instance to the input of its switch: identity, proof, and what it needs of its host."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Literal
+from collections.abc import Sequence
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
-from llamaherd.layout import (
-    BESIDE,
-    BESIDE_UNITS,
-    KEPT,
-    LOCK_WAIT,
-    LOCKS,
-    PROBATION,
-    PROBATION_RUN,
-    PROJECTS,
-    PROVE,
-    REFUSED,
-    RELEASES,
-    STARTED,
-    UNITS,
-    beside_of,
-    probation_of,
-    service_of,
-    unit_user,
-)
+from llamaherd.layout import LOCK_WAIT, unit_user
+from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, InstancePlan, digest
 from llamaherd.plan.speed import floor
-from llamaherd.render import render
 from llamaherd.role.report import PROMPT, chat_seconds
-from llamaherd.text.quoting import Written, base64_lines
+from roles.serve.going import Going
+from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
 from roles.serve.proof import proof
 
 MEASURED_TOKENS = 64
@@ -45,127 +25,83 @@ DRAFTED = 16
 """Tokens that must have been drafted before it says anything that none was accepted."""
 
 
-Phase = Literal["", "check", "switch"]
-"""Of a switch together with others: what is found out before any of them is stopped, and what follows."""
+def server_input(instance: InstancePlan) -> Server:
+    """Return an instance's server as the program on hosts reads it."""
+    return Server(
+        name=instance.name,
+        service=instance.service,
+        kind="unit" if instance.backend == "systemd" else "container",
+        user=unit_user(instance.name),
+        spec=instance.spec,
+        tried=tried(instance),
+        key_file=instance.key_file or "",
+        port=instance.endpoint.port,
+        start_seconds=instance.server.start_seconds,
+        drain_seconds=instance.drain,
+        inputs=tuple(instance.server.inputs),
+        question={**asked(instance), **proof(instance), "same": same(instance), "spec": instance.spec},
+        prompts=not instance.members,
+        response_seconds=chat_seconds(instance),
+    )
 
-Beside = Mapping[str, Any]
-"""What starts a second server beside the one that serves; empty where there is no room for both."""
-ALONE: Beside = MappingProxyType({})
-NOBODY: Mapping[str, Any] = MappingProxyType({"going": (), "going_needs": ""})
-"""Where no server waits for this one to come."""
 
-
-def transaction(
+def switch_input(
     instance: InstancePlan,
     *,
-    elsewhere: bool,
+    restart: bool,
+    moves: bool,
     any_speed: bool,
-    beside: Beside,
-    going: Mapping[str, Any] = NOBODY,
-    phase: Phase = "",
-    partners: Sequence[str] = (),
-) -> dict[str, Any]:
-    """What the scripts of a switch are given, beside what is their backend's.
+    candidate: CandidateInput | None,
+    replaced: Sequence[Going],
+    partners: Sequence[str],
+) -> SwitchInput:
+    """Return what a switch of an instance needs, whatever its backend is.
 
-    `elsewhere`: it may run by the other backend by now, and goes on by that where it does not serve by this one.
-    `any_speed`: it may be slower than its model was. `going`: what goes on until it serves. `phase` is the part of a
-    switch together with `partners`, the services that are stopped before; empty for a server that changes alone.
+    `moves`: it may run by the other backend now. `any_speed`: it may be slower than its model was. `partners` are the
+    services that are stopped before, as they change together with it.
     """
-    systemd = instance.backend == "systemd"
-    return {
-        **_places(instance),
-        "spec": instance.spec,
-        "inputs": instance.server.inputs,
-        "drain": instance.drain,
-        "needs": json.dumps(needs) if (needs := gpu_needs(instance)) else "",
-        "ram": ram_need(instance),
-        "reads": "\t".join(instance.server.folders),
-        "timeout": instance.server.start_seconds,
-        "port": instance.endpoint.port,
-        "started": STARTED,
-        "asked": base64_lines(
-            json.dumps({**asked(instance), **proof(instance), "same": same(instance), "spec": instance.spec})
-        ),
-        "tried": tried(instance),
-        "kind": "unit" if systemd else "container",
-        "forget": forget(instance.name, unit=systemd, project=not systemd),
-        "elsewhere": elsewhere,
-        "any_speed": any_speed,
-        "prove": PROVE,
-        **probation([instance]),
-        "forget_elsewhere": forget(instance.name, unit=not systemd, project=systemd),
-        **going,
-        "phase": phase,
-        "leaving": (*(each.service for each in going["going"]), *partners),
-        "holds": "\t".join((instance.spec, *(f"{place}={size}" for place, size in holds(instance).items()))),
-        "beside_name": beside_of(instance.name),
-        "beside_units": BESIDE_UNITS,
-        "beside_folder": BESIDE,
-        "beside": bool(beside),
-        **beside,
-    }
+    return SwitchInput(
+        server=server_input(instance),
+        restart=restart,
+        moves=moves,
+        needs_gpus=tuple(gpu_needs(instance)),
+        needs_ram=ram_need(instance),
+        leaving=(*(each.service for each in replaced), *partners),
+        any_speed=any_speed,
+        holds="\t".join((instance.spec, *(f"{place}={size}" for place, size in holds(instance).items()))),
+        reads="\t".join(instance.server.folders),
+        gpus=tuple(card.at for card in instance.server.cards),
+        one_gpu=instance.server.one_card,
+        candidate=candidate,
+        replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in replaced),
+        replaced_room=room_beside(instance),
+        probation_seconds=probation_seconds([instance]),
+    )
 
 
-def _places(instance: InstancePlan) -> dict[str, Any]:
-    """What it is called, and where its files lie."""
-    return {
-        "instance": instance.name,
-        "name": instance.service,
-        "file": instance.file.path,
-        "unit_file": UNITS / f"{instance.service}.service",
-        "project_file": PROJECTS / instance.name / "compose.yaml",
-        "key_file": instance.key_file or "",
-        "kept": KEPT / instance.service,
-        "refused": REFUSED / instance.service,
-    }
+def probation_seconds(instances: Sequence[InstancePlan]) -> int:
+    """Return the most seconds that a probation may take: it may wait for a lock twice, and start each server twice."""
+    return 2 * LOCK_WAIT + 2 * sum(each.server.start_seconds for each in instances)
 
 
-def probation(instances: Sequence[InstancePlan]) -> dict[str, Any]:
-    """What starts the program that watches servers for a minute after a switch, and what that program reads."""
-    first = instances[0]
-    return {
-        "probation": base64_lines(json.dumps([_watched(each) for each in instances])),
-        "probation_unit": probation_of(first.name),
-        "probation_run": PROBATION_RUN,
-        "probation_file": PROBATION_RUN / f"{first.service}.json",
-        "probation_program": PROBATION,
-        "probation_seconds": 2 * LOCK_WAIT + 2 * sum(each.server.start_seconds for each in instances),
-    }
+def room_beside(instance: InstancePlan) -> Room | None:
+    """Return what must be free for an instance side by side with others; None where that is not certain."""
+    if instance.memory is None or instance.memory.doubts or instance.server.one_card:
+        return None
+    at = {card.name: card.at for card in instance.server.cards}
+    needs = {each.where: each.total for each in instance.memory.holds}
+    if not needs.keys() - {RAM} <= at.keys():
+        return None
+    gpus = (GpuNeed(name, at[name], need + MARGIN) for name, need in needs.items() if name in at)
+    return Room(needs.get(RAM, 0) + SYSTEM_RAM, tuple(gpus))
 
 
-def _watched(instance: InstancePlan) -> dict[str, object]:
-    """One server as that program is given it."""
-    systemd = instance.backend == "systemd"
-    return {
-        "service": instance.service,
-        "kind": "unit" if systemd else "container",
-        "spec": instance.spec,
-        "tried": tried(instance),
-        "instance": instance.name,
-        "user": unit_user(instance.name),
-        "kept": str(KEPT / instance.service),
-        "refused": str(REFUSED / instance.service),
-        "releases": str(RELEASES),
-        "locks": str(LOCKS),
-        "lock_seconds": LOCK_WAIT,
-        "seconds": chat_seconds(instance),
-        "prompts": not instance.members,
-        "prove": str(PROVE),
-        "started": str(STARTED),
-        "forget": forget(instance.name, unit=systemd, project=not systemd),
-    }
-
-
-def gpu_needs(instance: InstancePlan) -> list[dict[str, object]]:
-    """What it takes of each of its GPUs, in bytes; nothing where that, or which GPU it will be, is not certain."""
+def gpu_needs(instance: InstancePlan) -> list[GpuNeed]:
+    """Return what it takes of each of its GPUs; nothing where that, or which GPU it will be, is not certain."""
     cards = {card.name: card.at for card in instance.server.cards if card.at != "any"}
     if instance.memory is None or instance.memory.doubts or instance.server.one_card:
         return []
-    return [
-        {"name": each.where, "at": cards[each.where], "need": each.total}
-        for each in instance.memory.holds
-        if each.where in cards
-    ]
+    return [GpuNeed(each.where, cards[each.where], each.total) for each in instance.memory.holds if each.where in cards]
 
 
 def ram_need(instance: InstancePlan) -> int:
@@ -177,23 +113,9 @@ def ram_need(instance: InstancePlan) -> int:
 
 def holds(instance: InstancePlan) -> dict[str, int]:
     """Return the bytes that an instance is sure to hold, by GPU and of RAM; nothing where that is not certain."""
-    needs = {str(each["name"]): int(str(each["need"])) for each in gpu_needs(instance)}
+    needs = {each.name: each.need for each in gpu_needs(instance)}
     ram = ram_need(instance)
     return needs | ({RAM: ram} if ram else {})
-
-
-def forget(name: str, *, unit: bool, project: bool, key: bool = False) -> Written:
-    """The script that stops an instance and removes what is its own: as a unit, as a container, and its key."""
-    return render(
-        "serve/forget.sh.j2",
-        name=name,
-        user=unit_user(name),
-        unit=unit,
-        project=project,
-        forget_key=key,
-        kept=KEPT / service_of(name),
-        refused=REFUSED / service_of(name),
-    )
 
 
 def runs_elsewhere(instance: InstancePlan, state: HostState) -> bool:

@@ -1,31 +1,27 @@
-"""What is asked about a container before the one that runs is stopped: its file, its image and its arguments."""
+"""What is checked of a container before the running one is stopped: its file, its image and its arguments."""
 
 from __future__ import annotations
 
 from llamaherd.backends.compose import pull_policy
 from llamaherd.plan import InstancePlan
-from llamaherd.render import render
-from llamaherd.text.quoting import Written, base64_lines
+from roles.serve.onhost.model import ContainerCheck
 
 
-def container_trial(instance: InstancePlan) -> Written:
-    """The script that tries a new Compose file.
+def container_check(instance: InstancePlan) -> ContainerCheck:
+    """Return the check of a new Compose file.
 
-    The arguments of an engine that was built here, its build is asked about. An image that starts another program than
-    llama-server has no quick answer.
+    The arguments of an engine that was built on the host are checked by its build. An image that starts another program
+    than llama-server cannot check its arguments quickly.
     """
     server, image = instance.server, instance.server.image or ""
-    return render(
-        "serve/try-container.sh.j2",
-        name=instance.name,
-        trial=f"llamaherd-trial-{instance.name}",
-        text=base64_lines(instance.file.text),
+    return ContainerCheck(
+        text=instance.file.text,
         image=image,
         pulled=pull_policy(image) == "missing",
-        asks=instance.build is None and not server.command,
+        reads_arguments=instance.build is None and not server.command,
         user=server.user,
-        folders=server.folders,
-        key_file=instance.key_file,
-        environment=server.environment,
-        arguments=server.arguments,
+        folders=tuple(server.folders),
+        key_file=instance.key_file or "",
+        environment=dict(server.environment),
+        arguments=tuple(server.arguments),
     )

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.layout import GPU_CHECK
+from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import RunScript
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.onhost.switch import run_switch
 from tests.support.ours import inspect_script, parse_state
+from tests.support.played_host import File, PlayedHost
+from tests.support.recording import recording, switch_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 CARDS = "gpus/cards"
@@ -137,9 +141,9 @@ def test_a_unit_has_time_to_wait_for_its_cards() -> None:
 
 def test_only_rigs_with_servers_on_cards_get_the_programs() -> None:
     programs = [file.path.rpartition("/")[2] for file in GPU.files]
-    assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check", "prove", "probation"]
+    assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check"]
     without = [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files]
-    assert without == ["wait-healthy", "started", "prove", "probation"]
+    assert without == ["wait-healthy", "started"]
     asked = inspect_script(planned(cpu_rig()))
     assert not [program for program in ("gpu-gate", "gpu-check") if program in asked]
 
@@ -150,9 +154,21 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     lines = converged(GPU, {})
     assert project_changes(boxed, parse_state(lines), None) == []
     (step,) = project_changes(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
-    assert isinstance(step.how, RunScript)
-    assert "--force-recreate" in step.script
-    assert "/opt/llamaherd/libexec/gpu-check every 'docker logs llama-boxed 2>&1'" in step.script
+    given = switch_of(step)
+    assert (given.restart, given.gpus, given.one_gpu) == (True, tuple(card.at for card in boxed.server.cards), False)
+    host = recording(PlayedHost({}))
+    host.ends = {f"{GPU_CHECK} ": Ended(0)}
+    host.files[boxed.file.path] = File(boxed.file.text)
+    run_switch(given, host, host)
+    (checked,) = [words for words in host.done if words[0] == str(GPU_CHECK)]
+    assert checked[1:3] == ["every", "docker logs llama-boxed 2>&1"]
+    assert tuple(checked[4:]) == given.gpus
+    assert host.index("docker", "--force-recreate") < host.done.index(checked)
+    host = recording(PlayedHost({}))
+    host.files[boxed.file.path] = File(boxed.file.text)
+    host.ends = {f"{GPU_CHECK} ": Ended(1, "no process of it is on GPU-5090")}
+    with pytest.raises(FailedError, match="llama-boxed is not on its GPUs"):
+        run_switch(given, host, host)
     # Another container's trouble is none of its.
     assert project_changes(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
 
@@ -163,4 +179,4 @@ def test_the_cpu_has_no_cards_to_lose() -> None:
         unit_changes(of(plan, "chat"), parse_state([]), "k"),
         project_changes(of(plan, "drafter"), parse_state([]), None),
     ):
-        assert all("gpu-check" not in step.script and "cuda" not in step.script for step in steps)
+        assert all((switch_of(step).gpus, switch_of(step).needs_gpus) == ((), ()) for step in steps)

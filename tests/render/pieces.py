@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import get_args
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.driver import PackageState
-from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
@@ -17,7 +15,6 @@ from llamaherd.plan import (
     RAM,
     BuildPlan,
     Estimate,
-    GatePlan,
     GatewayFigures,
     Grows,
     Holds,
@@ -42,13 +39,7 @@ from roles.monitoring.state import MonitoringState
 from roles.nvidia_driver.going_back import undo_files
 from roles.power.state import PowerState
 from roles.serve.beside import beside_files, moved
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.exchange import Member, exchange_change
-from roles.serve.gated import gated
-from roles.serve.removal import Going
-from roles.serve.transaction import Phase
 from tests.render.plans import (
-    CPU,
     DRIVER,
     GATEWAY,
     GPU,
@@ -85,8 +76,8 @@ def chat(wanted: Plan) -> list[Change]:
     return chat_changes(wanted.chat, HostState(), [key])
 
 
-def gateway(how: str = "") -> str:
-    """The script that makes a virgin host a gateway; or one whose configuration, or whose users, are others'."""
+def gateway(how: str = "") -> list[Change]:
+    """Return what makes a virgin host a gateway; or one whose configuration, or whose users, are others'."""
     wanted = gateway_of(GATEWAY)
     keys = keys_of(wanted)
     seen = HostState()
@@ -96,7 +87,7 @@ def gateway(how: str = "") -> str:
         read = RunningState("other" if how == "reload" else spec, int(port), maps_are_read=False)
         seen = HostState(parts={GatewayState: GatewayState(unit, read)})
         seen.files = {file.path: as_written(file) for file in gateway_files(wanted, keys)}
-    return script(gateway_changes(wanted, seen, keys))
+    return gateway_changes(wanted, seen, keys)
 
 
 def power(plan: Plan) -> PowerPlan:
@@ -202,21 +193,6 @@ def ask_memory(*names: str) -> str:
     return asking.script(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
 
 
-def loading(plan: Plan) -> HostState:
-    """As planned, but that the instances are still loading."""
-    seen = parse_state(converged(plan, {"chat": "key"}))
-    seen.units = {name: UnitState("activating", u.enabled, False, u.run, u.spec) for name, u in seen.units.items()}
-    return seen
-
-
-def hanging(plan: Plan) -> HostState:
-    """As planned, but that a server hangs, and somebody has written a drop-in."""
-    seen = parse_state(converged(plan, {"chat": "key"}))
-    seen.serving["llama-chat"].hangs = "its process is stopped (SIGSTOP)"
-    seen.serving["llama-chat"].foreign.append("/etc/systemd/system/llama-chat.service.d/it's mine.conf")
-    return seen
-
-
 def watched_gateway() -> str:
     """What HAProxy reads on a rig that another one watches."""
     figures = GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.1")
@@ -229,36 +205,6 @@ def watching(read: str) -> HostState:
     units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
     seen = {name: ServiceState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
     return HostState(parts={MonitoringState: MonitoringState(seen, read)})
-
-
-def refused_for(why: str) -> str:
-    """What a host is told of a server that its gate has kept out."""
-    chat = instance(CPU, "chat")
-    state = HostState(units={chat.service: UnitState("active", "enabled", False, "run", "was")})
-    gate = gated(chat.model_copy(update={"gate": GatePlan(decode=0.03, seconds=1200)}), state, None)
-    assert gate
-    return gate.refused(why)
-
-
-def swapped() -> HostState:
-    """A host where `drafter` has the port that `chat` is to have."""
-    return HostState(
-        containers={"llama-drafter": ContainerState("running", "healthy", "", "", instance(CPU, "chat").endpoint.port)}
-    )
-
-
-def exchanged(going: Sequence[Going]) -> Change:
-    """Return the change of `chat`, which is to have the port that `drafter` has, and of that."""
-    state, found = swapped(), []
-    for each, changes in ((instance(CPU, "chat"), unit_changes), (instance(CPU, "drafter"), project_changes)):
-        partners = [other.service for other in CPU.instances if other is not each]
-        check, switch = (
-            changes(each, state, None, going=going, phase=phase, partners=partners)[0]
-            for phase in get_args(Phase)
-            if phase
-        )
-        found.append(Member(each, switch, check.script, switch.script))
-    return exchange_change(CPU, found, going, state)
 
 
 def taking(planned: InstancePlan) -> InstancePlan:

@@ -8,7 +8,7 @@ from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.history.release import KEPT, read_script
-from llamaherd.host.serving import UnitState
+from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
@@ -33,26 +33,15 @@ from roles.engines.changes import build_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
-from roles.serve.beside import beside
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.exchange import ExchangeState, cut_off_changes
-from roles.serve.images import image_changes
-from roles.serve.keys import KeysState, stray_keys
-from roles.serve.removal import Going, removal_changes
-from roles.serve.trial import container_trial
 from tests.render.pieces import (
     ask_memory,
     build,
-    exchanged,
     fetch_id,
-    hanging,
     hub,
     instance,
-    loading,
     made,
     not_loaded,
     other_driver,
-    refused_for,
     script,
     taking,
     undo_text,
@@ -66,13 +55,11 @@ from tests.render.plans import (
     IK_CPU,
     KEYED,
     NEIGHBOUR,
-    PULLED,
     REMOVALS,
     SIGNED,
     STAYING,
     UNUSED,
     URL,
-    VLLM,
     WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
@@ -81,15 +68,7 @@ from tests.support import ours as verify
 from tests.support.ours import inspect_script
 from tests.support.rigs import gpu_rig
 
-GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
-"""Servers that are not declared any more, and go on until what is new serves."""
-
-
 SCRIPTS: dict[str, Callable[[], str]] = {
-    "step_unit": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), "key")),
-    "step_unit_on_cards": lambda: script(unit_changes(instance(GPU, "reasoner"), HostState(), None)),
-    "step_project": lambda: script(project_changes(instance(CPU, "drafter"), HostState(), None)),
-    "step_project_on_a_card": lambda: script(project_changes(instance(GPU, "boxed"), HostState(), None)),
     "observe_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
@@ -106,7 +85,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
     "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
-    "step_shared_files": lambda: script(base_changes(CPU, HostState()), 1),
     "step_packages": lambda: script(package_changes(CPU, HostState())),
     "step_admit_source": lambda: script(build_changes(build(CPU, "main"), HostState()), 1),
     "step_build": lambda: script(build_changes(build(CPU, "main"), HostState())),
@@ -119,17 +97,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
     ),
     "step_room": lambda: render("serve/room.sh.j2"),
-    "step_gpu_room": lambda: render(
-        "serve/gpu-room.sh.j2", name="llama-coder", needs='[{"name": "big", "at": "0", "need": 7}]', leaving=()
-    ),
-    "step_ram_room": lambda: render(
-        "serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="container", leaving=()
-    ),
-    "step_ram_room_of_several": lambda: render(
-        "serve/ram-room.sh.j2", name="llama-coder", ram=7 << 30, kind="unit", leaving=("llama-old", "llama-small")
-    ),
-    "step_container_trial": lambda: container_trial(instance(PULLED, "drafter")),
-    "step_container_trial_of_vllm": lambda: container_trial(instance(VLLM, "v")),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
     "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
@@ -139,12 +106,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
+    "host_program": lambda: bootstrap(Program("0123456789abcdef", b"a zip file")),
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),
     "ask_texts": lambda: read_script(newest=1, texts=True),
-    "step_unit_that_hangs": lambda: script(unit_changes(instance(CPU, "chat"), hanging(CPU), "key")),
-    "step_image": lambda: script(image_changes(CPU.images[0], HostState())),
     "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
     "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
     "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
@@ -169,10 +135,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "prune_remove": lambda: prune.remove_script(UNUSED, 3),
     "store_hash": lambda: hashes.hash_script(GPU),
     "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
-    "step_unit_that_loads": lambda: script(unit_changes(instance(CPU, "chat"), loading(CPU), "key")),
-    "step_unit_from_a_container": lambda: script(
-        unit_changes(instance(CPU, "chat"), HostState(projects={"chat"}), None)
-    ),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],
@@ -198,32 +160,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "limits": lambda: limits_script(["GPU-3090", "GPU-5090"], 600),
     "limits_within": lambda: limits_script(["GPU-3090"], 600, within=True),
-    "step_unit_beside": lambda: script(
-        unit_changes(instance(CPU, "chat"), HostState(), None, beside=beside(CPU, instance(CPU, "chat")))
-    ),
-    "step_project_beside": lambda: script(
-        project_changes(instance(CPU, "drafter"), HostState(), None, beside=beside(CPU, instance(CPU, "drafter")))
-    ),
-    "step_unit_in_place_of_others": lambda: script(unit_changes(instance(CPU, "chat"), HostState(), None, going=GOING)),
-    "step_project_in_place_of_others": lambda: script(
-        project_changes(instance(CPU, "drafter"), HostState(), None, going=GOING[1:])
-    ),
-    "step_unit_on_cards_in_place_of_others": lambda: script(
-        unit_changes(instance(GPU, "reasoner"), HostState(), None, going=GOING)
-    ),
-    "step_project_from_a_unit": lambda: script(
-        project_changes(
-            instance(CPU, "drafter"), HostState(units={"llama-drafter": UnitState("", "", False, "", "")}), None
-        )
-    ),
-    "step_remove_unit": lambda: script(
-        removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")}))
-    ),
-    "step_remove_key": lambda: script(stray_keys(CPU, HostState(parts={KeysState: KeysState({"old"})}), ())),
-    "step_exchange": lambda: script([exchanged(GOING)]),
-    "step_exchange_cut_off": lambda: script(
-        cut_off_changes(HostState(parts={ExchangeState: ExchangeState("llama-chat, llama-drafter")}))
-    ),
     "receive": lambda: render(
         "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,
@@ -238,8 +174,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
-    "step_refuse": lambda: refused_for("writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"),
-    "step_remove_project": lambda: script(removal_changes(CPU, HostState(projects={"old"}))),
     **BESIDE,
     **JUDGING,
 }

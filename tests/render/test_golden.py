@@ -11,7 +11,7 @@ import pytest
 from tests.render.texts import texts
 from tests.support.golden import HERE_DOCUMENT, assert_golden, constant_templates
 
-CASE = "step_unit_beside.sh"
+CASE = "step_driver_back.sh"
 
 
 def with_another_unit(text: str) -> str:
@@ -22,8 +22,10 @@ def with_another_unit(text: str) -> str:
 
 
 CHANGES: dict[str, Callable[[str], str]] = {
-    "a line of its own": lambda text: text.replace("beside_failed() {", "beside_failed() { "),
-    "a line that another text has": lambda text: text.replace("account llama-chat", "account  llama-chat"),
+    "a line of its own": lambda text: text.replace(
+        "hold 8 host 3600 'taking a driver back'", "hold 8 host  3600 'taking a driver back'"
+    ),
+    "a line that another text has": lambda text: text.replace("open_lock() {", "open_lock() { "),
     "a line that stands there twice": lambda text: text + text.splitlines(keepends=True)[-1],
     "a line less": lambda text: "".join(text.splitlines(keepends=True)[:-1]),
     "the end": lambda text: text.rstrip("\n"),
@@ -48,16 +50,17 @@ def test_lines_of_an_earlier_text_and_of_a_template_are_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REWRITE_GOLDEN", "1")
-    name, program = "templates/serve/prove.py", constant_templates()["templates/serve/prove.py"]
-    prove = base64.encodebytes("".join(f"{line}\n" for line in program).encode()).decode()
+    name = "templates/gateway/gateway-talk.py"
+    program = constant_templates()[name]
+    carried_program = base64.encodebytes("".join(f"{line}\n" for line in program).encode()).decode()
     common = "".join(f"line {number}\n" for number in range(9))
-    texts = {"one": f"{common}own\n", "two": f"begin\n{common}base64 -d >prove <<'END'\n{prove}END\n"}
+    texts = {"one": f"{common}own\n", "two": f"begin\n{common}base64 -d >talk <<'END'\n{carried_program}END\n"}
     for text in texts:
         assert_golden(tmp_path, text, texts)
     assert (tmp_path / "one").read_text() == texts["one"]
     begin, first, last, command, *carried, end = (tmp_path / "two").read_text().splitlines()
     assert (begin, first, last, end) == ("begin", "<<< one: line 0", ">>> line 8", "END")
-    assert command == "base64 -d >prove <<'END'"
+    assert command == "base64 -d >talk <<'END'"
     assert carried[0] == f"base64|<<< {name}: {program[0]}"
     assert len(carried) < 10 < len(program)
 

@@ -15,13 +15,11 @@ from llamaherd.host.state import HostState
 from llamaherd.render import render
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
-from roles.serve.changes import unit_changes
 from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
     build,
     hub,
     in_wsl,
-    instance,
     made,
     script,
 )
@@ -99,7 +97,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "wait": made(model_changes(named, HostState(), hub, WATCHER)[1:]),
         "admit": script(model_changes(named, HostState(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
-        "unit": script(unit_changes(instance(plan, "worker"), HostState(), None)),
         "observe under WSL": inspect_script(hostile_wsl),
         "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }

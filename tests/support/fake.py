@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,18 +27,22 @@ from roles import ROLES
 
 
 class Host(FakeConnector):
-    """@fake, which also keeps what arrived on stdin and what was sent as a file."""
+    """@fake, which also keeps what arrived on stdin, scripts and documents alike, and what was sent as a file."""
 
     def __init__(self, state: State, host: Any) -> None:
         super().__init__(state, host)
         self.scripts: list[str] = []
         self.sent: list[str] = []
+        self.documents: list[dict[str, Any]] = []
         self.broken: Callable[[str], bool] = lambda _: False
         self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
-        script = str(arguments.get("_stdin") or "")
+        document = bytes(arguments.get("_document") or b"")
+        script = str(arguments.get("_stdin") or document.decode())
         self.scripts.append(script)
+        if document:
+            self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
         if self.earlier and is_question(script):
@@ -73,6 +78,8 @@ class Ran:
     commands: list[str] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    """What the program on the host was given."""
 
     @property
     def steps(self) -> list[str]:
@@ -130,6 +137,7 @@ def run(
     state.set_stage(StateStage.Execute)
     connector.scripts.clear()
     connector.sent.clear()
+    connector.documents.clear()
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
     with patch.object(turns, "Turn", Alone):
@@ -143,6 +151,7 @@ def run(
     ]
     ran.failed = ran.failed or any(not state.ops[host][each].operation_meta.did_succeed() for each in done)
     ran.commands, ran.scripts, ran.sent = connector.executed_commands, connector.scripts, connector.sent
+    ran.documents = connector.documents
     return ran
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-from llamaherd.resources import ROOT
-from roles.serve.transaction import asked
-from tests.support.rigs import cpu_rig, planned
 
 WELL = {
     "choices": [{"message": {"content": "red"}, "finish_reason": "stop"}],
@@ -49,17 +43,19 @@ class Scripted(ThreadingHTTPServer):
     """Requests of others, each time that it is asked."""
     keys: list[str | None]
     told: list[dict[str, Any]]
+    lock = threading.Lock()
 
     def computes(self, others: int) -> None:
         """A second goes by: this much of it for others."""
-        stat, own = self.proc / "stat", self.proc / "7" / "stat"
-        own.parent.mkdir(parents=True, exist_ok=True)
-        was = [int(word) for word in stat.read_text().split()[1:9]] if stat.exists() else [0] * 8
-        mine = int(own.read_text().split()[-1]) if own.exists() else 0
-        was[0] += others + self.own
-        was[3] += 100 - others - self.own
-        stat.write_text(" ".join(["cpu ", *map(str, was), "0", "0"]) + "\ncpu0 1 2 3\n")
-        own.write_text(f"7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 0 {mine + self.own}")
+        with self.lock:
+            stat, own = self.proc / "stat", self.proc / "7" / "stat"
+            own.parent.mkdir(parents=True, exist_ok=True)
+            was = [int(word) for word in stat.read_text().split()[1:9]] if stat.exists() else [0] * 8
+            mine = int(own.read_text().split()[-1]) if own.exists() else 0
+            was[0] += others + self.own
+            was[3] += 100 - others - self.own
+            stat.write_text(" ".join(["cpu ", *map(str, was), "0", "0"]) + "\ncpu0 1 2 3\n")
+            own.write_text(f"7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 0 {mine + self.own}")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -101,41 +97,14 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def prove(
-    server: Scripted, folder: Path, how: str = "judge", beside: Path | None = None, **other: object
-) -> tuple[int, str]:
-    """How the prompt ends, and what is said. In `folder`, `record` are the speeds known, and `out` is what becomes.
-
-    `beside` says how to ask another server that runs beside it.
-    """
-    (instance,) = (each for each in planned(cpu_rig()).instances if each.name == "chat")
-    url = f"http://127.0.0.1:{server.server_port}/v1/chat/completions"
-    question = asked(instance) | {"url": url, "metrics": url, "key": None, "same": "a"} | other
-    (folder / "asked").write_text(json.dumps(question))
-    server.proc = folder / "proc"
-    server.computes(0)
-    program = (ROOT / "templates/serve/prove.py").read_text()
-    assert '"/proc' in program
-    ended = subprocess.run(
-        [sys.executable, "-I", "-", folder / "asked", folder / "record", folder / "out", how, "0", "7"],
-        input=program.replace('"/proc', f'"{server.proc}'),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"http_proxy": "http://127.0.0.1:9", "BESIDE": str(beside or ""), "PROVED": "1"},
-    )
-    assert ended.stderr == ""
-    return ended.returncode, ended.stdout
-
-
 def says(server: Scripted, *, status: int = 200, **other: object) -> None:
     server.status, server.body = status, json.dumps(WELL | other).encode()
 
 
 @contextmanager
-def scripted() -> Iterator[Scripted]:
+def scripted(handler: type[Handler] = Handler) -> Iterator[Scripted]:
     """Such a server, for as long as it is wanted."""
-    with Scripted(("127.0.0.1", 0), Handler) as made:
+    with Scripted(("127.0.0.1", 0), handler) as made:
         made.keys, made.told, made.timings, made.in_flight, made.others = [], [], [], [0], [0]
         thread = threading.Thread(target=made.serve_forever, args=(0.02,))
         thread.start()

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -200,7 +199,7 @@ def hub_lock() -> Lock:
 
 def changed(declared: Declared, changes: Mapping[str, Any]) -> Declared:
     """A copy with the values at these dotted paths, which may be new, or taken out by `GONE`."""
-    copy: Declared = deepcopy(declared)
+    copy: Declared = _sorted_copy(declared)
     for path, value in changes.items():
         *folders, last = path.split("/")
         inner = copy
@@ -211,6 +210,13 @@ def changed(declared: Declared, changes: Mapping[str, Any]) -> Declared:
         else:
             inner[last] = value
     return copy
+
+
+def _sorted_copy(value: Any) -> Any:
+    """Return a copy whose keys are sorted, so that equal rigs render equal texts."""
+    if isinstance(value, dict):
+        return {key: _sorted_copy(value[key]) for key in sorted(value, key=str)}
+    return [_sorted_copy(each) for each in value] if isinstance(value, list) else value
 
 
 def planned(declared: Declared, changes: Mapping[str, Any] | None = None) -> Plan:

@@ -31,6 +31,8 @@ for line in sys.stdin:
     script += line
     if line.strip() == "echo 'llamaherd: it is yours'":
         print("llamaherd: it is yours", flush=True)  # and then until nobody is at the other end
+    elif line == "}}\\n" and "echo 'llamaherd: go'" in script:
+        print("llamaherd: go", flush=True)  # the document follows
 if script and "llamaherd: it is yours" not in script:
     asks = {BEGIN!r} in script
     with open(there.parent / "log", "a") as log:
@@ -45,6 +47,9 @@ if script and "llamaherd: it is yours" not in script:
                 print(end="x" if (there / "drips").exists() else "", flush=True)
         print({BEGIN!r}, *lines, {END!r}, sep="\\n")
     elif (there / "broken").exists():
+        if "echo 'llamaherd: go'" in script:
+            print('{{"event": "error", "message": "it broke", "help": "", "log": []}}')
+            sys.exit(1)
         sys.exit("it broke")
     elif not (there / "stuck").exists():
         (there / "done").touch()

@@ -18,11 +18,13 @@ from pydantic import BaseModel, ValidationError
 
 from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import DRAIN_SECONDS, Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
+from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import RunVerb
 from llamaherd.role.repositories import repository_changes
 from llamaherd.store.ask import look_script
 from llamaherd.text.characters import harmful
@@ -30,6 +32,7 @@ from roles.base.changes import base_changes
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.onhost.model import RemovalInput, SwitchInput
 from roles.serve.removal import removal_changes
 from tests.conftest import SEARCH
 from tests.support import ours as verify
@@ -133,16 +136,27 @@ def sample(path: Path_) -> tuple[str, ...]:
     return READABLE if SEARCH else (*chosen.sample(READABLE[:80], half), *chosen.sample(PLAIN, EACH_FIELD - half))
 
 
-def scripts(planned: Plan) -> Iterator[str]:
-    """What a host's shell is given for a plan, on a host that has nothing yet, and on one with another's unit."""
-    seen = HostState(units={"llama-old": UnitState("active", "enabled", False, "", "")})
-    steps = [*base_changes(planned, seen), *build_steps_of(planned), *removal_changes(planned, seen)]
-    for repository in planned.repositories:
-        steps += repository_changes(repository, seen)
-    steps += toolkit_changes(planned, seen)
+SEEN = HostState(units={"llama-old": UnitState("active", "enabled", False, "", "")})
+"""A host that has nothing yet but another's unit."""
+
+
+def verbs(planned: Plan) -> Iterator[RunVerb]:
+    """What the program on a host is given for a plan: the removal of the old unit, then a switch of each instance."""
+    steps = removal_changes(planned, SEEN)
     for instance in planned.instances:
         switch = unit_changes if instance.backend == "systemd" else project_changes
-        steps += switch(instance, seen, None)
+        steps += switch(instance, SEEN, None)
+    for step in steps:
+        assert isinstance(step.how, RunVerb)
+        yield step.how
+
+
+def scripts(planned: Plan) -> Iterator[str]:
+    """What a host's shell is given for a plan, on a host that has nothing yet, and on one with another's unit."""
+    steps = [*base_changes(planned, SEEN), *build_steps_of(planned)]
+    for repository in planned.repositories:
+        steps += repository_changes(repository, SEEN)
+    steps += toolkit_changes(planned, SEEN)
     yield from (step.script for step in steps if step.script)
     yield from (build.script for build in planned.builds)
     yield inspect_script(planned)
@@ -165,6 +179,14 @@ def read_back(instance: InstancePlan) -> tuple[list[str], dict[str, str]]:
     (start,) = [value for _, key, value in lines if key == "ExecStart"]
     assigned = [each for _, key, value in lines if key == "Environment" for each in systemd.assignments(value)]
     return systemd.arguments(start)[1:], dict(each.split("=", 1) for each in assigned)
+
+
+def read_by_engines(given: SwitchInput, instance: InstancePlan) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Each check of arguments, and the arguments that it is for."""
+    meant = (instance.server.arguments, *(each.arguments for each in instance.members))
+    yield from zip(given.arguments, map(tuple, meant), strict=bool(given.arguments))
+    if given.container:
+        yield given.container, tuple(instance.server.arguments)
 
 
 def plain(text: str) -> str:
@@ -190,7 +212,12 @@ def judge(declared: dict[str, Any], text: str) -> str:
         return "refused"
     for script in scripts(made):
         assert COMMAND not in script or not expands(script, COMMAND), text
-    for instance in made.instances:
+    removal, *switches = verbs(made)
+    assert removal.given == RemovalInput("old", "llama-old", "llama-old", True, False, True, DRAIN_SECONDS)
+    for instance, how in zip(made.instances, switches, strict=True):
+        given = decode(SwitchInput, parse_document(dump(how.given).encode()))
+        assert given == how.given
+        assert all(each.arguments == meant for each, meant in read_by_engines(given, instance))
         arguments, environment = read_back(instance)
         assert arguments == list(instance.server.arguments)
         assert environment.items() >= rig.instances[instance.name].environment.items()

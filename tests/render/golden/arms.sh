@@ -2,7 +2,7 @@
 # comes back whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of
 # systemd, and what systemd does after that brings it back. A boot starts it by itself.
 trap : PIPE
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'measuring llama-chat' || exit 1
 # A guard of before has what it waits for by now.
@@ -35,11 +35,11 @@ at_exit() { systemctl stop llamaherd-arms.service 2>/dev/null; }
 trap at_exit EXIT
 trap 'exit 1' HUP INT TERM
 (
-<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /run/systemd/system/llamaherd-arm-a-chat.service /run/systemd/system 0644 root <<'END'
-<<< step_unit.sh: base64|# Written by llamaherd for instance `chat` of rig `box`: change the inventory, not this file.
->>> base64|# What it starts with, for whoever wants to know later what has changed since.
+base64|<<< systemd_cpu.service: # Written by llamaherd for instance `chat` of rig `box`: change the inventory, not this file.
+base64|>>> # What it starts with, for whoever wants to know later what has changed since.
 base64|ExecStartPre=-+/opt/llamaherd/libexec/started record unit llamaherd-arm-a-chat /etc/llamaherd/keys/chat /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
 base64|<<< arm.service: ExecStart=/opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server --model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5/gemma.gguf --alias gemma --ctx-size 8192 --cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on --parallel 1 --threads 1 --host 127.0.0.1 --port 8080 --metrics --api-key-file /etc/llamaherd/keys/chat
 base64|>>> RuntimeMaxSec=2100
@@ -59,12 +59,17 @@ words=$!
 # Nobody else measures or changes anything here from now on: gateways can be told that it is about to be stopped.
 echo mine
 read -r go && [ "$go" = go ] || exit 1
-<<< step_unit.sh: # What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
->>> drain() {
+# What a server is answering ends before it does, as far as that takes no longer than it may. How to ask it is kept since
+# it was started; $1 says how to ask another. Then new connections are refused where the host can do that, for seconds
+# at most: `let_in` is to come after the server was stopped.
+drain() {
     grep -qs '"metrics"' "${1:-/nonexistent/last/asked}" || return 0
     ${direct:-} python3 -I - "${1:-/nonexistent/last/asked}" 30 2009999999 ${direct:+led} <<'END'
-<<< step_unit.sh: """Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
->>> let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
+<<< templates/serve/drain.py: """Wait until a server answers no request any more, for so many seconds at most, and have none come after the last."""
+>>> main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), "led" in sys.argv[4:])
+END
+}
+let_in() { nft delete table inet llamaherd-shut 2>/dev/null || :; }
 drain /var/lib/llamaherd/kept/llama-chat/last/asked
 systemctl stop llama-chat.service
 let_in

@@ -27,11 +27,11 @@ systemctl reset-failed llamaherd-arm-a-reasoner.service 2>/dev/null
 <<< arms.sh: if [ -s /run/llamaherd/arms/served ]; then
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /run/systemd/system/llamaherd-arm-a-reasoner.service /run/systemd/system 0644 root <<'END'
-<<< step_unit_on_cards.sh: base64|# Written by llamaherd for instance `reasoner` of rig `duo`: change the inventory, not this file.
->>> base64|# What it starts with, for whoever wants to know later what has changed since.
+base64|<<< systemd_cuda_two_cards.service: # Written by llamaherd for instance `reasoner` of rig `duo`: change the inventory, not this file.
+base64|>>> # What it starts with, for whoever wants to know later what has changed since.
 base64|ExecStartPre=-+/opt/llamaherd/libexec/started record unit llamaherd-arm-a-reasoner - /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc
-<<< step_unit_on_cards.sh: base64|ExecStart=/opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf --alias 35b --ctx-size 262144 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 127.0.0.1 --port 8001 --metrics --gpu-layers all --spec-type draft-mtp --spec-draft-n-max 3
->>> base64|# Without CUDA it would be healthy as well, on the CPU.
+base64|<<< systemd_cuda_two_cards.service: ExecStart=/opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin/llama-server --model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc/UD-Q4_K_XL/35b-00001-of-00002.gguf --alias 35b --ctx-size 262144 --cache-type-k f16 --cache-type-v f16 --flash-attn auto --parallel 1 --threads 12 --host 127.0.0.1 --port 8001 --metrics --gpu-layers all --spec-type draft-mtp --spec-draft-n-max 3
+base64|>>> # Without CUDA it would be healthy as well, on the CPU.
 base64|ExecStartPost=/opt/llamaherd/libexec/gpu-check every "journalctl -u llamaherd-arm-a-reasoner" ${MAINPID} GPU-5090 GPU-3090
 base64|<<< systemd_cuda_two_cards.service: TimeoutStartSec=360
 base64|>>> WantedBy=multi-user.target

@@ -1,7 +1,7 @@
 {
 <<< observe_gpu.sh: LC_ALL=C
 >>> # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
 <<< observe_gpu.sh: stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 >>> case $word in 8 | 9 | 10 | 14 | 30 | 31 | 32) say machine laptop ;; esac
 <<< observe_gpu.sh: for compiler in "$root"/usr/bin/g++-[0-9]*; do

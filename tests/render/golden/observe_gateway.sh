@@ -1,7 +1,7 @@
 {
 <<< observe_gpu.sh: LC_ALL=C
 >>> # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/llamaherd-gateway.service /opt/llamaherd/libexec/gateway-talk /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/read-model.lua /etc/llamaherd/gateway/gateway.pem /etc/llamaherd/gateway/keys.map /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
+set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llamaherd-gateway.service /opt/llamaherd/libexec/gateway-talk /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/read-model.lua /etc/llamaherd/gateway/gateway.pem /etc/llamaherd/gateway/keys.map /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
 <<< observe_cpu.sh: stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 >>> grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git haproxy libssl-dev mmdebstrap ninja-build python3 2>/dev/null

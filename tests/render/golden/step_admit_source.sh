@@ -1,7 +1,7 @@
 # Lets an archive in that the controller sent, if it is the one that the inventory names.
 file=/var/lib/llamaherd/incoming/abababababababababababababababababababababababababababababababab
 source=/var/cache/llamaherd/sources/abababababababababababababababababababababababababababababababab
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'letting an archive in' || exit 1
 # Another run has sent it, too, and let it in.

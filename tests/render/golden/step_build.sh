@@ -48,7 +48,7 @@ while runs "$unit"; do
     fi
 done
 # Whom a lost connection left behind here waits like us; one of us lets the build in.
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 build 3600 'letting llama.cpp-254c2e111fca in' || exit 1
 if whole; then

@@ -20,7 +20,7 @@ systemctl restart docker
 END
     } | arm docker 900 && armed=yes
 }
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "Docker's settings" || exit 1
 # What somebody has written since it was read is not lost.
@@ -58,7 +58,7 @@ rm -f "$undos/docker.settings"
 [ ! -e "$path" ] || cp -p "$path" "$undos/docker.settings" || exit 1
 arm_docker || exit 1
 mv -fT "$path.llamaherd-new" "$path" || exit 1
-<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/systemd/system/docker.service.d 0644 root <<'END'
 base64|<<< docker_cards.conf: # Written by llamaherd for rig `duo`: change the inventory, not this file.

@@ -2,7 +2,7 @@
 # so that a host which cannot have it stays as it was. What an earlier run left half-way is set right by the same way.
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "NVIDIA's driver" || exit 1
 mkdir -p /var/log/llamaherd /run/llamaherd
@@ -118,7 +118,7 @@ done <"$work/said" >"$work/problems"
 
 # What files are written with is not what packages are installed with.
 (
-<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/preferences.d 0644 root <<'END'
 base64|<<< driver_wanted.pref: # Written by llamaherd for rig `duo`: change the inventory, not this file.
@@ -155,7 +155,7 @@ dpkg-query -W -f '${Package} ${db:Status-Status}\n' 'nvidia-driver-pinning-*' 2>
 
 version=$(version_of libnvidia-compute-580)
 (
-<<< step_unit.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d 0644 root <<'END'
 base64|# Written by llamaherd when it installed the driver. To move to another version, declare it.

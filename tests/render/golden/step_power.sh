@@ -1,9 +1,10 @@
 # Power limits, clocks and fans of cards: the files, and the unit anew where a card is not held to what is planned.
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'power limits' || exit 1
-<<< step_unit_that_hangs.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
+
 systemctl daemon-reload
 systemctl -q enable llamaherd-gpu-power.service || exit 1
 systemctl reset-failed llamaherd-gpu-power.service 2>/dev/null

@@ -1,5 +1,5 @@
 # What was done here, under the next number: the release and its plan. Neither holds a secret.
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 releases 3600 'writing down what was done' || exit 1
 cd / && umask 077 && mkdir -p /var/lib/llamaherd/releases && cd /var/lib/llamaherd/releases || exit 1

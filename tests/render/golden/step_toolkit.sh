@@ -1,7 +1,7 @@
 # Installs CUDA 13.0, and nothing that is of a driver; others beside it, and their links, are left alone.
 <<< step_packages.sh: # For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
 >>>     exit 1
-<<< step_unit.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'CUDA 13.0' || exit 1
 mend

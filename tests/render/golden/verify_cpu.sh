@@ -1,9 +1,9 @@
 {
 <<< verify_gpu.sh: LC_ALL=C
 >>> section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
 section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation -type f -exec sha256sum {} + 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started -type f -exec sha256sum {} + 2>/dev/null | lines
 
 <<< verify_gpu.sh: section addresses ''
 >>>     getent passwd

@@ -1,9 +1,9 @@
 {
 <<< verify_gpu.sh: LC_ALL=C
 >>> section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/modules-load.d/llamaherd-nvidia.conf /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/modules-load.d/llamaherd-nvidia.conf /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
 section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/modules-load.d/llamaherd-nvidia.conf /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/modules-load.d/llamaherd-nvidia.conf /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
 
 <<< verify_gpu.sh: section addresses ''
 >>> stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines

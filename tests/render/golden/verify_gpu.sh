@@ -3,9 +3,9 @@
 >>> printf '\n@ begin\n'
 # How a host really is, in texts: what we brought, then what each role asks. Changes nothing.
 section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
 section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /opt/llamaherd/libexec/prove /opt/llamaherd/libexec/probation /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
+find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
 
 section addresses ''
 ip -o addr show 2>/dev/null | awk '{print $4}' | lines

@@ -1,37 +1,46 @@
-"""A file that is not written anew must be the one that was seen: another run may have put back another one since."""
+"""A file that is not written must be the one that was inspected: another run may have restored another one since."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-from pathlib import Path
+import hashlib
 
 import pytest
 
 from llamaherd.host.serving import UnitState
+from llamaherd.onhost.system import FailedError
 from roles.serve.changes import unit_changes
+from roles.serve.onhost.switch import run_switch
 from tests.support.ours import parse_state
+from tests.support.played_host import File
+from tests.support.recording import recording, switch_of
 from tests.support.rigs import KEY, converged, cpu_rig, planned
+from tests.support.switches import serving_host
 
 PLAN = planned(cpu_rig())
 CHAT = next(each for each in PLAN.instances if each.name == "chat")
 
 
-@pytest.mark.parametrize("text", [CHAT.file.text, "another server's", None])
-def test_one_that_was_stopped_is_started_by_what_was_seen_alone(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("path", [CHAT.file.path, str(CHAT.key_file)])
+@pytest.mark.parametrize("text", ["as inspected", "another server's", None])
+def test_one_that_was_stopped_is_started_by_what_was_inspected_alone(path: str, text: str | None) -> None:
     seen = parse_state(converged(PLAN, {"chat": KEY}))
     seen.units[CHAT.service] = UnitState("inactive", "enabled", False, "", CHAT.spec)
     (change,) = unit_changes(CHAT, seen, KEY)
-    found = re.search(r"^sha256sum --status -c - .*?^}$", change.script, re.MULTILINE | re.DOTALL)
-    assert found
-    unit, key = tmp_path / "unit", tmp_path / "key"
-    key.write_text(f"{KEY}\n")
-    if text is not None:
-        unit.write_text(text)
-    guard = found[0].replace(CHAT.file.path, str(unit)).replace(str(CHAT.key_file), str(key))
-    ended = subprocess.run(["sh", "-s"], input=f"{guard}\necho on", capture_output=True, text=True, check=False)
-    if text == CHAT.file.text:
-        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "on\n", "")
-    else:
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert "another run has changed llama-chat since this one looked at it" in ended.stderr
+    given = switch_of(change)
+    texts = {CHAT.file.path: CHAT.file.text, str(CHAT.key_file): f"{KEY}\n"}
+    assert given.unchanged == {each: hashlib.sha256(texts[each].encode()).hexdigest() for each in texts}
+    host = recording(serving_host(PLAN, "chat"))
+    host.units[CHAT.service].state = "inactive"
+    if text is None:
+        del host.files[path]
+    elif text != "as inspected":
+        host.files[path] = File(text)
+    if text == "as inspected":
+        run_switch(given, host, host)
+        assert host.running(CHAT.service) == CHAT.spec
+        return
+    with pytest.raises(FailedError, match="another run has changed llama-chat since it was inspected"):
+        run_switch(given, host, host)
+    assert not host.has_done("systemctl", "start")
+    assert not host.has_done("systemctl", "restart")
+    assert not host.has_done("write")

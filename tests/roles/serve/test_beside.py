@@ -1,14 +1,11 @@
-"""What is tried beside what serves: where both fit, by the plan and by a host. nvidia-smi and nft are fakes."""
+"""Candidates that run side by side with the running server: where both fit by the plan, and what a host receives.
+
+Whether both fit by what a host reports is in `onhost/test_room_beside.py`.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +13,13 @@ from llamaherd.backends import BACKENDS
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.layout import beside_of
+from llamaherd.memory.instances import SYSTEM_RAM
 from llamaherd.plan import Estimate, Holds, InstancePlan, Plan
-from llamaherd.resources import ROOT
-from roles.serve.beside import beside, fits_beside, lead, moved
-from tests.support.rigs import cpu_rig, planned
+from roles.serve.beside import candidate_input, fits_beside, lead, moved
+from roles.serve.changes import unit_changes
+from tests.support.ours import parse_state
+from tests.support.recording import switch_of
+from tests.support.rigs import KEY, converged, cpu_rig, planned
 
 GIB = 1 << 30
 PLAN = planned(cpu_rig())
@@ -103,10 +103,41 @@ def test_it_differs_by_its_name_and_its_port_alone(like: InstancePlan) -> None:
 
 
 def test_its_port_is_no_declared_one() -> None:
-    first = beside(PLAN, CHAT)["beside_port"]
+    plan = taking(held(GIB), held(GIB))
+    first = candidate_input(plan, of(plan, CHAT)).port
     taken = CHAT.server.model_copy(update={"endpoint": CHAT.endpoint.model_copy(update={"port": first})})
-    plan = PLAN.model_copy(update={"instances": (CHAT.model_copy(update={"server": taken}),)})
-    assert beside(plan, plan.instances[0])["beside_port"] == first + 1
+    plan = PLAN.model_copy(update={"instances": (of(plan, CHAT).model_copy(update={"server": taken}),)})
+    assert candidate_input(plan, plan.instances[0]).port == first + 1
+
+
+@pytest.mark.parametrize("like", [CHAT, DRAFTER])
+def test_the_input_of_a_candidate(like: InstancePlan) -> None:
+    plan = taking(held(3 * GIB), held(GIB))
+    instance = of(plan, like)
+    candidate = candidate_input(plan, instance)
+    assert instance.memory
+    assert candidate.ram == instance.memory.holds[0].total + SYSTEM_RAM
+    assert candidate.gpus == ()
+    assert candidate.rule == lead(instance.endpoint.listen, instance.endpoint.port, candidate.port)
+    assert (candidate.listen, candidate.group) == (instance.endpoint.listen, instance.server.user)
+    # Gone with the next boot, with nothing of a key in it.
+    folders = ("/run/systemd/system/", "/run/llamaherd/beside/")
+    assert all(each.path.startswith(folders) and each.owner == "root" for each in candidate.files)
+    assert len(candidate.files) == (1 if like is CHAT else 2)
+    assert str(candidate.question["url"]).startswith(f"http://127.0.0.1:{candidate.port}/")
+    assert candidate.question["floor"] == 0, "another server is at work side by side with it"
+
+
+def test_no_candidate_where_a_key_is_written() -> None:
+    """Two servers would read it from the same place."""
+    plan = taking(held(GIB), held(GIB))
+    instance, state = of(plan, CHAT), parse_state(converged(PLAN, {"chat": KEY}))
+    candidate = candidate_input(plan, instance)
+    state.units[CHAT.service] = replace(state.units[CHAT.service], spec="other")
+    (change,) = unit_changes(instance, state, KEY, candidate=candidate)
+    assert switch_of(change).candidate == candidate
+    (change,) = unit_changes(instance, state, "another key", candidate=candidate)
+    assert switch_of(change).candidate is None
 
 
 @pytest.mark.parametrize(
@@ -121,77 +152,3 @@ def test_its_port_is_no_declared_one() -> None:
 def test_new_connections_alone_are_led_to_it(listen: str, rule: str) -> None:
     """Of those that there are, the middle of a stream would arrive there."""
     assert lead(listen, 8080, 61000) == rule.format(syn="tcp flags & (fin | syn | rst | ack) == syn")
-
-
-ASKED = {"ram": 1 << 20, "gpus": [], "listen": "127.0.0.1", "port": 0, "for_others": False}
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Path:
-    """A folder of programs, with an nft that says nothing."""
-    nft = tmp_path / "nft"
-    nft.write_text('#!/bin/sh\nprintf %s "$RULES"\n')
-    nft.chmod(0o755)
-    return tmp_path
-
-
-def lacks(room: Path, rules: str = "", smi: str = "", **asked: object) -> str:
-    """What the script says is lacking."""
-    (room / "nvidia-smi").write_text(f"#!/bin/sh\n{smi}\n")
-    (room / "nvidia-smi").chmod(0o755)
-    program = (ROOT / "templates" / "serve" / "beside-room.py").read_text()
-    assert '"/usr/sbin/nft"' in program
-    ended = subprocess.run(
-        [sys.executable, "-I", "-", json.dumps(ASKED | asked)],
-        input=program.replace("/usr/sbin/nft", str(room / "nft")),
-        env={"PATH": f"{room}:{os.environ['PATH']}", "RULES": rules},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.stderr == ""
-    assert ended.returncode == bool(ended.stdout)
-    return ended.stdout
-
-
-def test_a_host_has_room(room: Path) -> None:
-    assert lacks(room) == ""
-
-
-def test_a_host_without_nft(room: Path) -> None:
-    (room / "nft").unlink()
-    assert lacks(room) == "there is no nft (package nftables) to lead connections to it"
-
-
-def test_a_firewall_knows_the_declared_port_alone(room: Path) -> None:
-    rules = "table inet filter { chain in { type filter hook input priority 0; policy drop; } }"
-    assert lacks(room, rules, for_others=True) == "a firewall here filters by port"
-    assert lacks(room, rules) == ""
-
-
-def test_a_port_that_somebody_has(room: Path) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        held.listen()
-        port = held.getsockname()[1]
-        assert lacks(room, port=port) == f"its port {port} cannot be had (Address already in use)"
-
-
-def test_ram_that_is_not_free(room: Path) -> None:
-    assert "of RAM are free, and it takes 1125899.9 GB with what the system needs" in lacks(room, ram=1 << 50)
-
-
-@pytest.mark.parametrize(
-    ("smi", "why"),
-    [
-        ("echo '00000000:01:00.0, GPU-a, 24000'", ""),
-        ("echo '00000000:01:00.0, GPU-a, 3000'", "GPU big has 3.1 GB free, and it takes 8.0 GB"),
-        ("exit 9", "this host does not say (Command "),
-        ("echo '00000000:01:00.0, GPU-a, [N/A]'", "this host does not say (invalid literal "),
-        ("echo '00000000:02:00.0, GPU-b, 24000'", "this host does not say ("),
-    ],
-)
-def test_a_gpu_must_surely_have_room(room: Path, smi: str, why: str) -> None:
-    said = lacks(room, smi=smi, gpus=[{"name": "big", "at": "GPU-a", "need": 8_000_000_000}])
-    assert said.startswith(why)
-    assert bool(said) == bool(why)

@@ -11,15 +11,22 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import ContainerState, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
+from llamaherd.layout import EXCHANGE
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Grows, Holds, Plan
-from llamaherd.role.changes import Change
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
 from roles.serve.exchange import CUT_OFF, ExchangeState, cut_off_changes, exchanging
+from roles.serve.onhost.exchange import JOURNAL, run_exchange
+from roles.serve.onhost.model import CutOffInput, ExchangeInput
 from roles.serve.tasks import tasks
 from roles.serve.transaction import tried
 from tests.support.ours import parse_state
+from tests.support.played_host import PlayedHost
+from tests.support.recording import RecordingHost, input_of, recording
 from tests.support.rigs import converged, cpu_rig, planned
+from tests.support.switches import one_run
 
 NAMES = ("a", "b", "c")
 GIB = 1 << 30
@@ -194,11 +201,54 @@ def test_one_change_is_that_of_all() -> None:
         "it changes together with llama-b",
         "it changes together with llama-a",
     ]
-    script = change.script
-    # What is checked, and how to end it, comes before the first is stopped.
-    assert script.index("\ncheck_2 || exit 1") < script.index('base64 -d >"$exchange.new/back"')
-    assert script.index('base64 -d >"$exchange.new/back"') < script.index("\nstop_member llama-a ")
-    assert script.index("\nstop_member llama-b ") < script.index("\nswitch_1 || ")
+    assert isinstance(change.how, RunVerb)
+    assert change.how.verb == "serve.exchange.run"
+    given = input_of(change, ExchangeInput)
+    assert [(each.server.service, each.restart, each.moves) for each in given.members] == [
+        ("llama-a", True, False),
+        ("llama-b", True, False),
+    ]
+    # What the other one holds counts as free, and no server runs side by side with one that gives its port up.
+    assert [each.leaving for each in given.members] == [("llama-b",), ("llama-a",)]
+    assert [each.candidate for each in given.members] == [None, None]
+    assert (given.names, given.ports) == ("llama-a, llama-b", (9001, 9002))
+
+
+def serving_exchange() -> tuple[RecordingHost, ExchangeInput]:
+    """Return a host on which a unit and a container serve, and the change that exchanges their ports."""
+    then, plan = plan_of("1 2'"), plan_of("2 1'")
+    played = PlayedHost({})
+    for name in ("a", "b"):
+        assert one_run(played, then, name) == ""
+    (change,) = done(plan, ready(plan, state_of("1 2'")))["a (systemd)"]
+    return recording(played), input_of(change, ExchangeInput)
+
+
+def test_all_is_checked_and_on_the_disk_before_the_first_is_stopped() -> None:
+    host, given = serving_exchange()
+    run_exchange(given, host, host)
+    written = host.index("rename", str(EXCHANGE))
+    stops = [next(at for at, each in enumerate(host.done) if set(words) <= set(each)) for words in STOPS]
+    starts = [host.index(*words) for words in STARTS]
+    assert host.index("setpriv", "--version") < written < min(stops) < max(stops) < min(starts)
+    assert host.files.get(JOURNAL) is None
+    assert [host.running(each.server.service) for each in given.members] == [each.server.spec for each in given.members]
+
+
+STOPS = (("systemctl", "stop", "llama-a.service"), ("docker", "stop", "llama-b"))
+STARTS = (("systemctl", "restart", "llama-a.service"), ("docker", "compose", "up"))
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_all_serve_as_before_where_one_fails(failing: int) -> None:
+    host, given = serving_exchange()
+    before = [host.running(each.server.service) for each in given.members]
+    host.fates[given.members[failing].server.spec] = "does not answer"
+    with pytest.raises(FailedError, match="llama-a, llama-b serve as before, since they change together"):
+        run_exchange(given, host, host)
+    assert [host.running(each.server.service) for each in given.members] == before
+    assert given.members[failing].server.tried in host.files[given.members[failing].server.refused].text
+    assert host.files.get(JOURNAL) is None
 
 
 def test_none_changes_where_one_cannot() -> None:
@@ -237,5 +287,7 @@ def test_what_was_cut_off_is_ended_first() -> None:
     state.parts[ExchangeState] = ExchangeState("llama-a, llama-b")
     (change,) = cut_off_changes(state)
     assert str(change) == f"restart server llama-a, llama-b: {CUT_OFF}"
+    assert isinstance(change.how, RunVerb)
+    assert (change.how.verb, change.how.given) == ("serve.exchange.end", CutOffInput("llama-a, llama-b"))
     assert next(iter(done(plan, ready(plan, state)))) == "servers that change together"
     assert cut_off_changes(state_of("1 2")) == []

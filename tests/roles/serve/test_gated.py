@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,12 @@ from llamaherd.layout import REFUSED
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
+from roles.serve.onhost.model import RefusalInput
+from roles.serve.onhost.removal import refuse
 from roles.serve.tasks import tasks
 from roles.serve.transaction import refuse_again, tried
 from tests.support.ours import parse_state
+from tests.support.played_host import PlayedHost
 from tests.support.rigs import KEY, converged, cpu_rig, planned
 
 GATE = {"instances/chat/gate": {"decode": "-3%"}}
@@ -106,11 +108,12 @@ def chat(keys: dict[str, object]) -> InstancePlan:
 def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, {**GATE, "instances/chat/ubatch": 64})
     assert change.gated
-    there = tmp_path / "refused"
     why = "it is slower than what serves: writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"
-    script = change.gated.refused(why).replace(str(REFUSED / "llama-chat"), str(there))
-    subprocess.run(["sh", "-es"], input=script, text=True, check=True)
-    what, when, said = there.read_text(encoding="utf-8").rstrip("\n").split("\t")
+    how, host = change.gated.refused(why), PlayedHost({})
+    assert how.verb == "serve.removal.refuse"
+    assert how.given == RefusalInput("llama-chat", tried(change.gated.instance), why)
+    refuse(how.given, host)
+    what, when, said = host.files[str(REFUSED / "llama-chat")].text.rstrip("\n").split("\t")
     assert said == why
     serving = ServingState()
     serving.tell("refused", (what, when, said))

@@ -12,6 +12,7 @@ import pytest
 
 from llamaherd.plan import Estimate, Holds
 from llamaherd.resources import ROOT
+from roles.serve.onhost.model import GpuNeed
 from roles.serve.transaction import gpu_needs
 from tests.support.rigs import gpu_rig, planned
 
@@ -117,6 +118,6 @@ def test_what_an_instance_needs_of_which_gpu() -> None:
         Holds(where=where, size=0, weights=5, kv=4, state=0, compute=3, draft=2, cuda=1) for where in (card.name, "RAM")
     )
     known = instance.model_copy(update={"memory": Estimate(source="arithmetic", holds=holds)})
-    assert gpu_needs(known) == [{"name": card.name, "at": card.at, "need": 15}]
+    assert gpu_needs(known) == [GpuNeed(card.name, card.at, 15)]
     doubtful = known.model_copy(update={"memory": Estimate(source="arithmetic", holds=holds, doubts=("perhaps",))})
     assert gpu_needs(doubtful) == gpu_needs(instance.model_copy(update={"memory": None})) == []

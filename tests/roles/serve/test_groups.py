@@ -16,13 +16,15 @@ from llamaherd.pipeline.only import choose
 from llamaherd.pipeline.outlook import outlook
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
 from llamaherd.render import render
-from llamaherd.role.changes import RunScript
 from roles import ROLES
-from roles.serve.changes import check_arguments, unit_changes
+from roles.serve.changes import unit_changes
 from roles.serve.groups import largest
+from roles.serve.onhost.checks import check_arguments
 from roles.serve.transaction import asked
 from tests.support.headers import gemma3, qwen_35b
 from tests.support.ours import judge, parse_state, question
+from tests.support.played_host import PlayedHost
+from tests.support.recording import recording, switch_of
 from tests.support.rigs import KEY, Declared, changed, converged, cpu_rig, gpu_rig, planned
 
 ONE = {
@@ -90,13 +92,18 @@ def test_a_name_of_a_file_that_no_preset_file_can_say_is_told() -> None:
         planned(changed(declared(), {"models/moe/file": "/srv/a#b.gguf"}))
 
 
-def test_the_engine_is_asked_about_the_arguments_of_each() -> None:
-    script = check_arguments(CARD, "/opt/build")
-    assert script.count("--version 2>&1") == 3, "the server in front, and each of two"
-    assert "/etc/llamaherd/keys" not in script, "where the key's file may not be yet"
+def test_the_engine_checks_the_arguments_of_each() -> None:
     (change,) = unit_changes(CARD, HostState(), KEY)
-    assert isinstance(change.how, RunScript)
-    assert "--spec-type" in change.how.script
+    given = switch_of(change)
+    front, one, two = given.arguments
+    assert front.arguments == CARD.server.arguments
+    assert [each.arguments for each in (one, two)] == [each.arguments for each in CARD.members]
+    assert "--spec-type" in two.arguments
+    host = recording(PlayedHost({}, accounts={CARD.server.user}))
+    for each in given.arguments:
+        check_arguments(host, given.server, each)
+    assert [words[-1] for words in host.done] == ["--version"] * 3, "the server in front, and each of two"
+    assert not [words for words in host.done if str(CARD.key_file) in words], "the key's file may not exist yet"
 
 
 def test_a_host_that_is_as_planned_is_left_alone_and_one_with_another_is_not() -> None:

@@ -7,12 +7,17 @@ import pytest
 from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
+from llamaherd.layout import KEYS
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Run
 from roles.serve.keys import KeysState
+from roles.serve.onhost.model import KeyRemovalInput
+from roles.serve.onhost.removal import remove_key
 from roles.serve.tasks import tasks
 from roles.serve.transaction import tried
 from tests.support.ours import parse_state
+from tests.support.played_host import File, PlayedHost
+from tests.support.recording import input_of, recording
 from tests.support.rigs import GONE, KEY, changed, converged, cpu_rig, planned
 
 KEYED = planned(cpu_rig())
@@ -51,8 +56,11 @@ def test_the_key_of_a_server_that_needs_none_goes_after_its_switch() -> None:
 def test_one_that_was_left_goes_and_nothing_is_started_anew() -> None:
     (change,) = (each for task in tasks(OPEN) for each in task.changes(there(OPEN, "chat"), RUN))
     assert str(change) == "remove key chat: its server asks for none any more"
-    assert "rm -f /etc/llamaherd/keys/chat\n" in change.script
-    assert "systemctl" not in change.script
+    host = recording(PlayedHost({}, files={f"{KEYS}/{name}": File("a key") for name in ("chat", "other")}))
+    assert input_of(change, KeyRemovalInput) == KeyRemovalInput("chat")
+    remove_key(input_of(change, KeyRemovalInput), host)
+    assert host.done == [["remove", "/etc/llamaherd/keys/chat"]]
+    assert list(host.files) == ["/etc/llamaherd/keys/other"]
 
 
 def test_one_whose_switch_was_taken_back_stays() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,12 @@ import pytest
 from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.layout import container_user
+from llamaherd.onhost.document import Secret, dump
+from llamaherd.plan import InstancePlan
 from roles.base.changes import base_changes
+from roles.serve.onhost.model import RemovalInput
+from roles.serve.onhost.removal import run_removal
+from roles.serve.onhost.switch import run_switch
 from roles.serve.removal import removal_changes
 from tests.support.drifts import (
     CHAT,
@@ -20,7 +24,10 @@ from tests.support.drifts import (
     switch,
 )
 from tests.support.ours import refusals
+from tests.support.played_host import File
+from tests.support.recording import input_of, recording, switch_of
 from tests.support.rigs import KEY, cpu_rig, planned
+from tests.support.switches import serving_host
 
 
 @pytest.mark.parametrize(
@@ -29,29 +36,36 @@ from tests.support.rigs import KEY, cpu_rig, planned
         (
             "chat",
             "compose",
-            "systemctl stop llama-chat.service",
-            "rm -f /etc/systemd/system/llama-chat.service",
+            ("systemctl", "stop", "llama-chat.service"),
+            ("remove", "/etc/systemd/system/llama-chat.service"),
             "it runs as a unit until now",
         ),
         (
             "drafter",
             "systemd",
-            "docker stop llama-drafter",
-            "rm -rf /etc/llamaherd/compose/drafter",
+            ("docker", "stop", "llama-drafter"),
+            ("remove", "/etc/llamaherd/compose/drafter"),
             "it runs in a container until now",
         ),
     ],
 )
 def test_one_that_moves_is_kept_until_it_serves_where_it_goes(
-    name: str, backend: str, stops: str, forgets: str, reason: str
+    name: str, backend: str, stops: tuple[str, ...], forgets: tuple[str, ...], reason: str
 ) -> None:
     moved = planned(cpu_rig(), {f"instances/{name}/backend": backend})
     seen = seen_of(CPU)
     assert removal_changes(moved, seen) == []
-    (step,) = switch(next(i for i in moved.instances if i.name == name), seen)
+    instance = next(i for i in moved.instances if i.name == name)
+    (step,) = switch(instance, seen)
     assert (step.action, step.reasons[0]) == ("restart", reason)
-    assert step.script.index(stops) < step.script.rindex('proved "$asked"') < step.script.rindex(forgets)
+    assert switch_of(step).moves
     assert refusals(moved, seen, {}) == []
+    host = recording(serving_host(CPU, name))
+    run_switch(switch_of(step), host, host)
+    proved = host.index("prove", instance.spec)
+    assert next(at for at, each in enumerate(host.done) if set(stops) <= set(each)) < proved
+    assert proved < next(at for at, each in enumerate(host.done) if set(forgets) <= set(each))
+    assert host.running(instance.service) == instance.spec
 
 
 def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
@@ -59,8 +73,8 @@ def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
     seen = seen_of(CPU)
     seen.projects.add("chat")
     (removal,) = removal_changes(CPU, seen)
-    assert "docker rm -f llama-chat" in removal.script
-    assert "/etc/llamaherd/keys/chat" not in removal.script
+    given = input_of(removal, RemovalInput)
+    assert (given.service, given.container, given.unit, given.key) == ("llama-chat", True, False, False)
 
 
 def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() -> None:
@@ -71,33 +85,42 @@ def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() ->
     assert removal_changes(CPU, seen) == []
     (step,) = switch(CHAT, seen)
     assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
-    assert step.script.rindex('proved "$asked"') < step.script.rindex("docker rm -f llama-chat")
+    host = recording(serving_host(CPU, "chat"))
+    host.files["/etc/llamaherd/compose/chat/compose.yaml"] = File("services: {}")
+    run_switch(switch_of(step), host, host)
+    assert host.index("prove", CHAT.spec) < host.index("remove", "/etc/llamaherd/compose/chat")
+    assert host.running("llama-chat") == CHAT.spec
 
 
 def test_a_key_goes_with_its_instance() -> None:
     declared = cpu_rig()
     del declared["instances"]["chat"]
     (removal,) = removal_changes(planned(declared), seen_of(CPU))
-    assert "/etc/llamaherd/keys/chat" in removal.script
+    host = recording(serving_host(CPU, "chat"))
+    run_removal(input_of(removal, RemovalInput), host, host)
+    assert host.index("systemctl", "disable", "llama-chat.service") < host.index("remove", "/etc/llamaherd/keys/chat")
+    assert [path for path in host.files if "chat" in path] == []
+    assert "llama-chat" not in host.accounts
 
 
-def test_the_key_is_on_stdin_alone() -> None:
-    carried = base64.b64encode(f"{KEY}\n".encode()).decode()
-    for instance in KEYED.instances:
-        (step,) = switch(instance, HostState())
-        assert carried in step.script
-        for spelling in (KEY, carried):
-            assert spelling not in step.says
-            assert spelling not in repr(step)
-            assert spelling not in repr(KEYED) + KEYED.model_dump_json()
-        assert KEY not in step.script.replace(carried, "")
+@pytest.mark.parametrize("instance", KEYED.instances, ids=[each.name for each in KEYED.instances])
+def test_the_key_travels_in_the_document_alone(instance: InstancePlan) -> None:
+    (step,) = switch(instance, HostState())
+    given = switch_of(step)
+    (carried,) = [each for each in given.files if each.path == instance.key_file]
+    assert carried.text == Secret(f"{KEY}\n")
+    assert KEY in dump(given)
+    for shown in (step.says, str(step), repr(step), repr(step.how), repr(given), repr(KEYED), KEYED.model_dump_json()):
+        assert KEY not in shown
+    without = replace(given, files=tuple(each for each in given.files if each is not carried))
+    assert KEY not in dump(without)
 
 
-def test_a_key_belongs_to_who_reads_it() -> None:
+def test_a_key_belongs_to_the_account_that_reads_it() -> None:
     (chat,), (drafter,) = (switch(instance, HostState()) for instance in KEYED.instances)
-    assert "put_file /etc/llamaherd/keys/chat /etc/llamaherd/keys 0400 llama-chat <<" in chat.script
-    keyed = f"put_file /etc/llamaherd/keys/drafter /etc/llamaherd/keys 0400 {container_user('drafter')} <<"
-    assert keyed in drafter.script
+    owners = {each.path: (each.mode, each.owner) for step in (chat, drafter) for each in switch_of(step).files}
+    assert owners["/etc/llamaherd/keys/chat"] == (0o400, "llama-chat")
+    assert owners["/etc/llamaherd/keys/drafter"] == (0o400, container_user("drafter"))
 
 
 def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
@@ -110,5 +133,6 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     assert "llama-chat" in accounts.script
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
-        assert f"put_file {instance.key_file} /etc/llamaherd/keys 0400 {instance.server.user} <<" in step.script
+        (key,) = switch_of(step).files
+        assert (key.path, key.mode, key.owner) == (instance.key_file, 0o400, instance.server.user)
         assert switch(instance, seen_of(KEYED)) == []

@@ -10,14 +10,19 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
-from roles.serve.removal import coming, giving_way, replaced
+from roles.serve.onhost.model import ReplacedServer, Room, SwitchInput
+from roles.serve.onhost.switch import run_switch
+from roles.serve.removal import coming, replaced
 from roles.serve.tasks import tasks
 from roles.serve.transaction import tried
 from tests.support.ours import parse_state
+from tests.support.recording import RecordingHost, recording, switch_of
 from tests.support.rigs import GONE, KEY, Declared, changed, converged, cpu_rig, planned
+from tests.support.switches import serving_host
 
 CONNECT = Connect(host="box")
 THEN = planned(cpu_rig())
@@ -117,14 +122,36 @@ def test_one_that_has_answered_no_prompt_has_not_come() -> None:
     assert "instances no longer declared" not in done(plan, state)
 
 
+def replacing(port: int = 8081) -> tuple[RecordingHost, SwitchInput]:
+    """Return a host where the drafter serves, and the switch of its successor."""
+    host = recording(serving_host(THEN, "drafter"))
+    return host, switch_of(switch(planned(renamed(port)), "talk", there()))
+
+
+STOP, START = ("docker", "stop", "llama-drafter"), ("docker", "compose", "/etc/llamaherd/compose/talk/compose.yaml")
+MARK = "/var/lib/llamaherd/kept/llama-drafter/aside"
+
+
 def test_a_port_is_given_over_in_the_switch() -> None:
-    script = switch(planned(renamed()), "talk", there()).script
-    assert (
-        "step_aside llama-drafter /var/lib/llamaherd/kept/llama-drafter 'its port is to be that of llama-talk'"
-        in script
-    )
-    assert "come_back llama-drafter " in script
-    assert script.index("going_steps_aside\n") < script.index("docker compose --progress plain -f /etc/llamaherd")
+    host, given = replacing()
+    assert given.replaced == (ReplacedServer("drafter", "llama-drafter", takes_port=True),)
+    assert given.leaving == ("llama-drafter",), "what it holds counts as free"
+    run_switch(given, host, host)
+    assert host.index("write", MARK) < host.index(*STOP) < host.index(*START)
+    assert "stopping llama-drafter, which is not declared any more: its port is to be that of llama-talk" in host.log
+    assert host.running("llama-talk") == given.server.spec
+    assert MARK not in host.files, "it does not come back"
+
+
+def test_one_that_gave_its_port_comes_back_where_what_is_new_fails() -> None:
+    host, given = replacing()
+    before = host.running("llama-drafter")
+    host.fates[given.server.spec] = "does not answer"
+    with pytest.raises(FailedError):
+        run_switch(given, host, host)
+    assert host.running("llama-drafter") == before
+    assert host.running("llama-talk") == ""
+    assert MARK not in host.files
 
 
 def test_one_that_waits_for_its_restart_gives_its_port_over_too() -> None:
@@ -136,22 +163,32 @@ def test_one_that_waits_for_its_restart_gives_its_port_over_too() -> None:
     assert [(each.name, each.port, each.serves) for each in replaced(plan, talk, state)] == [("chat", True, False)]
 
 
-def test_at_another_port_it_goes_on_if_there_is_room() -> None:
-    script = switch(planned(renamed(8085)), "talk", there()).script
-    assert "room=$(no_room_with_going) && return" in script
-    assert "its port is to be" not in script
+@pytest.mark.parametrize("room", [True, False])
+def test_at_another_port_it_goes_on_if_there_is_room(room: bool) -> None:
+    host, given = replacing(8085)
+    assert given.replaced == (ReplacedServer("drafter", "llama-drafter", takes_port=False),)
+    host.room = room
+    run_switch(replace(given, replaced_room=Room(1 << 30, ())), host, host)
+    assert host.has_done(*STOP) is not room
+    assert host.running("llama-talk") == given.server.spec
 
 
-def test_what_it_takes_is_asked_of_the_host_where_that_is_certain() -> None:
-    (talk,) = (each for each in planned(renamed()).instances if each.name == "talk")
-    assert giving_way(talk, ())["going_needs"] == ""
+def test_without_certainty_of_what_it_takes_the_other_one_is_stopped() -> None:
+    host, given = replacing(8085)
+    assert given.replaced_room is None
+    host.room = True
+    run_switch(given, host, host)
+    assert host.has_done(*STOP)
+    why = "how much llama-talk takes is not certain"
+    assert f"stopping llama-drafter, which is not declared any more: {why}" in host.log
 
 
 def test_others_that_change_are_not_disturbed_by_what_goes() -> None:
     """Only what is there and not declared steps aside, and only while something comes."""
     plan = planned(changed(cpu_rig(), {"instances/chat/context": 1024}))
     assert replaced(plan, plan.instances[0], there()) == ()
-    assert "going_steps_aside" not in switch(plan, "chat", there()).script
+    given = switch_of(switch(plan, "chat", there()))
+    assert (given.replaced, given.leaving) == ((), ())
 
 
 def test_what_failed_in_its_place_is_not_tried_again() -> None:

@@ -1,18 +1,21 @@
-"""How a server is brought back: restarted or started, with which files written, and what is asked first."""
+"""How a server is brought back: restarted or started, with which files written, and what is checked first."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.limits import declared_limits
 from llamaherd.host.state import HostState
+from llamaherd.layout import GPU_CHECK, SET_ASIDE
+from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.onhost.switch import run_switch
 from tests.support.drifts import (
     CHAT,
     CPU,
@@ -29,7 +32,12 @@ from tests.support.drifts import (
     together,
     unit,
 )
+from tests.support.played_host import File, PlayedHost, Running
+from tests.support.recording import RecordingHost, recording, switch_of
 from tests.support.rigs import WRITTEN
+from tests.support.switches import serving_host
+
+KEY_FILE = "/etc/llamaherd/keys/chat"
 
 # What is seen of one instance, and how it is brought back: restarted or started, with which files written.
 SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
@@ -166,12 +174,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
 }
 
 
-STARTS = {
-    ("systemd", "start"): "if ! systemctl start llama-chat.service",
-    ("systemd", "restart"): "if ! systemctl restart llama-chat.service",
-    ("compose", "start"): "compose.yaml up -d --remove-orphans",
-    ("compose", "restart"): "compose.yaml up -d --force-recreate --remove-orphans",
-}
+MODES = {CHAT.file.path: (0o644, "root"), DRAFTER.file.path: (0o644, "root"), KEY_FILE: (0o400, "llama-chat")}
 
 
 @pytest.mark.parametrize("case", SWITCHES)
@@ -182,14 +185,53 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
     if not how:
         return
     (step,) = switch(instance, seen)
-    assert STARTS[instance.backend, how] in step.script
-    assert STARTS[instance.backend, "start" if how == "restart" else "restart"] not in step.script
-    paths = (CHAT.file.path, DRAFTER.file.path, "/etc/llamaherd/keys/chat")
-    assert tuple(path for path in paths if f"put_file {path} " in step.script) == written
-    # New arguments are put to the engine before anything is written; old ones were, when they were new.
-    assert ("--version" in step.script) == (instance.file.path in written)
+    given = switch_of(step)
+    assert given.restart == (how == "restart")
+    assert tuple(each.path for each in given.files) == written
+    assert all((each.mode, each.owner) == MODES[each.path] for each in given.files)
+    # What is not written must be as it was inspected.
+    assert set(given.unchanged) == {instance.file.path, *([KEY_FILE] if instance is CHAT else [])} - set(written)
+    # The engine reads new arguments before anything is written; it read old ones when they were new.
+    assert bool(given.arguments) == (instance.file.path in written)
+    assert bool(given.container) == (instance.backend == "compose" and instance.file.path in written)
     (other,) = [i for i in CPU.instances if i is not instance]
     assert switch(other, seen) == []
+
+
+@pytest.mark.parametrize(
+    ("instance", "drift", "starts", "stops"),
+    [
+        (CHAT, unit(enabled="disabled"), ("systemctl", "start", "llama-chat.service"), ()),
+        (
+            CHAT,
+            changed("llama-chat", "/a"),
+            ("systemctl", "restart", "llama-chat.service"),
+            ("systemctl", "stop", "llama-chat.service"),
+        ),
+        (DRAFTER, container(status="exited"), ("docker", "compose", "up"), ()),
+        (
+            DRAFTER,
+            container(health="unhealthy"),
+            ("docker", "compose", "up", "--force-recreate"),
+            ("docker", "stop", "llama-drafter"),
+        ),
+    ],
+)
+def test_a_restart_stops_the_server_and_a_start_does_not(
+    instance: InstancePlan, drift: Drift, starts: tuple[str, ...], stops: tuple[str, ...]
+) -> None:
+    host = recording(serving_host(CPU, instance.name))
+    (step,) = switch(instance, seen_of(CPU, drift))
+    inspected = (host.units if instance is CHAT else host.containers)[instance.service]
+    run_switch(replace(switch_of(step), run=str(inspected.run)), host, host)
+    assert host.has_done(*starts)
+    if stops:
+        assert host.index(*stops) < host.index(*starts)
+    else:
+        assert not host.has_done("stop", instance.service)
+        assert not host.has_done("stop", f"{instance.service}.service")
+        assert not host.has_done("--force-recreate")
+        assert not host.has_done("restart")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +247,7 @@ def test_how_an_instance_is_brought_back(case: str) -> None:
 def test_a_container_that_another_run_has_just_made_is_asked_about_again(drift: Drift, again: bool) -> None:
     """What is only not recorded yet may be by the time that the lock is ours."""
     (step,) = switch(DRAFTER, seen_of(CPU, drift))
-    assert ("\"${now%% *}\" != '' ]" in step.script) == again
+    assert (switch_of(step).run == "") == again
 
 
 def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
@@ -218,9 +260,14 @@ def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
 def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:
     drop_in = "/etc/systemd/system/llama-chat.service.d/it's mine.conf"
     (step,) = switch(CHAT, seen_of(CPU, serving("llama-chat", foreign=[drop_in])))
-    moved, reloaded = step.script.index("mv -fT"), step.script.index("systemctl daemon-reload")
-    assert moved < reloaded
-    assert shlex.quote(drop_in) in step.script
+    assert switch_of(step).foreign == (drop_in,)
+    host = recording(serving_host(CPU, "chat"))
+    host.files[drop_in] = File("[Service]\nNice=1\n")
+    run_switch(switch_of(step), host, host)
+    assert host.index("remove", drop_in) < host.index("systemctl", "daemon-reload")
+    assert drop_in not in host.files
+    (kept,) = [path for path in host.files if path.startswith(f"{SET_ASIDE}/")]
+    assert host.files[kept].text == "[Service]\nNice=1\n"
 
 
 def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
@@ -234,20 +281,45 @@ def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
     assert switch(DRAFTER, seen_of(CPU, serving("llama-chat", shared=shared))) == []
 
 
-def test_arguments_are_asked_about_before_the_file_is_switched() -> None:
-    for instance in CPU.instances:
-        (step,) = switch(instance, HostState())
-        checked, put, started = (
-            step.script.index(mark) for mark in ("--version", "mv -f", f'echo "starting {instance.service}')
-        )
-        assert checked < put < started
+@pytest.mark.parametrize("instance", CPU.instances, ids=[each.name for each in CPU.instances])
+def test_arguments_are_checked_before_the_file_is_switched(instance: InstancePlan) -> None:
+    (step,) = switch(instance, HostState())
+    host = recording(PlayedHost({}))
+    run_switch(switch_of(step), host, host)
+    started = ("restart", f"{instance.service}.service") if instance is CHAT else ("compose", "up")
+    assert host.index("setpriv", "--version") < host.index("write", instance.file.path)
+    assert host.index("write", instance.file.path) < host.index(*started)
 
 
-def test_an_image_that_was_not_built_here_is_asked_in_a_container_before_the_old_one_stops() -> None:
-    small = next(instance for instance in GPU.instances if instance.name == "small")
-    (step,) = switch(small, HostState())
-    asked, stops = step.script.index(" --version >"), step.script.index("docker stop llama-small")
-    assert step.script.index("docker pull -q ") < step.script.index("docker run --rm ") < asked < stops
+def small_that_serves(**ends: Ended) -> RecordingHost:
+    """Return a host on which the container `small` serves, and is replaced."""
+    ends["docker image inspect"] = Ended(1)
+    host = recording(PlayedHost({}))
+    host.containers["llama-small"] = Running("running", "0ld", 7)
+    host.ends = {f"{GPU_CHECK} ": Ended(0), **ends}
+    return host
+
+
+SMALL = next(instance for instance in GPU.instances if instance.name == "small")
+
+
+def test_an_image_that_was_not_built_here_is_run_in_a_container_before_the_old_one_stops() -> None:
+    (step,) = switch(SMALL, HostState())
+    host = small_that_serves()
+    run_switch(switch_of(step), host, host)
+    checked, stops = host.index("docker", "run", "--version"), host.index("docker", "stop", "llama-small")
+    assert host.index("docker", "pull") < checked < stops
+    assert {"--network", "none", "--read-only", "--cap-drop", "ALL"} <= set(host.done[checked])
+
+
+def test_an_image_that_does_not_accept_its_arguments_leaves_the_old_server() -> None:
+    (step,) = switch(SMALL, HostState())
+    host = small_that_serves(**{"docker run": Ended(1, "", "error: invalid argument: --no-such\n")})
+    with pytest.raises(FailedError, match="does not accept its arguments; the instance was left as it was"):
+        run_switch(switch_of(step), host, host)
+    assert "error: invalid argument: --no-such" in host.log
+    assert host.containers["llama-small"] == Running("running", "0ld", 7)
+    assert SMALL.file.path not in host.files
 
 
 @pytest.mark.parametrize(("name", "steps"), [("chat", unit_changes), ("drafter", project_changes)])

@@ -1,0 +1,310 @@
+"""Switch servers that take something from each other, such as a port: all of them change, or none.
+
+How to end that is on the disk before the first one is stopped: whatever ends the run, the next one does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from llamaherd.layout import EXCHANGE
+from llamaherd.onhost.clients import systemctl
+from llamaherd.onhost.document import DocumentError, decode, dump, parse_document
+from llamaherd.onhost.services import locked
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+from roles.serve.onhost.backends import (
+    ContainerBackend,
+    UnitBackend,
+    ensure_account,
+    forget,
+    free_port,
+    other_kind,
+    processes,
+    start_version,
+)
+from roles.serve.onhost.kept import (
+    Version,
+    clear_untried,
+    note_refused,
+    read_key,
+    read_question,
+    read_version,
+    remove_unused,
+    restore_files,
+)
+from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchInput
+from roles.serve.onhost.probation import start_probation
+from roles.serve.onhost.real import RealTools
+from roles.serve.onhost.replaced import bring_back, drain_kept, let_go
+from roles.serve.onhost.states import Outcome, State
+from roles.serve.onhost.switch import RETRY, Switch
+from roles.serve.onhost.tools import Tools
+
+JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
+"""The input of the exchange (an earlier `herd` wrote a shell script there), its servers' names, and that all serve."""
+_MOST = 8 << 20
+_SCRIPT_SECONDS = 86_400
+
+
+def exchange(given: ExchangeInput, system: System) -> None:
+    """Switch servers together. Raise FailedError where they serve as before, or do not serve."""
+    run_exchange(given, system, RealTools())
+
+
+def end_cut_off(given: CutOffInput, system: System) -> None:
+    """End an exchange that was cut off: where all serve as planned, that stays; else all are restored."""
+    run_cut_off(given, system, RealTools())
+
+
+def run_exchange(given: ExchangeInput, system: System, tools: Tools) -> None:
+    """Switch servers together; see `exchange`."""
+    with locked(system, f"changing {given.names}"):
+        if system.read(JOURNAL):
+            raise FailedError(
+                f"another run was cut off while it changed {given.names}, or others, so they were left as they are",
+                "run `herd up` again, which ends that first",
+            )
+        Exchange(given, system, tools).run()
+
+
+def run_cut_off(given: CutOffInput, system: System, tools: Tools) -> None:
+    """End an exchange that was cut off; see `end_cut_off`."""
+    with locked(system, f"ending what was done with {given.names}"):
+        text = system.read(JOURNAL, _MOST)
+        if not text:
+            return
+        if not text.startswith("{"):
+            ended = system.run(["sh", JOURNAL], seconds=_SCRIPT_SECONDS)
+            for line in (ended.out + ended.err).splitlines():
+                system.report(line)
+            if not ended.ok:
+                raise FailedError(f"{given.names}: not all of them serve as before", "see the lines above")
+            return
+        try:
+            found = decode(ExchangeInput, parse_document(text.encode()))
+        except DocumentError as error:
+            message = f"{JOURNAL} was written by another version of `herd`, and cannot be read: {error}"
+            raise FailedError(message, "run `herd up` of that version, which ends the exchange") from None
+        Exchange(found, system, tools).end()
+
+
+class Exchange:
+    """Servers that change together."""
+
+    def __init__(self, given: ExchangeInput, system: System, tools: Tools) -> None:
+        self.given, self.system, self.tools = given, system, tools
+        self.switches = [Switch(each, system, tools, together=True) for each in given.members]
+
+    def run(self) -> None:
+        """Check all, stop all, start all. Raise FailedError."""
+        for switch in self.switches:
+            self._each(switch, State.CHECK)
+            self._each(switch, State.KEEP)
+        for switch in self.switches:
+            switch.candidate.end()
+        self._write_journal()
+        # A probation would take what is tried from here on for what it watches.
+        for switch in self.switches:
+            systemctl(self.system, "stop", switch.server.probation_unit)
+        for switch in self.switches:
+            self._stop(switch)
+        for switch in self.switches:
+            for state in (State.MARK, State.WRITE, State.STOP, State.START, State.PROVE, State.ACCEPT):
+                if switch.step(state) is Outcome.FAILED:
+                    self.restore(switch)
+        self.system.write(DONE, "")
+        self.end()
+
+    def _each(self, switch: Switch, state: State) -> None:
+        """Take a step that touches nothing. Raise FailedError."""
+        if switch.step(state) is Outcome.FAILED:
+            raise switch.failure or FailedError(f"{switch.server.service} cannot be changed")
+
+    def _write_journal(self) -> None:
+        new = f"{EXCHANGE}.new"
+        try:
+            self.system.remove(new)
+            self.system.remove(str(EXCHANGE))
+            self.system.folder(new, mode=0o700)
+            self.system.write(f"{new}/back", dump(_journalled(self.given)))
+            self.system.write(f"{new}/members", f"{self.given.names}\n")
+            self.system.rename(new, str(EXCHANGE))
+        except OSError as error:
+            raise FailedError(
+                f"cannot write the journal of {self.given.names} to {EXCHANGE} ({error.strerror}), "
+                "so they were left as they are",
+                f"`df -h {EXCHANGE.parent}` shows whether there is room",
+            ) from error
+
+    def _stop(self, switch: Switch) -> None:
+        server, system = switch.server, self.system
+        if switch.given.hangs or switch.given.paused:
+            UnitBackend(system).kill(server.service)
+            ContainerBackend(system).kill(server.service)
+        system.report(f"stopping {server.service}: {self.given.names} change together")
+        drain_kept(system, server.kept, self.tools, server.drain_seconds)
+        UnitBackend(system).stop(server.service)
+        ContainerBackend(system).stop(server.service)
+        self.tools.let_in(system)
+
+    def end(self) -> None:
+        """End it: keep all where all serve as planned, else restore all. Raise FailedError where one does not serve."""
+        for switch in self.switches:
+            switch.candidate.end()
+        if self.system.entry(DONE):
+            self._settle()
+        else:
+            self.restore(None)
+
+    def _settle(self) -> None:
+        """Keep the new versions from here on. The previous ones stay until the probation ends."""
+        system = self.system
+        servers = [switch.server for switch in self.switches]
+        for switch in self.switches:
+            kept = switch.server.kept
+            if target := system.target(f"{kept}/next"):
+                last = system.target(f"{kept}/last")
+                new, old = read_version(system, kept, "next"), read_version(system, kept)
+                if last and old and new and old.spec != new.spec:
+                    system.link(f"{kept}/before", last)
+                system.link(f"{kept}/last", target)
+                system.remove(f"{kept}/next")
+            remove_unused(system, kept)
+            system.remove(switch.server.refused)
+            if switch.given.moves:
+                other = other_kind(switch.server.kind)
+                forget(system, switch.server, unit=other == "unit", container=other == "container")
+        let_go(system, self.given.replaced)
+        self._end_journal()
+        # From here on, the host itself probes all of them, and restores all if one fails.
+        start_probation(system, servers, self.given.probation_seconds)
+
+    def _end_journal(self) -> None:
+        # First what makes it one: a kill in the middle leaves a folder that means nothing.
+        self.system.remove(JOURNAL)
+        self.system.remove(str(EXCHANGE))
+
+    def restore(self, failed: Switch | None) -> None:
+        """Restore all. Raise FailedError where one of them failed, or does not serve now."""
+        system, members = self.system, self.given.members
+        if failed:
+            last = read_version(system, failed.server.kept)
+            if failed.failure:
+                system.warn(failed.failure.message)
+            if last is None or last.spec != failed.server.spec:
+                note_refused(system, failed.server, failed.why)
+        system.report(f"putting back what served before: {self.given.names}")
+        before = {each.server.service: self._as_before(each.server) for each in members}
+        self._for_those_that_changed(before, self._stop_new)
+        lost = [
+            each.server.service for each in members if not before[each.server.service] and not self._files_back(each)
+        ]
+        systemctl(system, "daemon-reload")
+        for port in self.given.ports:
+            free_port(system, port)
+        for each in members:
+            service = each.server.service
+            if not before[service] and not self._serve_before(each.server) and service not in lost:
+                lost.append(service)
+        bring_back(system, self.given.replaced, f"one of {self.given.names}")
+        self._end_journal()
+        self._report(failed, lost)
+
+    def _for_those_that_changed(self, before: dict[str, bool], do: Callable[[Server], None]) -> None:
+        for each in self.given.members:
+            if not before[each.server.service]:
+                do(each.server)
+
+    def _as_before(self, server: Server) -> bool:
+        """Return whether a server was not stopped yet: it runs, or loads."""
+        last = read_version(self.system, server.kept)
+        running = (UnitBackend(self.system), ContainerBackend(self.system))
+        return last is not None and any(each.started_spec(server.service) == last.spec for each in running)
+
+    def _stop_new(self, server: Server) -> None:
+        UnitBackend(self.system).stop(server.service)
+        ContainerBackend(self.system).stop(server.service)
+
+    def _files_back(self, member: SwitchInput) -> bool:
+        """Put the files of the previous version back; of a server that never served there are none."""
+        server, system = member.server, self.system
+        with suppress(OSError):
+            system.remove(f"{server.kept}/next")
+        last = read_version(system, server.kept)
+        if last is None:
+            systemctl(system, "-q", "disable", server.unit)
+            systemctl(system, "reset-failed", server.unit)
+            return True
+        if last.kind != server.kind:
+            forget(system, server, unit=server.kind == "unit", container=server.kind == "container")
+        try:
+            if last.kind == "unit":
+                ensure_account(system, server.user)
+            restore_files(system, last, server.user)
+        except OSError as error:
+            system.warn(f"the files of {server.service} cannot be written: {error.strerror}")
+            return False
+        return True
+
+    def _serve_before(self, server: Server) -> bool:
+        """Start the previous version and prove it. Return whether it serves, or there is none."""
+        system, began = self.system, self.system.now()
+        last = read_version(system, server.kept)
+        if last is None:
+            return True
+        why = self._why_not(server, last)
+        if why:
+            system.warn(
+                f"{server.service} was put back to what served before, spec {last.spec}, "
+                f"and that does not come up either: {why}"
+            )
+            return False
+        clear_untried(system, server.kept)
+        system.report(f"{server.service} serves again as before, spec {last.spec}, after {system.now() - began:.0f} s")
+        return True
+
+    def _why_not(self, server: Server, last: Version) -> str:
+        system, began = self.system, self.system.now()
+        if not start_version(system, server.service, last):
+            return "it does not start"
+        question = read_question(system, last)
+        if question is None:
+            return ""
+        proof = self.tools.prove(
+            question,
+            key=read_key(system, question, last),
+            speeds=system.read(last.path("speeds")) or "",
+            how="back",
+            seconds=began + last.seconds - system.now(),
+            short=True,
+            pids=processes(system, server.service),
+            other=None,
+            slow=0.0,
+            direct=False,
+            system=system,
+        )
+        return proof.why if proof.outcome == "bad" else ""
+
+    def _report(self, failed: Switch | None, lost: Sequence[str]) -> None:
+        """Raise FailedError with what failed and what serves."""
+        if failed is None:
+            if lost:
+                raise FailedError(f"{', '.join(lost)} was put back, and does not serve", "see the lines above")
+            return
+        name, why = failed.server.service, failed.why
+        if lost:
+            raise FailedError(f"{name} does not serve as declared: {why}", RETRY)
+        together = f"{self.given.names} serve as before, since they change together"
+        raise FailedError(f"{together}, and {name} does not serve as declared: {why}", RETRY)
+
+
+def _journalled(given: ExchangeInput) -> ExchangeInput:
+    """Return what the end of an exchange needs: no key and no file is kept in the journal."""
+    bare = (replace(each, files=(), arguments=(), container=None, candidate=None) for each in given.members)
+    return replace(given, members=tuple(bare))
+
+
+VERBS = {"run": Verb(ExchangeInput, exchange), "end": Verb(CutOffInput, end_cut_off)}

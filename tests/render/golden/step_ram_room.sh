@@ -1,7 +1,0 @@
-# Nor is a server stopped for one that has no room in RAM: the kernel would end something else.
-unit_pids=$(systemctl show -P MainPID llama-coder.service) container_pids=$(docker top llama-coder -eo pid 2>/dev/null | sed 1d)
-lacking=$(no_room_after ram 7516192768 "$container_pids" "$unit_pids")
-if [ "$lacking" ]; then
-    printf '%s\n' "llama-coder is left as it is: $lacking" "  help: end what else holds RAM, or declare what fits beside it" >&2
-    exit 1
-fi

@@ -1,0 +1,58 @@
+"""Inputs of the verbs that change servers, as the documents that hosts read, by the names of their golden files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from llamaherd.host.program import request
+from llamaherd.host.serving import ContainerState, UnitState
+from llamaherd.host.state import HostState
+from llamaherd.role.changes import Change, RunVerb
+from roles.cuda_toolkit.changes import toolkit_changes
+from roles.serve.beside import candidate_input
+from roles.serve.changes import project_changes, unit_changes
+from roles.serve.exchange import Member, exchange_change
+from roles.serve.going import Going
+from roles.serve.images import image_changes
+from roles.serve.removal import removal_changes
+from tests.render.pieces import instance, taking
+from tests.render.plans import CPU, GPU, PULLED
+
+GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
+"""Servers that are not declared any more, and serve until the new ones do."""
+
+
+def document(changes: Sequence[Change]) -> str:
+    """Return the document of one change, indented."""
+    (change,) = changes
+    assert isinstance(change.how, RunVerb)
+    return json.dumps(json.loads(request(change.how.verb, change.how.given)), indent=2, ensure_ascii=False) + "\n"
+
+
+def unit_with_candidate() -> list[Change]:
+    """Return the switch of a unit with a candidate."""
+    chat = taking(instance(CPU, "chat"))
+    return unit_changes(chat, HostState(), None, candidate=candidate_input(CPU, chat))
+
+
+def exchange() -> list[Change]:
+    """Return the change of a unit and a container that take each other's ports, in place of servers that go."""
+    port = instance(CPU, "chat").endpoint.port
+    state = HostState(containers={"llama-drafter": ContainerState("running", "healthy", "", "", port)})
+    found = []
+    for each, changes in ((instance(CPU, "chat"), unit_changes), (instance(CPU, "drafter"), project_changes)):
+        partners = [other.service for other in CPU.instances if other is not each]
+        (switch,) = changes(each, state, None, going=GOING, partners=partners)
+        found.append(Member(each, switch))
+    return [exchange_change(CPU, found, GOING, state)]
+
+
+VERBS: dict[str, Callable[[], Sequence[Change]]] = {
+    "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
+    "switch_unit": unit_with_candidate,
+    "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
+    "exchange": exchange,
+    "image": lambda: image_changes(CPU.images[0], HostState()),
+    "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
+}

@@ -1,0 +1,59 @@
+"""Inputs of the verbs that change gateways and other services, as documents, by the names of their golden files.
+
+They show the first line of each file alone: the texts have golden files of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from llamaherd.host.state import HostState
+from llamaherd.role.changes import Change
+from llamaherd.role.service import ServiceState
+from roles.chat_page.changes import chat_leftovers
+from roles.chat_page.state import ChatState
+from roles.gateway.changes import gateway_leftovers
+from roles.gateway.state import GatewayState
+from roles.monitoring.changes import changes_with as watcher_changes
+from roles.monitoring.changes import exporter_changes
+from roles.monitoring.changes import leftovers as monitoring_leftovers
+from roles.virtual_address.changes import address_changes, address_leftovers
+from roles.virtual_address.state import AddressState
+from tests.render.pieces import chat, gateway, watching
+from tests.render.plans import CHATTING, GPU, SHARING, WATCHING
+from tests.render.verbs import document
+from tests.support.prometheus import watcher_of
+
+RUNNING = ServiceState("active", "", False, "")
+
+
+def outline(changes: Sequence[Change]) -> str:
+    """Return the document of one change, with the first line of each file."""
+    return json.dumps(_shortened(json.loads(document(changes))), indent=2, ensure_ascii=False) + "\n"
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _first_line(each) if key == "text" else _shortened(each) for key, each in value.items()}
+    return list(map(_shortened, value)) if isinstance(value, list) else value
+
+
+def _first_line(text: str) -> str:
+    first, _, rest = text.partition("\n")
+    return f"{first} …" if rest else text
+
+
+SERVICES: dict[str, Callable[[], Sequence[Change]]] = {
+    "apply_gateway": lambda: gateway("users"),
+    "apply_monitoring": lambda: watcher_changes(
+        watcher_of(WATCHING["box"]), watching("another"), {"box.chat": "a key"}
+    ),
+    "apply_exporter": lambda: exporter_changes(WATCHING["duo"], HostState()),
+    "remove_monitoring": lambda: list(monitoring_leftovers(WATCHING["porch"], watching(""))),
+    "apply_chat": lambda: chat(CHATTING),
+    "remove_chat": lambda: chat_leftovers(GPU, HostState(parts={ChatState: ChatState(there=True)})),
+    "apply_virtual_address": lambda: address_changes(SHARING["box"], HostState()),
+    "remove_virtual_address": lambda: address_leftovers(GPU, HostState(parts={AddressState: AddressState(RUNNING)})),
+    "remove_gateway": lambda: gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(RUNNING)})),
+}

@@ -1,0 +1,166 @@
+"""Servers that change together: all of them or none, also where the run is killed before any of its steps."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.system import FailedError
+from llamaherd.plan import Plan
+from roles.serve.onhost.exchange import JOURNAL, run_cut_off, run_exchange
+from roles.serve.onhost.model import CutOffInput, ExchangeInput
+from tests.support.played_host import Fate, File, Killed, PlayedHost
+from tests.support.rigs import KEY, cpu_rig, planned
+from tests.support.sample import drawn
+from tests.support.switches import copied, decided, instance_of, one_run
+
+NAMES = ("chat", "drafter")
+FATES: tuple[Fate, ...] = ("serves", "does not load", "does not answer", "is too slow")
+OLD = planned(cpu_rig())
+LONGER = {f"instances/{name}/context": 2048 for name in NAMES}
+MOVED = {"instances/chat/backend": "compose", "instances/drafter/backend": "systemd"}
+NEW = {False: planned(cpu_rig(), LONGER), True: planned(cpu_rig(), LONGER | MOVED)}
+CASES = list(product(FATES, FATES, (False, True)))
+
+
+def spec(plan: Plan, name: str) -> str:
+    """Return the spec of a planned server."""
+    return instance_of(plan, name).spec
+
+
+def serving() -> PlayedHost:
+    """Return a host on which both servers serve and are kept."""
+    host = PlayedHost({}, accounts={instance_of(OLD, name).server.user for name in NAMES})
+    for name in NAMES:
+        assert one_run(host, OLD, name) == ""
+    host.steps = 0
+    return host
+
+
+def together(host: PlayedHost, plan: Plan) -> ExchangeInput | None:
+    """Return what a run would do with both, as it travels; None where one of them is as planned."""
+    members = tuple(each for name in NAMES if (each := decided(host, plan, name, retry=True)))
+    if len(members) < len(NAMES):
+        return None
+    given = ExchangeInput("llama-chat and llama-drafter", members, (), (8001, 8002), 600)
+    return decode(ExchangeInput, parse_document(dump(given).encode()))
+
+
+def run(host: PlayedHost, plan: Plan) -> str:
+    """Run once: end what was cut off, or change both. Return why that failed."""
+    try:
+        if host.read(JOURNAL):
+            run_cut_off(CutOffInput("both"), host, host)
+        elif given := together(host, plan):
+            run_exchange(given, host, host)
+    except FailedError as error:
+        return str(error)
+    return ""
+
+
+def specs(host: PlayedHost) -> tuple[str, ...]:
+    """Return what both serve."""
+    return tuple(host.running(f"llama-{name}") for name in NAMES)
+
+
+BEFORE = tuple(spec(OLD, name) for name in NAMES)
+
+
+@pytest.mark.parametrize(("first", "second", "moved"), CASES)
+def test_all_change_or_none(first: Fate, second: Fate, moved: bool) -> None:
+    plan, host = NEW[moved], serving()
+    after = tuple(spec(plan, name) for name in NAMES)
+    host.fates |= dict(zip(after, (first, second), strict=True))
+    why = run(host, plan)
+    good = {"serves", "is too slow"} >= {first, second}  # a second try may have any speed
+    assert specs(host) == (after if good else BEFORE), (why, host.log)
+    assert bool(why) is not good
+    assert not host.entry(JOURNAL)
+    assert not host.read("/var/lib/llamaherd/kept/llama-chat/untried")
+
+
+@pytest.mark.parametrize(("first", "second", "moved"), drawn(CASES))
+def test_killed_before_each_step(first: Fate, second: Fate, moved: bool) -> None:
+    plan, started = NEW[moved], serving()
+    after = tuple(spec(plan, name) for name in NAMES)
+    started.fates |= dict(zip(after, (first, second), strict=True))
+    whole = copied(started)
+    run(whole, plan)
+    for step in range(whole.steps):
+        for dies in (False, True):
+            host = copied(started)
+            host.kill_at = step
+            with pytest.raises(Killed):
+                run(host, plan)
+            host.kill_at = -1
+            host.held.clear()
+            if dies:
+                host.boot()
+            if host.read(JOURNAL):
+                run(host, plan)
+            assert specs(host) in (BEFORE, after), (step, dies, host.log)
+            assert not host.entry(JOURNAL)
+
+
+def test_one_that_is_cut_off_is_ended_before_another_begins() -> None:
+    host = serving()
+    given = together(host, NEW[False])
+    assert given
+    host.files[JOURNAL] = File("{}")
+    with pytest.raises(FailedError, match="another run was cut off"):
+        run_exchange(given, host, host)
+    assert specs(host) == BEFORE
+
+
+def test_a_journal_that_cannot_be_read_is_reported() -> None:
+    host = serving()
+    host.files[JOURNAL] = File('{"names": 1}')
+    with pytest.raises(FailedError, match="cannot be read"):
+        run_cut_off(CutOffInput("both"), host, host)
+    assert specs(host) == BEFORE
+
+
+def test_the_journal_holds_no_key() -> None:
+    host = serving()
+    host.files["/etc/llamaherd/keys/chat"] = File("another key", 0o400, "llama-chat")
+    given = together(host, NEW[False])
+    assert given
+    journals: list[str] = []
+    host.seen = lambda now: journals.append(now.read(JOURNAL) or "")
+    run_exchange(given, host, host)
+    assert any(journals)
+    assert KEY in dump(given)
+    assert not [each for each in journals if KEY in each]
+
+
+def test_a_server_that_still_loads_after_a_boot_is_left_alone() -> None:
+    """It was not stopped yet when the host died, and is not healthy yet."""
+    host = serving()
+    given = together(host, NEW[False])
+    assert given
+    host.files[JOURNAL] = File(dump(given))
+    host.units["llama-chat"].state = "activating"
+    run = host.units["llama-chat"].run
+    run_cut_off(CutOffInput("both"), host, host)
+    assert (host.units["llama-chat"].run, host.units["llama-chat"].state) == (run, "activating")
+
+
+def test_a_candidate_that_was_left_over_ends_first() -> None:
+    host = serving()
+    unit = "/run/systemd/system/llamaherd-beside-chat.service"
+    host.files[unit] = File("Environment=LLAMAHERD_SPEC=0")
+    given = together(host, NEW[False])
+    assert given
+    run_exchange(given, host, host)
+    assert unit not in host.files
+
+
+def test_a_journal_of_an_earlier_version_is_a_script() -> None:
+    host = serving()
+    ran: list[str] = []
+    host.scripts = lambda argv: ran.append(" ".join(argv))
+    host.files[JOURNAL] = File("# Ends what servers do together\n")
+    run_cut_off(CutOffInput("both"), host, host)
+    assert ran == [f"sh {JOURNAL}"]
