@@ -30,8 +30,10 @@ KILLS = {
         sleep 0.02
     done""",
     "script": """for try in $(seq 100); do
-        for pid in $(pidof sh); do
-            [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || { kill -9 "$pid" && killed=yes; }
+        for each in /proc/[0-9]*; do
+            case $(tr '\\0' ' ' <"$each/cmdline") in
+            'sh -s ' | *python3*' -I /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" && killed=yes ;;
+            esac
         done 2>/dev/null
         [ -z "$killed" ] || { echo killed; exit; }
         sleep 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 OF_EXPECTED = 0.5
 """Of what its owner expects. Half of it is no bad day: a server that lost its GPU answers all the same."""
 OF_MEASURED = 0.7
-"""Of what it was measured to do here: `templates/serve/prove.py` takes the same share of what it has measured."""
+"""Of what it was measured to do here: `roles/serve/onhost/speed.py` takes the same share of what it has measured."""
 
 
 def floor(expected: float | None, measured: float | None = None) -> float | None:

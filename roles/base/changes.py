@@ -8,10 +8,9 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Plan
 from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, differs, put_files
+from llamaherd.role.changes import Change, RunScript, differences, differs, write_on_host
 from llamaherd.role.packages import install
 from llamaherd.role.programs import fingerprint, programs
-from llamaherd.text.quoting import Written
 
 _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
 
@@ -72,15 +71,14 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         why = tuple(f"servers may not read {path}" for path in closed)
         yield Change("update", "permissions", ", ".join(closed), why, RunScript(script))
     if changed := [file for file in plan.files if differs(file, state)]:
-        script = render("base/shared-files.sh.j2", put=put_files(changed))
         names = ", ".join(file.path for file in changed)
-        yield Change("update", "programs", names, differences(changed, state), RunScript(script))
+        how = write_on_host(changed, "writing shared files")
+        yield Change("update", "programs", names, differences(changed, state), how)
     if state.fetcher != fingerprint():
         # All anew: a module that is left over from another version could be imported.
-        put = Written(f"rm -rf {FETCHER}\n{put_files(programs())}")
-        script = render("base/shared-files.sh.j2", put=put)
+        how = write_on_host(programs(), "writing the program that fetches models", remove=[str(FETCHER)])
         why = ("its files are not those of this version" if state.fetcher else "it is not there",)
-        yield Change("update", "programs", str(FETCHER), why, RunScript(script))
+        yield Change("update", "programs", str(FETCHER), why, how)
 
 
 def _read(path: str, plan: Plan) -> bool:

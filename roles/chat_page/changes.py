@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA
+from llamaherd.layout import CHAT_CONTAINER
 from llamaherd.plan import ChatPlan, Plan, TextFile
-from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunScript, differences, put_files
+from llamaherd.role.changes import Action, Change, RunVerb, differences, written_files
 from roles.chat_page.files import read_files
+from roles.chat_page.onhost import ApplyInput, RemoveInput
 from roles.chat_page.state import ChatState
 
 SECONDS = 300
@@ -27,20 +27,13 @@ def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) ->
     reasons = (*_wrong(chat, seen), *differences((chat.file, *files), state))
     if not reasons:
         return []
-    script = render(
-        "chat_page/apply.sh.j2",
-        image=chat.image,
-        container=CHAT_CONTAINER,
-        folder=CHAT,
-        data=CHAT_DATA,
-        file=CHAT / "compose.yaml",
-        number=chat.number,
-        seconds=SECONDS,
-        keys=[file.path for file in files],
-        put=put_files([*files, chat.file]),
+    (compose,) = written_files([chat.file])
+    given = ApplyInput(
+        image=chat.image, number=chat.number, keys=written_files(files), compose=compose, seconds=SECONDS
     )
     action: Action = "restart" if seen.page else "create"
-    return [Change(action, "chat page", CHAT_CONTAINER, reasons, RunScript(script, "starting the chat page"))]
+    how = RunVerb("chat_page.apply", given, "starting the chat page")
+    return [Change(action, "chat page", CHAT_CONTAINER, reasons, how)]
 
 
 def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
@@ -64,6 +57,6 @@ def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Take it away where the fleet has it elsewhere, or none. What people wrote stays."""
     if plan.chat or not ChatState.of(state).there:
         return []
-    script = render("chat_page/remove.sh.j2", container=CHAT_CONTAINER, folder=CHAT, data=CHAT_DATA)
     why = ("this rig has no chat page any more",)
-    return [Change("remove", "chat page", CHAT_CONTAINER, why, RunScript(script, "ending the chat page"))]
+    how = RunVerb("chat_page.remove", RemoveInput(), "ending the chat page")
+    return [Change("remove", "chat page", CHAT_CONTAINER, why, how)]

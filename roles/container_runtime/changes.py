@@ -11,7 +11,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import PINNED
 from llamaherd.plan import ContainerToolkitPlan, Plan, TextFile
 from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, difference, differences, put_files
+from llamaherd.role.changes import Change, RunScript, difference, differences, put_files, write_on_host
 from llamaherd.role.packages import LOCK_SECONDS, install
 from llamaherd.role.repositories import repository_changes
 from llamaherd.role.way_in import WITHIN, guarded, undo_functions
@@ -92,7 +92,8 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
         lack = "its packages are not there at one version, which is the planned one"
         changes.append(Change("install", "toolkit", PACKAGES[0], (lack,), how))
     elif why := differences([pins(plan.rig, version)], state):
-        changes.append(Change("update", "preferences", PINNED, why, RunScript(put_files([pins(plan.rig, version)]))))
+        put = write_on_host([pins(plan.rig, version)], "writing preferences of apt")
+        changes.append(Change("update", "preferences", PINNED, why, put))
     return [*changes, *_wiring_changes(toolkit, docker, state)]
 
 

@@ -8,7 +8,7 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
 from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, put_files
+from llamaherd.role.changes import Change, RunScript, differences, write_on_host
 from llamaherd.role.packages import LOCK_SECONDS
 from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.repositories import repository_changes
@@ -31,7 +31,7 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
     changes = []
     why = differences([toolkit.preferences], state)
     if why and (missing or ours or repository.name in state.repositories):
-        put = RunScript(put_files([toolkit.preferences]))
+        put = write_on_host([toolkit.preferences], "writing preferences of apt")
         changes.append(Change("update", "preferences", toolkit.preferences.path, why, put))
     if missing or ours:
         changes += repository_changes(repository, state)

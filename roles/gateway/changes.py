@@ -4,20 +4,17 @@ are."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.layout import GATEWAY_UNIT
 from llamaherd.plan import GatewayPlan, Plan, TextFile
-from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunScript, differences, differs, put_files, reads_otherwise
+from llamaherd.role.changes import Action, Change, RunVerb, differences, differs, reads_otherwise, written_files
 from llamaherd.role.service import restart_reasons, unsettled
 from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader, spec_of
 from roles.gateway.keys import read_keys
+from roles.gateway.onhost import ApplyInput, How, RemoveInput
 from roles.gateway.plan import unit_spec
 from roles.gateway.state import GatewayState
-
-How = Literal["restart", "reload", "maps"]
 
 
 def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -41,31 +38,25 @@ def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list
     if not reasons:
         return []
     how: How = "restart" if restart else "reload" if reload else "maps"
-    script = render(
-        "gateway/apply.sh.j2",
-        folder=GATEWAY,
-        unit=GATEWAY_UNIT,
-        user=GATEWAY_USER,
-        talk=GATEWAY_TALK,
+    given = ApplyInput(
+        files=written_files(private),
+        outside=written_files([plan.unit, plan.talk]),
         spec=spec,
         how=how,
         idle_own=gateway.idle_own,
-        private=[file.path for file in private],
-        stage=put_files(_staged(file) for file in private),
-        put=put_files([plan.unit, plan.talk]),
     )
     action: Action = "create" if gateway.unit is None else "restart" if restart else "update"
     name = GATEWAY_UNIT.removesuffix(".service")
-    return [Change(action, "gateway", name, reasons, RunScript(script, _SAYS[how]))]
+    return [Change(action, "gateway", name, reasons, RunVerb("gateway.apply", given, _SAYS[how]))]
 
 
 def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Take it away where the fleet has its gateway elsewhere, or none."""
     if plan.gateway or GatewayState.of(state).unit is None:
         return []
-    script = render("gateway/remove.sh.j2", unit=UNITS / GATEWAY_UNIT, folder=GATEWAY, talk=GATEWAY_TALK)
     why = ("this rig is no gateway any more",)
-    return [Change("remove", "gateway", GATEWAY_UNIT, why, RunScript(script, "ending the gateway"))]
+    how = RunVerb("gateway.remove", RemoveInput(), "ending the gateway")
+    return [Change("remove", "gateway", GATEWAY_UNIT, why, how)]
 
 
 _SAYS = {
@@ -97,9 +88,3 @@ def _unsettled(gateway: GatewayState) -> list[str]:
     """What else is not as it must be."""
     why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
     return [*why, *unsettled(gateway.unit)]
-
-
-def _staged(file: TextFile) -> TextFile:
-    """The file in the folder where it is tried."""
-    name = file.path.rpartition("/")[2]
-    return file.model_copy(update={"path": f"{GATEWAY}.new/{name}"})

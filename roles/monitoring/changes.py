@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import (
-    ALERTMANAGER_PORT,
-    ALERTMANAGER_UNIT,
-    EXPORTER_UNIT,
-    EXPORTER_USER,
-    FIGURES_DATA,
-    FIGURES_FILE,
-    FIGURES_PROGRAM,
-    FIGURES_TIMER,
-    FIGURES_UNIT,
-    MONITORING,
-    MONITORING_USER,
-    PROMETHEUS_PORT,
-    PROMETHEUS_UNIT,
-    UNITS,
-)
+from llamaherd.layout import ALERTMANAGER_UNIT, EXPORTER_UNIT, FIGURES_TIMER, PROMETHEUS_UNIT
 from llamaherd.plan import ExporterPlan, FiguresPlan, Plan, TextFile, WatcherPlan
-from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunScript, difference, differences, put_files, reads_otherwise
+from llamaherd.role.changes import Action, Change, RunVerb, difference, differences, reads_otherwise, written_files
 from roles.monitoring.config import key_files
 from roles.monitoring.keys import read_keys
+from roles.monitoring.onhost import ExporterInput, RemoveInput, WatcherInput
 from roles.monitoring.plan import unit_spec
 from roles.monitoring.state import DISTRIBUTIONS, UNITS_OF_OURS, MonitoringState
 
@@ -43,20 +27,16 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
     figures = exporter.figures
     unsettled = [*_unsettled(exporter.unit, seen, state), *(_of_figures(figures, seen, state) if figures else ())]
     if restart or unsettled:
-        script = render(
-            "monitoring/exporter.sh.j2",
-            unit=EXPORTER_UNIT,
-            user=EXPORTER_USER,
-            program="/usr/bin/prometheus-node-exporter",
-            idle=_idle([exporter.unit], seen),
+        given = ExporterInput(
+            files=written_files([exporter.unit, *(figures.files if figures else ())]),
             restart=bool(restart),
-            timer=FIGURES_TIMER if figures else None,
-            data=FIGURES_DATA if exporter.told else None,
-            put=put_files([exporter.unit, *(figures.files if figures else ())]),
+            timer=figures is not None,
+            data=exporter.told,
+            idle=_idle([exporter.unit], seen),
         )
+        how = RunVerb("monitoring.apply_exporter", given, "starting what tells figures of this host")
         action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
-        says = "starting what tells figures of this host"
-        yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, RunScript(script, says))
+        yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)
 
 
 def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -77,24 +57,19 @@ def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]
     reasons = _once(begin, tell, read, differences(private, state), unsettled)
     if not reasons:
         return []
-    script = render(
-        "monitoring/apply.sh.j2",
-        folder=MONITORING,
-        user=MONITORING_USER,
-        units=[PROMETHEUS_UNIT, ALERTMANAGER_UNIT],
-        restart=[unit for unit, why in ((PROMETHEUS_UNIT, begin), (ALERTMANAGER_UNIT, tell)) if why],
-        reload=PROMETHEUS_UNIT if read else None,
-        prometheus=PROMETHEUS_PORT,
-        alertmanager=ALERTMANAGER_PORT,
+    given = WatcherInput(
+        files=written_files(private),
+        keys=tuple(file.path for file in secret),
+        units=written_files(watcher.units),
+        restart=tuple(unit for unit, why in ((PROMETHEUS_UNIT, begin), (ALERTMANAGER_UNIT, tell)) if why),
+        reload=bool(read),
         spec=watcher.spec,
         idle=_idle(watcher.units, seen),
-        keys=[file.path for file in secret],
-        stage=put_files(_staged(file) for file in private),
-        put=put_files(watcher.units),
     )
     action = _action(watcher.units, bool(begin or tell), seen)
     says = "starting what watches the fleet" if begin or tell else "telling Prometheus what to watch"
-    return [Change(action, "monitoring", PROMETHEUS_UNIT.removesuffix(".service"), reasons, RunScript(script, says))]
+    how = RunVerb("monitoring.apply", given, says)
+    return [Change(action, "monitoring", PROMETHEUS_UNIT.removesuffix(".service"), reasons, how)]
 
 
 def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
@@ -105,19 +80,9 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
     there = MonitoringState.of(state).units
     gone = [name for name in UNITS_OF_OURS if name in there and name not in wanted]
     if gone:
-        script = render(
-            "monitoring/remove.sh.j2",
-            units=[UNITS / name for name in gone],
-            folder=MONITORING if PROMETHEUS_UNIT in gone else None,
-            also=[*_beside_timer(gone), *([FIGURES_DATA] if EXPORTER_UNIT in gone else [])],
-        )
         why = ("it is not to be on this rig any more",)
-        yield Change("remove", "monitoring", ", ".join(gone), why, RunScript(script, "ending what watches"))
-
-
-def _beside_timer(gone: Sequence[str]) -> list[PurePosixPath]:
-    """What goes with the timer of further figures."""
-    return [UNITS / FIGURES_UNIT, FIGURES_PROGRAM, FIGURES_FILE] if FIGURES_TIMER in gone else []
+        how = RunVerb("monitoring.remove", RemoveInput(tuple(gone)), "ending what watches")
+        yield Change("remove", "monitoring", ", ".join(gone), why, how)
 
 
 def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
@@ -163,10 +128,10 @@ def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -
     return why
 
 
-def _idle(units: Sequence[TextFile], seen: MonitoringState) -> list[str]:
-    """Units of the distribution that are to end."""
+def _idle(units: Sequence[TextFile], seen: MonitoringState) -> tuple[str, ...]:
+    """Return units of the distribution that are to end."""
     packages = (DISTRIBUTIONS[unit.path.rpartition("/")[2]] for unit in units)
-    return [f"{package}.service" for package in packages if package in seen.idle]
+    return tuple(f"{package}.service" for package in packages if package in seen.idle)
 
 
 def _action(units: Sequence[TextFile], restart: bool, seen: MonitoringState) -> Action:
@@ -177,8 +142,3 @@ def _action(units: Sequence[TextFile], restart: bool, seen: MonitoringState) -> 
 
 def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
     return (*dict.fromkeys(why for each in reasons for why in each),)
-
-
-def _staged(file: TextFile) -> TextFile:
-    """The file in the folder where it is tried."""
-    return file.model_copy(update={"path": f"{MONITORING}.new{file.path.removeprefix(str(MONITORING))}"})

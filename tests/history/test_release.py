@@ -16,11 +16,13 @@ from llamaherd.history.release import KEPT, MOST_PLAN, Origin, Past, Release, bo
 from llamaherd.host.protocol import UnaskedError, answer
 from llamaherd.host.state import FileState, HostState
 from llamaherd.layout import RELEASES, WRITTEN
+from llamaherd.onhost import fingerprints
+from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
+from llamaherd.onhost.system import Host
 from llamaherd.pipeline.drift import Causes, causes
 from llamaherd.pipeline.outlook import Outlook
 from llamaherd.pipeline.rollback import keyless, lacks, plan_of, to_release
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from tests.support.rigs import cpu_rig, planned
 
@@ -202,13 +204,17 @@ def noted(folder: Path) -> Mapping[str, bool]:
     return past_of(answer(shell(read_script(texts=True), folder).splitlines())).texts
 
 
-def test_a_host_notes_what_was_written_and_nobody_can_try_keys_against_it(tmp_path: Path) -> None:
+def test_a_host_notes_what_was_written_and_nobody_can_try_keys_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(lambda _: None, lambda _: None)
+    monkeypatch.setattr(fingerprints, "WRITTEN", tmp_path / "written")
     notes, key, other, gone = tmp_path / "written", tmp_path / "a key", tmp_path / "other", tmp_path / "gone"
     for file in (key, other, gone):
         file.write_text("sk-1\n")
     assert noted(notes) == {}
-    functions = render("host/written.sh.j2")
-    shell(f"{functions}note_written gateway '{key}' '{other}' '{gone}'; note_written chat", notes)
+    record_fingerprints(host, "gateway", map(str, (key, other, gone)))
+    record_fingerprints(host, "chat", ())
     assert noted(notes) == {str(key): True, str(other): True, str(gone): True}
     text = (notes / "gateway").read_text()
     assert hashlib.sha256(b"sk-1\n").hexdigest() not in text
@@ -216,10 +222,10 @@ def test_a_host_notes_what_was_written_and_nobody_can_try_keys_against_it(tmp_pa
     other.write_text("sk-2\n")
     gone.unlink()
     assert noted(notes) == {str(key): True, str(other): False, str(gone): False}
-    shell(f"{functions}note_written gateway '{key}' '{other}'", notes)
+    record_fingerprints(host, "gateway", map(str, (key, other)))
     assert noted(notes) == {str(key): True, str(other): True}
     assert (notes / "gateway").read_text().splitlines()[0] == text.splitlines()[0], "by the same secret"
-    shell(f"{functions}forget_written gateway", notes)
+    forget_fingerprints(host, "gateway")
     assert noted(notes) == {}
 
 

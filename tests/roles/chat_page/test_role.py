@@ -1,6 +1,6 @@
 """The page that people chat on: hosts that are virgin, as planned, and drifted; and what Compose reads.
 
-Its image is in a registry, which no test asks: what runs in it is Open WebUI's own. Its scripts are run on a real host
+Its image is in a registry, which no test asks: what runs in it is Open WebUI's own. Its verbs are run on a real host
 by `tests/box/serving/test_chat_page.py`, with an image that stands in for that.
 """
 
@@ -21,18 +21,21 @@ from llamaherd.diagnostics.findings import Place
 from llamaherd.host.answers import Answers
 from llamaherd.inventory.authority import make_root
 from llamaherd.inventory.schema import Fleet, Rig
-from llamaherd.layout import CHAT, CHAT_USER
+from llamaherd.layout import CHAT_USER
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve.resolve import wanted_by
+from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
 from roles.chat_page.changes import chat_changes, chat_leftovers
 from roles.chat_page.files import KEY, read_files
+from roles.chat_page.onhost import ApplyInput, RemoveInput
 from roles.chat_page.plan import environment
 from roles.chat_page.verify import chat_checks
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan
+from tests.support.recording import input_of
 from tests.support.rigs import DIGEST, changed, converged, cpu_rig
 
 TASK = "chat_page | a page that people chat on"
@@ -99,10 +102,7 @@ def test_a_virgin_host_gets_it_after_its_servers(wanted: Plan) -> None:
     ran = run(wanted, VIRGIN)
     assert TASK in ran.changed
     assert ran.operations.index(TASK) > ran.operations.index("serve | chat (compose)")
-    (script,) = [
-        script for script in ran.scripts if "starting the chat page" in script or "llamaherd-chat.log" in script
-    ]
-    assert script.index("docker pull") < script.index("compose.yaml"), "what runs stays until its image is there"
+    assert [each["verb"] for each in ran.documents if each["verb"].startswith("chat_page.")] == ["chat_page.apply"]
 
 
 def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan, rig: Rig, tmp_path: Path) -> None:
@@ -138,7 +138,9 @@ def test_another_key_makes_it_anew(wanted: Plan, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TOM_KEY", "herd-tom-anew")
     (change,) = chat_changes(wanted, parse_state(lines))
     assert change.reasons == (f"{KEY} has another text",)
-    assert "herd-tom-anew" not in change.script + str(change)
+    given = input_of(change, ApplyInput)
+    assert [each.text for each in given.keys] == [Secret("herd-tom-anew")]
+    assert "herd-tom-anew" not in f"{given!r}{change}{change!r}"
 
 
 def test_the_page_trusts_the_ca_of_its_gateway(rig: Rig, wanted: Plan, tmp_path: Path) -> None:
@@ -162,8 +164,7 @@ def test_a_rig_without_it_is_asked_and_loses_it(wanted: Plan, rig: Rig) -> None:
     assert "say chat there" in inspect_script(without)
     state = parse_state(converged(wanted, HELD))
     (change,) = chat_leftovers(without, state)
-    assert f"rm -rf {CHAT}" in change.script
-    assert "rm -rf /var/lib" not in change.script
+    assert input_of(change, RemoveInput) == RemoveInput()
     assert chat_leftovers(wanted, state) == []
     assert "say chat" not in inspect_script(plan(rig, LOCK, {"box": rig}))
 
@@ -241,7 +242,8 @@ def test_its_shell_hands_keys_on(wanted: Plan, tmp_path: Path) -> None:
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(wanted: Plan) -> None:
     (change,) = chat_changes(wanted, parse_state(VIRGIN))
-    for text in (wanted.model_dump_json(), show_plan(wanted), str(change), repr(change), change.script):
+    given = repr(input_of(change, ApplyInput))
+    for text in (wanted.model_dump_json(), show_plan(wanted), str(change), repr(change), given):
         assert KEYS["tom"] not in text
     assert "chat page  http on 127.0.0.1:3000, as user tom, small first" in show_plan(wanted)
 

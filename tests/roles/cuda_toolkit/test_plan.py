@@ -12,6 +12,7 @@ import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.files import PutFilesInput
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
 from llamaherd.render import render
@@ -21,6 +22,7 @@ from roles.cuda_toolkit.changes import TOOLKIT_BYTES, toolkit_changes, toolkit_r
 from roles.cuda_toolkit.plan import DRIVER
 from roles.cuda_toolkit.state import ToolkitState
 from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig, gpu_rig, planned
 
 PLAN = planned(gpu_rig())
@@ -143,8 +145,8 @@ ADDS = "making https://developer.download.nvidia.com/compute/cuda/repos/ubuntu24
 
 def test_a_virgin_host_keeps_drivers_out_before_it_knows_the_repository() -> None:
     assert says(PLAN, HostState()) == ["", ADDS, INSTALLS]
-    first = toolkit_changes(PLAN, HostState())[0]
-    assert "put_file /etc/apt/preferences.d/llamaherd-cuda " in first.script
+    given = input_of(toolkit_changes(PLAN, HostState())[0], PutFilesInput)
+    assert [each.path for each in given.files] == ["/etc/apt/preferences.d/llamaherd-cuda"]
 
 
 def test_a_host_that_is_as_planned_is_left_alone() -> None:

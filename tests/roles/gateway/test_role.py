@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from pathlib import Path
@@ -13,14 +12,17 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import GATEWAY
 from llamaherd.lock import Lock
+from llamaherd.onhost.document import dump
 from llamaherd.pipeline.plan import plan as pipeline_plan
 from llamaherd.plan import Only, Plan
 from roles import ROLES
 from roles.gateway.changes import gateway_changes
 from roles.gateway.keys import read_keys
+from roles.gateway.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of, gateway_of
 from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan
+from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig
 
 TASK = "gateway | one endpoint for people"
@@ -64,18 +66,17 @@ def _wanted(rig: Rig) -> Plan:
     return plan(rig, Lock(), {"box": rig}, fleet=fleet_of(FLEET))
 
 
-def changes_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], str]:
-    """What is done to the gateway, why, and by which script."""
+def changes_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], ApplyInput]:
+    """Return what is done to the gateway, why, and by which input of the verb."""
     (change,) = gateway_changes(wanted, parse_state(lines))
-    return change.action, change.reasons, change.script
+    return change.action, change.reasons, input_of(change, ApplyInput)
 
 
 def test_a_virgin_host_becomes_a_gateway_before_it_serves(wanted: Plan) -> None:
     ran = run(wanted, VIRGIN)
     assert TASK in ran.changed
     assert ran.operations.index(TASK) < ran.operations.index("serve | chat (compose)")
-    (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-gateway.service" in script]
-    assert script.index("/usr/sbin/haproxy -c") < script.index("systemctl restart"), "tried before it is switched"
+    assert [each["input"]["how"] for each in ran.documents if each["verb"] == "gateway.apply"] == ["restart"]
     assert any("haproxy" in script and "apt" in script for script in ran.scripts)
     assert any("useradd" in script and "llamaherd-gateway" in script for script in ran.scripts)
 
@@ -95,12 +96,10 @@ def test_a_rig_that_is_no_gateway_sees_nothing_of_it(rig: Rig) -> None:
 
 def test_a_new_user_is_told_and_nothing_is_reloaded(wanted: Plan) -> None:
     before = converged(wanted, {**HELD, "ann": "another key"})
-    action, reasons, script = changes_of(wanted, before)
+    action, reasons, given = changes_of(wanted, before)
     assert action == "update"
     assert reasons == (f"{GATEWAY}/keys.map has another text",)
-    assert "gateway-talk maps" in script
-    assert "systemctl restart" not in script
-    assert "\nsystemctl reload" not in script
+    assert given.how == "maps"
 
 
 def test_users_that_were_not_told_are_told_by_the_next_run(wanted: Plan) -> None:
@@ -110,31 +109,29 @@ def test_users_that_were_not_told_are_told_by_the_next_run(wanted: Plan) -> None
 
 
 def test_another_key_of_servers_is_a_reload(wanted: Plan) -> None:
-    action, reasons, script = changes_of(wanted, converged(wanted, {**HELD, "box.chat": "another"}))
+    action, reasons, given = changes_of(wanted, converged(wanted, {**HELD, "box.chat": "another"}))
     assert (action, reasons) == ("update", (f"{GATEWAY}/haproxy.cfg has another text",))
-    assert "\nsystemctl reload llamaherd-gateway.service" in script
-    assert "systemctl restart" not in script
+    assert given.how == "reload"
 
 
 def test_another_program_that_reads_requests_is_a_reload(wanted: Plan) -> None:
     """So a gateway that is from before it is reloaded, and cuts no stream."""
     before = [line for line in converged(wanted, HELD) if "read-model.lua" not in line]
-    action, reasons, script = changes_of(wanted, before)
+    action, reasons, given = changes_of(wanted, before)
     assert (action, reasons) == (
         "update",
         (f"{GATEWAY}/read-model.lua has another text", f"{GATEWAY}/read-model.lua is not there"),
     )
-    assert "\nsystemctl reload llamaherd-gateway.service" in script
-    assert "systemctl restart" not in script
+    assert given.how == "reload"
 
 
 def test_a_reload_that_did_not_come_is_made_by_the_next_run(wanted: Plan) -> None:
     spec = re.compile("(gateway\trunning\t)[0-9a-f]{12}")
     before = [spec.sub(r"\g<1>000000000000", line) for line in converged(wanted, HELD)]
-    action, reasons, script = changes_of(wanted, before)
+    action, reasons, given = changes_of(wanted, before)
     assert action == "update"
     assert reasons[0].startswith("it has read 000000000000/8000")
-    assert "\nsystemctl reload" in script
+    assert given.how == "reload"
 
 
 @pytest.mark.parametrize(
@@ -154,19 +151,18 @@ def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str) -> Non
 
 
 def test_the_distributions_own_unit_is_ended_only_while_it_serves_nobody(wanted: Plan) -> None:
-    _, reasons, script = changes_of(wanted, [*converged(wanted, HELD), "gateway\tidle-own"])
+    _, reasons, given = changes_of(wanted, [*converged(wanted, HELD), "gateway\tidle-own"])
     assert "serves nobody" in reasons[0]
-    assert "disable --now haproxy.service" in script
+    assert given.idle_own
     _, _, other = changes_of(wanted, converged(wanted, {**HELD, "ann": "another"}))
-    assert "haproxy.service" not in other
+    assert not other.idle_own
 
 
 def test_a_rig_that_is_no_gateway_any_more_loses_it(rig: Rig) -> None:
     elsewhere = plan(rig, Lock(), {"box": rig}, fleet=fleet_of(FLEET.replace("on: [box]", "on: [other]")))
     lines = [*converged(elsewhere, {"chat": SERVERS}), "gateway\tunit\tactive\tenabled\tno\tabc"]
     ran = run(elsewhere, lines)
-    (script,) = [script for script in ran.steps if "llamaherd-gateway.service" in script]
-    assert "rm -rf /etc/llamaherd/gateway" in script
+    assert [each["verb"] for each in ran.documents if each["verb"].startswith("gateway.")] == ["gateway.remove"]
 
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(wanted: Plan) -> None:
@@ -177,11 +173,12 @@ def test_no_key_is_in_the_plan_or_in_what_is_shown(wanted: Plan) -> None:
 
 
 def test_keys_go_to_the_host_as_hashes_alone(wanted: Plan) -> None:
-    _, _, script = changes_of(wanted, VIRGIN)
-    blocks = re.findall(r"<<'END'\n(.*?)\nEND", script, re.DOTALL)
-    texts = "\n".join(base64.b64decode(block).decode() for block in blocks)
+    _, _, given = changes_of(wanted, VIRGIN)
+    texts = "\n".join(each.text.text for each in given.files)
     assert read_keys(gateway_of(wanted)).users["tom"] in texts
-    assert not [key for key in KEYS.values() if key in texts or key in script]
+    assert not [key for key in KEYS.values() if key in dump(given)]
+    assert SERVERS in texts
+    assert SERVERS not in repr(given)
 
 
 def test_two_users_with_one_key_are_refused_without_showing_it(wanted: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

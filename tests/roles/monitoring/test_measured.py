@@ -15,12 +15,13 @@ from llamaherd.bench.results.store import results_folder, write_result
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan.speed import OF_MEASURED, floor
 from roles.monitoring.measured import measured
+from roles.serve.onhost.speed import FLOOR
 from tests.bench.made import result, run
 from tests.support import gguf_files
 from tests.support.gateway import fleet_of
 from tests.support.ours import plans
 from tests.support.prometheus import watcher_of
-from tests.support.rigs import KEY, ROOT, SHA, changed, cpu_rig
+from tests.support.rigs import KEY, SHA, changed, cpu_rig
 
 FLEET = "monitoring: {on: box}"
 KNOWN = Provenance(model="gemma", engine=Engine(kind="llama.cpp"))
@@ -133,6 +134,5 @@ def _of_files(declared: Any, weights: Path) -> Any:
 
 
 def test_a_switch_and_an_alert_take_the_same_share() -> None:
-    program = (ROOT / "templates/serve/prove.py").read_text(encoding="utf-8")
-    assert f"\nFLOOR = {OF_MEASURED}\n" in program
+    assert FLOOR == OF_MEASURED
     assert (floor(40.0, 100.0), floor(None, 100.0), floor(None)) == (20.0, 70.0, None)

@@ -8,14 +8,17 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import ALERTMANAGER_UNIT, PROMETHEUS_UNIT
 from llamaherd.lock import Lock
 from llamaherd.plan import Plan
 from roles.monitoring.changes import exporter_changes, leftovers, watcher_changes
+from roles.monitoring.onhost import ExporterInput, RemoveInput, WatcherInput
 from tests.support.fake import run
 from tests.support.gateway import fleet_of
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
 from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan, tasks
 from tests.support.prometheus import monitored
+from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig
 
 EXPORTER, WATCHER = "monitoring | figures of this host", "monitoring | what watches the fleet"
@@ -42,10 +45,16 @@ def _duo() -> Plan:
     return household()["duo"]
 
 
-def change_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], str]:
-    """What is done to what watches, why, and by which script."""
+def change_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], WatcherInput]:
+    """Return what is done to what watches, why, and by which input of the verb."""
     (change,) = watcher_changes(wanted, parse_state(lines))
-    return change.action, change.reasons, change.script
+    return change.action, change.reasons, input_of(change, WatcherInput)
+
+
+def exporter_of(wanted: Plan, lines: list[str]) -> ExporterInput:
+    """Return the input by which the exporter is applied."""
+    (change,) = exporter_changes(wanted, parse_state(lines))
+    return input_of(change, ExporterInput)
 
 
 def drifted(wanted: Plan, was: str, now: str) -> list[str]:
@@ -58,11 +67,10 @@ def drifted(wanted: Plan, was: str, now: str) -> list[str]:
 
 def test_a_virgin_host_watches_when_it_serves(box: Plan) -> None:
     assert [*tasks(box)][-2:] == [EXPORTER, WATCHER]
-    action, reasons, script = change_of(box, VIRGIN)
+    action, reasons, given = change_of(box, VIRGIN)
     assert action == "create"
     assert "there is no llamaherd-prometheus.service" in reasons
-    tried = [script.index(word) for word in ("promtool check", "amtool check", "mv -T", "systemctl restart")]
-    assert tried == sorted(tried), "tried before it is switched"
+    assert given.restart == (PROMETHEUS_UNIT, ALERTMANAGER_UNIT)
     assert {"prometheus", "prometheus-alertmanager", "prometheus-node-exporter"} <= set(box.packages)
     assert "llamaherd-monitor" in box.accounts
 
@@ -119,38 +127,36 @@ def test_a_rig_without_it_sees_nothing_of_it() -> None:
     ids=["failed", "another alertmanager", "not enabled", "has read another", "does not tell", "another's files"],
 )
 def test_a_drift_is_mended(box: Plan, was: str, now: str, action: str, why: str, does: str) -> None:
-    found, reasons, script = change_of(box, drifted(box, was, now))
+    found, reasons, given = change_of(box, drifted(box, was, now))
     assert found == action
     assert why in "; ".join(reasons)
-    done = {word for word in ("restart", "reload") if re.search(f"^systemctl {word} ", script, re.MULTILINE)}
-    assert done == ({does} if does else set())
+    assert (bool(given.restart), given.reload) == (does == "restart", does == "reload")
 
 
 def test_another_key_is_written_and_nothing_is_restarted(box: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both read a key's file whenever they send it."""
     monkeypatch.setenv("NTFY_KEY", "another")
-    action, reasons, script = change_of(box, converged(box, HELD))
+    action, reasons, given = change_of(box, converged(box, HELD))
     assert (action, reasons) == ("update", ("/etc/llamaherd/monitoring/keys/alerts-ntfy has another text",))
-    assert not re.search("^systemctl (restart|reload) ", script, re.MULTILINE)
+    assert (given.restart, given.reload) == ((), False)
+    assert "/etc/llamaherd/monitoring/keys/alerts-ntfy" in given.keys
 
 
 def test_a_model_that_comes_is_a_reload(box: Plan) -> None:
     more = household(HOUSEHOLD.replace("rigs: [duo]", "rigs: [duo, porch]"))["box"]
     before = converged(box, HELD)
-    action, reasons, script = change_of(more, before)
+    action, reasons, given = change_of(more, before)
     assert action == "update"
     assert any("prometheus.yml has another text" in why for why in reasons)
-    assert re.search("^systemctl reload llamaherd-prometheus.service", script, re.MULTILINE)
+    assert (given.restart, given.reload) == ((), True)
 
 
 def test_the_distributions_own_units_end(box: Plan, duo: Plan) -> None:
-    _, reasons, script = change_of(box, [*converged(box, HELD), "monitoring\tidle\tprometheus"])
+    _, reasons, given = change_of(box, [*converged(box, HELD), "monitoring\tidle\tprometheus"])
     assert reasons == ("the distribution's own prometheus.service runs beside it",)
-    assert "systemctl -q disable --now prometheus.service" in script
-    lines = [*converged(duo, HELD), "monitoring\tidle\tprometheus-node-exporter"]
-    (change,) = exporter_changes(duo, parse_state(lines))
-    assert "systemctl -q disable --now prometheus-node-exporter.service" in change.script
-    assert "systemctl restart llamaherd-exporter" not in change.script
+    assert given.idle == ("prometheus.service",)
+    exporter = exporter_of(duo, [*converged(duo, HELD), "monitoring\tidle\tprometheus-node-exporter"])
+    assert (exporter.idle, exporter.restart) == (("prometheus-node-exporter.service",), False)
 
 
 def test_who_is_not_watched_any_more_loses_it(box: Plan, duo: Plan) -> None:
@@ -160,20 +166,19 @@ def test_who_is_not_watched_any_more_loses_it(box: Plan, duo: Plan) -> None:
         (change,) = leftovers(gone[before.rig], state)
         assert change.action == "remove"
         assert change.name.count(".service") == units
-        assert ("rm -rf /etc/llamaherd/monitoring " in change.script) is (before is box)
-        assert "/var/lib/llamaherd-monitoring" not in change.script
+        assert (PROMETHEUS_UNIT in input_of(change, RemoveInput).units) is (before is box)
 
 
 def test_what_is_left_is_taken_away_in_a_run() -> None:
     gone = household("monitoring: null")["porch"]
     lines = [*converged(gone, HELD), "monitoring\tunit\tllamaherd-exporter.service\tactive\tenabled\tno\tabc"]
-    (script,) = [script for script in run(gone, lines).steps if "llamaherd-exporter" in script]
-    assert "rm -f /etc/systemd/system/llamaherd-exporter.service" in script
+    (document,) = [each for each in run(gone, lines).documents if each["verb"] == "monitoring.remove"]
+    assert document["input"] == {"units": ["llamaherd-exporter.service"]}
 
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(box: Plan) -> None:
-    _, reasons, _ = change_of(box, VIRGIN)
-    shown = "\n".join([box.model_dump_json(), show_plan(box), inspect_script(box), *reasons])
+    _, reasons, given = change_of(box, VIRGIN)
+    shown = "\n".join([box.model_dump_json(), show_plan(box), inspect_script(box), *reasons, repr(given)])
     assert not [key for key in KEYS.values() if key in shown]
 
 
@@ -218,18 +223,16 @@ def test_a_fleet_of_one_watches_itself() -> None:
 def test_figures_of_gpus_are_written_where_there_are_gpus(box: Plan, duo: Plan) -> None:
     (change,) = exporter_changes(duo, parse_state(drifted(duo, "(figures.timer\tactive\t)enabled", r"\1disabled")))
     assert "llamaherd-figures.timer is disabled" in change.reasons[0]
-    assert "systemctl restart llamaherd-figures.timer" in change.script
-    assert "systemctl restart llamaherd-exporter" not in change.script
-    (first,) = exporter_changes(box, parse_state(VIRGIN))
-    assert "figures.timer" not in first.script
+    given = input_of(change, ExporterInput)
+    assert (given.timer, given.restart) == (True, False)
+    assert not exporter_of(box, VIRGIN).timer
 
 
 def test_a_rig_without_gpus_any_more_writes_none(box: Plan) -> None:
     lines = [*converged(box, HELD), "monitoring\tunit\tllamaherd-figures.timer\tactive\tenabled\tno\t"]
     (change,) = leftovers(box, parse_state(lines))
     assert change.name == "llamaherd-figures.timer"
-    assert "/opt/llamaherd/libexec/figures" in change.script
-    assert "rm -rf /etc/llamaherd/monitoring" not in change.script
+    assert input_of(change, RemoveInput).units == ("llamaherd-figures.timer",)
 
 
 def test_who_watches_reads_figures_of_drift_where_they_are_told(box: Plan, duo: Plan) -> None:
@@ -238,22 +241,10 @@ def test_who_watches_reads_figures_of_drift_where_they_are_told(box: Plan, duo: 
     assert told
     assert (told.told, told.figures) == (True, None)
     assert reads in told.unit.text
-    (change,) = exporter_changes(box, parse_state(VIRGIN))
-    assert "install -d -m 0755 /var/lib/llamaherd-figures " in change.script
-    assert "install -d" not in exporter_changes(duo, parse_state(VIRGIN))[0].script
+    assert exporter_of(box, VIRGIN).data
+    assert not exporter_of(duo, VIRGIN).data
     silent = monitored(household(HOUSEHOLD.replace("drift: true", "drift: false"))["box"])
     assert silent.exporter
     assert silent.watcher
     assert reads not in silent.exporter.unit.text
     assert "llamaherd_diff" not in silent.watcher.files[1].text
-
-
-def test_figures_go_with_the_exporter_and_not_with_a_timer(box: Plan, duo: Plan) -> None:
-    gone = household("monitoring: null")["duo"]
-    (change,) = leftovers(gone, parse_state(converged(duo, HELD)))
-    assert "rm -rf /etc/systemd/system/llamaherd-figures.service" in change.script
-    assert re.search("^rm -rf .*/var/lib/llamaherd-figures$", change.script, re.MULTILINE)
-    lines = [*converged(box, HELD), "monitoring\tunit\tllamaherd-figures.timer\tactive\tenabled\tno\t"]
-    (change,) = leftovers(box, parse_state(lines))
-    assert "/var/lib/llamaherd-figures/llamaherd.prom" in change.script
-    assert not re.search("/var/lib/llamaherd-figures( |$)", change.script, re.MULTILINE)

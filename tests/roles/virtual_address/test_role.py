@@ -7,11 +7,13 @@ import pytest
 from llamaherd.plan import Plan
 from roles.gateway.config import configuration
 from roles.virtual_address.changes import address_changes, address_leftovers
+from roles.virtual_address.onhost import ApplyInput, RemoveInput
 from roles.virtual_address.plan import unit_spec
 from roles.virtual_address.refusals import refusals
 from tests.support.fake import run
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import inspect_script, parse_state, show_plan
+from tests.support.recording import input_of
 from tests.support.rigs import converged
 from tests.support.virtual_address import ADDRESS, OVER_IPV6, SHARED, shared_by, sharing_plans
 
@@ -27,10 +29,10 @@ def _wanted(monkeypatch: pytest.MonkeyPatch) -> Plan:
     return sharing_plans()["box"]
 
 
-def changes_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], str]:
-    """What is done to it, why, and by which script."""
+def changes_of(wanted: Plan, lines: list[str]) -> tuple[str, tuple[str, ...], ApplyInput]:
+    """Return what is done to it, why, and by which input of the verb."""
     (change,) = address_changes(wanted, parse_state(lines))
-    return change.action, change.reasons, change.script
+    return change.action, change.reasons, input_of(change, ApplyInput)
 
 
 def test_each_of_the_two_hosts_is_told_of_the_other() -> None:
@@ -73,8 +75,8 @@ def test_a_virgin_host_gets_it_after_its_gateway(wanted: Plan) -> None:
     ran = run(wanted, virgin)
     assert TASK in ran.changed
     assert ran.operations.index("gateway | one endpoint for people") < ran.operations.index(TASK)
-    (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-address.service" in script]
-    assert script.index("/usr/sbin/keepalived -t") < script.index("systemctl restart"), "tried before it is switched"
+    (document,) = [each for each in ran.documents if each["verb"] == "virtual_address.apply"]
+    assert document["input"]["restart"]
 
 
 def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
@@ -100,16 +102,16 @@ def test_a_process_by_another_configuration_is_restarted_and_a_file_alone_is_wri
     other = [line.replace(f"no\t{spec}", "no\tabc") for line in converged(wanted, HELD)]
     assert changes_of(wanted, other)[:2] == ("restart", (f"spec abc runs, not {spec}",))
     gone = [line for line in converged(wanted, HELD) if "/address/keepalived.conf" not in line]
-    action, (reason,), script = changes_of(wanted, gone)
+    action, (reason,), given = changes_of(wanted, gone)
     assert action == "update"
     assert "keepalived.conf" in reason
-    assert "systemctl restart" not in script, "who has the address keeps it"
+    assert not given.restart, "who has the address keeps it"
 
 
 def test_where_there_is_none_any_more_it_goes() -> None:
     alone = sharing_plans(SHARED.replace(f"  address: {ADDRESS}\n", ""))["box"]
     (change,) = address_leftovers(alone, parse_state(["virtual-address\tactive\tenabled\tno\tabc"]))
-    assert "rm -rf /etc/llamaherd/address" in change.script
+    assert input_of(change, RemoveInput) == RemoveInput()
     assert address_leftovers(alone, parse_state([])) == []
     assert "llamaherd-address.service" in inspect_script(alone)
 

@@ -1,0 +1,142 @@
+"""The chat page's part of the program on hosts: apply its container as a transaction, and remove it."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from dataclasses import dataclass
+
+from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, WRITTEN
+from llamaherd.onhost.clients import docker, ensure_docker
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
+from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+
+LOG = "/run/llamaherd-chat.log"
+COMPOSE = str(CHAT / "compose.yaml")
+BEFORE = f"{COMPOSE}.old"
+"""The Compose file of the container that was healthy last."""
+SECRET = str(CHAT / "secret")
+"""Of this host alone: it signs who is logged in."""
+UNTRIED = str(CHAT / "untried")
+"""Is there until the container is healthy: by that, the next run finds out that this one was cut off."""
+_RECORD = "chat"
+_PULL_LINES, _COMPOSE_LINES, _LOG_LINES = 3, 5, 20
+
+
+@dataclass(frozen=True)
+class ApplyInput:
+    """A chat page as planned."""
+
+    image: str
+    number: str
+    """The user and group of its container."""
+    keys: tuple[WrittenFile, ...]
+    """Files that are made of keys."""
+    compose: WrittenFile
+    seconds: int
+    """How long it may take until it is healthy."""
+
+
+@dataclass(frozen=True)
+class RemoveInput:
+    """A chat page that is not declared any more."""
+
+
+def apply(given: ApplyInput, system: System) -> None:
+    """Make the chat page run as planned. Raise FailedError where it is not healthy; what was healthy runs then."""
+    with locked(system, "applying the chat page"):
+        if not ensure_docker(system):
+            message = "Docker does not start, so the chat page was left as it was"
+            raise FailedError(message, "see `systemctl status docker`")
+        _ensure_image(given.image, system)
+        system.folder(str(CHAT), mode=0o700)
+        _ensure_data(given.number, system)
+        if not system.entry(UNTRIED) and system.entry(COMPOSE):
+            system.copy(COMPOSE, BEFORE)
+        system.write(UNTRIED, "")
+        secret = system.entry(SECRET)
+        if secret is None or not secret.size:
+            system.write(SECRET, base64.b64encode(system.random()).decode(), mode=0o400, owner=given.number)
+        forget_fingerprints(system, _RECORD)
+        write_files(system, [*given.keys, given.compose])
+        # The keys stay, also if the container before is restored.
+        record_fingerprints(system, _RECORD, [each.path for each in given.keys])
+        began = system.now()
+        if not _start(given.seconds, system):
+            raise _rolled_back(given.seconds, system.now() - began, system)
+        _accept(system)
+
+
+def _ensure_image(image: str, system: System) -> None:
+    """Pull the image where the host does not have it. Raise FailedError where it cannot be pulled."""
+    if docker(system, "image", "inspect", image).ok:
+        return
+    pulled = docker(system, "pull", "-q", image)
+    if not pulled.ok:
+        message = "the image of the chat page cannot be fetched; what ran before still does"
+        raise FailedError(message, f"run `docker pull {image}` on the host to see why", last_lines(pulled, _PULL_LINES))
+
+
+def _ensure_data(number: str, system: System) -> None:
+    """Make the folder of accounts and conversations, for its container alone."""
+    made = system.run(["install", "-d", "-m", "0700", "-o", number, "-g", number, str(CHAT_DATA)])
+    if not made.ok:
+        raise FailedError(f"cannot create {CHAT_DATA}", log=last_lines(made, _PULL_LINES))
+
+
+def _start(seconds: int, system: System) -> bool:
+    """Create the container again, and return whether it is healthy in time."""
+    words = ("up", "-d", "--force-recreate", "--remove-orphans", "--wait", "--wait-timeout", str(seconds))
+    ended = docker(system, "compose", "--progress", "plain", "-f", COMPOSE, *words)
+    with suppress(OSError):
+        system.write(LOG, ended.out + ended.err)
+    return ended.ok
+
+
+def _rolled_back(seconds: int, waited: float, system: System) -> FailedError:
+    """Start the container before, if there was one, and return the failure."""
+    compose = (system.read(LOG) or "").splitlines()[-_COMPOSE_LINES:]
+    own = last_lines(docker(system, "logs", "--tail", str(_LOG_LINES), CHAT_CONTAINER), _LOG_LINES)
+    logs = f"docker logs {CHAT_CONTAINER}"
+    message = (
+        f"the chat page is not healthy after {waited:.0f} s of {seconds}; "
+        f"its last lines are above, all of them in: {logs}"
+    )
+    if not system.entry(BEFORE):
+        docker(system, "compose", "-f", COMPOSE, "stop")
+    else:
+        system.copy(BEFORE, COMPOSE)
+        if _start(seconds, system):
+            _accept(system)
+            message += "; what served before does again"
+        else:
+            message += "; what served before is not healthy either"
+    return FailedError(message, "change what the lines above name, then run `herd up` again", [*compose, *own])
+
+
+def _accept(system: System) -> None:
+    """Record that the container is healthy."""
+    system.remove(UNTRIED)
+    system.remove(BEFORE)
+
+
+def remove(_: RemoveInput, system: System) -> None:
+    """Remove the chat page. The folder goes last: the next run finds by it what is left. What users wrote stays."""
+    with locked(system, "removing the chat page"):
+        if docker(system, "inspect", "--type", "container", CHAT_CONTAINER).ok:
+            # A stop lets it finish what it is writing to its database.
+            docker(system, "stop", CHAT_CONTAINER)
+            removed = docker(system, "rm", "-f", CHAT_CONTAINER)
+            if not removed.ok:
+                log = last_lines(removed, _PULL_LINES)
+                raise FailedError(f"cannot remove the container {CHAT_CONTAINER}", "see `systemctl status docker`", log)
+        system.remove(f"{WRITTEN}/{_RECORD}")
+        system.remove(str(CHAT))
+        if system.entry(str(CHAT_DATA)):
+            system.report(f"accounts and conversations stay in {CHAT_DATA}")
+
+
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

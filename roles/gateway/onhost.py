@@ -1,0 +1,114 @@
+"""The gateway's part of the program on hosts: apply HAProxy's configuration, and remove the gateway."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, WRITTEN
+from llamaherd.onhost.clients import systemctl
+from llamaherd.onhost.files import WrittenFile
+from llamaherd.onhost.services import (
+    Service,
+    apply_configuration,
+    end_package_units,
+    locked,
+    remove_service,
+    require_installed,
+    restart_units,
+)
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+
+HAPROXY = "/usr/sbin/haproxy"
+PACKAGE_UNIT = "haproxy.service"
+How = Literal["restart", "reload", "maps"]
+_TALK = str(GATEWAY_TALK)
+_CHECK_SECONDS, _TALK_SECONDS, _RELOAD_SECONDS = 120, 60, 150
+_MOST_LINES = 3
+
+SERVICE = Service(
+    name="the gateway",
+    record="gateway",
+    folder=str(GATEWAY),
+    user=GATEWAY_USER,
+    units=(GATEWAY_UNIT,),
+    restored="what served before does again",
+    restore="reload-or-restart",
+    tries=40,
+    pause=0.25,
+    log_lines=20,
+)
+
+
+@dataclass(frozen=True)
+class ApplyInput:
+    """A gateway as planned."""
+
+    files: tuple[WrittenFile, ...]
+    """What HAProxy reads: its configuration, and maps of users."""
+    outside: tuple[WrittenFile, ...]
+    """The unit, and the program that talks to the gateway."""
+    spec: str
+    """What HAProxy reports once it has read the configuration."""
+    how: How
+    """What makes it read: maps are sent while it runs, a reload ends no stream, a restart ends all."""
+    idle_own: bool
+    """Whether the unit of HAProxy's package runs, which serves nobody."""
+
+
+@dataclass(frozen=True)
+class RemoveInput:
+    """A gateway that is not declared any more."""
+
+
+def apply(given: ApplyInput, system: System) -> None:
+    """Make the gateway run as planned. Raise FailedError where it does not; what ran before runs then."""
+    with locked(system, "applying the gateway"):
+        require_installed(system, "HAProxy", [HAPROXY], GATEWAY_USER)
+        if given.idle_own:
+            end_package_units(system, [PACKAGE_UNIT])
+        fingerprints = [each.path for each in given.files]
+        apply_configuration(system, SERVICE, Haproxy(given, system), given.files, given.outside, fingerprints)
+
+
+def remove(_: RemoveInput, system: System) -> None:
+    """Remove the gateway, with its keys."""
+    with locked(system, "removing the gateway"):
+        folders = [f"{GATEWAY}{each}" for each in ("", ".new", ".old")]
+        remove_service(system, [GATEWAY_UNIT], [*folders, _TALK, f"{WRITTEN}/gateway"])
+
+
+class Haproxy:
+    """What HAProxy does with a new configuration."""
+
+    def __init__(self, given: ApplyInput, system: System) -> None:
+        self._given, self._system = given, system
+
+    def check(self, folder: str) -> None:
+        """Let HAProxy check a staged folder. Its output may contain a line with a key: only line numbers are shown."""
+        words = [HAPROXY, "-c", "-q", "-C", folder, "-f", f"{folder}/haproxy.cfg"]
+        ended = self._system.run(words, seconds=_CHECK_SECONDS)
+        if not ended.ok:
+            lines = re.findall(r"haproxy\.cfg:[0-9]*", ended.out + ended.err)
+            message = "HAProxy does not take this configuration; what ran before still does"
+            help_ = "if `tls` names a certificate, check its files; otherwise report this as a fault in llamaherd"
+            raise FailedError(message, help_, lines[:_MOST_LINES])
+
+    def start(self) -> str:
+        """Make HAProxy read the configuration. One that refuses new maps reads all again."""
+        if self._given.how == "restart":
+            return "" if restart_units(self._system, SERVICE.units) else "it does not start"
+        if self._given.how == "maps" and self._system.run([_TALK, "maps"], seconds=_TALK_SECONDS).ok:
+            return ""
+        reloaded = systemctl(self._system, "reload", GATEWAY_UNIT, seconds=_RELOAD_SECONDS)
+        return "" if reloaded.ok else "it cannot be reloaded"
+
+    def has_read(self) -> bool:
+        """Return whether the running HAProxy reports this configuration, and the users of its files."""
+        ended = self._system.run([_TALK, "state"], seconds=_TALK_SECONDS)
+        return ended.ok and ended.out.strip() == f"{self._given.spec} same"
+
+
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
