@@ -12,6 +12,16 @@ REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_except
 OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
 
+KILL_PROGRAM = r"""for each in /proc/[0-9]*; do
+    case "$(readlink "$each/exe") $(tr '\0' ' ' <"$each/cmdline")" in
+    */python3*' -I /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" ;;
+    esac
+done 2>/dev/null"""
+"""Kills the program that a run has started on its host; a probation is a unit of the host, and goes on."""
+PROGRAM_RUNS = r"""for each in /proc/[0-9]*; do
+    case "$(tr '\0' ' ' <"$each/cmdline")" in *' -I /opt/llamaherd/libexec/onhost/'*'.pyz ') exit 0 ;; esac
+done 2>/dev/null; exit 1"""
+"""Ends well once a run has started the program on its host: it may wait for the lock."""
 SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
 """Prints the spec that `chat` was started with."""
 
@@ -37,11 +47,11 @@ def no_answer_in_a_container(rig: Declared) -> None:
 
 
 BAD: dict[str, tuple[str, Callable[[Declared], None], str]] = {
-    "it is healthy, and answers no prompt": ("chat", no_answer, "a prompt is answered with HTTP 400"),
+    "it is healthy, and answers no prompt": ("chat", no_answer, "a prompt returns HTTP 400"),
     "it does not load": ("chat", no_load, "was not healthy after"),
     "it is slower than expected": ("chat", too_slow, "and `expect` allows no less than 50000"),
     "a container that does not load": ("drafter", no_load_in_a_container, "was not healthy after"),
-    "a container that answers no prompt": ("drafter", no_answer_in_a_container, "a prompt is answered with HTTP 400"),
+    "a container that answers no prompt": ("drafter", no_answer_in_a_container, "a prompt returns HTTP 400"),
 }
 
 

@@ -61,7 +61,8 @@ def test_it_is_done_where_it_is_not_as_planned_and_then_no_more(fleet: Path, mon
     assert (ran.changed, ran.failed) == ([], False)
     drifted = run(plan, [*world, there[0].replace("644", "666"), there[1]], roles=roles)
     assert drifted.changed == ["motd | message"]
-    assert [script for script in drifted.scripts if "put_file /etc/motd /etc 0644 root" in script]
+    written = [each["input"]["files"] for each in drifted.documents if each["verb"] == "base.put_files"]
+    assert written == [[{"path": "/etc/motd", "text": TEXT, "mode": 0o644, "owner": "root"}]]
 
 
 def file_hash(text: str) -> str:

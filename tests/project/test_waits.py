@@ -45,6 +45,14 @@ def test_a_program_waits_for_nothing_without_a_limit() -> None:
     assert {name: each for name, tree in waiting.items() for each in unlimited(tree)} == KNOWN
 
 
+def test_no_program_waits_for_a_container_without_a_limit() -> None:
+    """Compose waits until a container is healthy, or for `--wait-timeout`."""
+    lines = [line for file in PROGRAMS for line in file.read_text(encoding="utf-8").splitlines() if '"--wait' in line]
+    waiting = [line for line in lines if "option(" not in line]
+    assert len(waiting) > 1
+    assert [line for line in waiting if '"--wait", "--wait-timeout", str(' not in line] == []
+
+
 def commands(text: str) -> Iterator[str]:
     """Yield the lines of a script without comments, each with those that it goes on in."""
     for line in text.replace("\\\n", " ").splitlines():
@@ -62,7 +70,6 @@ RULES = {
         re.compile(r"\bflock (?!-[nuw]|\"\$locks/\w+\" true)"),
         re.compile(r"\bflock "),
     ),
-    "a container is not waited for without end": (re.compile(r"--wait (?!--wait-timeout)"), re.compile("--wait ")),
     "a unit does not start without end": (re.compile(r"Timeout\w*Sec=infinity"), re.compile(r"Timeout\w*Sec=")),
 }
 """What no line of a script may have, and what some lines have that are right."""
@@ -83,7 +90,6 @@ def test_a_script_waits_for_nothing_without_a_limit(rule: str) -> None:
         ("curl reads no settings of a user, and has a total", 'said=$(curl -q -fs "$url")'),
         ("a server's `Retry-After` has a limit", "curl -q --retry 3 --max-time 60 x"),
         ("a lock is not waited for without end", "flock 9"),
-        ("a container is not waited for without end", "docker compose up -d --wait >log"),
         ("a unit does not start without end", "-p TimeoutStartSec=infinity"),
     ],
 )

@@ -17,7 +17,7 @@ from llamaherd.layout import DIRECT_GROUP
 from llamaherd.resources import ROOT
 from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
-from tests.box.changes import SPEC, no_answer, no_load
+from tests.box.changes import KILL_PROGRAM, SPEC, no_answer, no_load
 
 LONGEST = 1.0
 """Seconds between two answers that nobody takes for a server that is away."""
@@ -186,10 +186,7 @@ def test_a_switch_that_is_killed_with_all_its_scripts(bench: Bench, moment: str)
     def kill(line: str) -> bool:
         if "starting what is declared of llama-chat beside" not in line:
             return False
-        bench.sh(
-            f"for n in $(seq 600); do if {moment}; then break; fi; sleep 0.02; done; "
-            "for pid in $(pidof sh); do [ \"$(tr '\\0' ' ' </proc/$pid/cmdline)\" != 'sh -s ' ] || kill -9 $pid; done"
-        )
+        bench.sh(f"for n in $(seq 600); do if {moment}; then break; fi; sleep 0.02; done; {KILL_PROGRAM}")
         return True
 
     bench.killed(signal.SIGKILL, kill, [HERD, "up", "--yes"])

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.box.bench import HERD, UNIT, Bench, Declared
-from tests.box.changes import BAD, SPEC, comes_back, declare, fails, no_answer, no_load
+from tests.box.changes import BAD, KILL_PROGRAM, PROGRAM_RUNS, SPEC, comes_back, declare, fails, no_answer, no_load
 
-AS_IT_LOADS = """
+AS_IT_LOADS = f"""
 old=$(systemctl show -P InvocationID llama-chat)
 until new=$(systemctl show -P MainPID llama-chat); [ "$new" != 0 ] &&
     [ "$(systemctl show -P InvocationID llama-chat)" != "$old" ]; do sleep 0.02; done
-for pid in $(pidof sh); do [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || kill -9 "$pid"; done 2>/dev/null
+{KILL_PROGRAM}
 """
 """The moment when a new process is there; the script that is to ask it a prompt is killed, and nobody asks."""
 
@@ -114,7 +114,7 @@ def test_what_another_run_took_back_is_not_kept_as_what_is_declared(bench: Bench
     bench.sh("systemd-run -q --unit=other flock /run/llamaherd/locks/host sleep 600")
     with ThreadPoolExecutor() as pool:
         run = pool.submit(bench.up, "--yes")
-        bench.sh('until [ "$(pidof flock | wc -w)" = 2 ]; do sleep 0.1; done')
+        bench.sh(f"until ( {PROGRAM_RUNS} ); do sleep 0.1; done; sleep 1")
         bench.sh(f"mv -f /run/chat-before {UNIT}; systemctl daemon-reload; systemctl start llama-chat")
         bench.sh("systemctl stop other")
     ended = run.result()

@@ -22,15 +22,16 @@ from testinfra.host import Host
 from llamaherd.layout import CHAT_USER
 from tests.box import page_image, registry
 from tests.box.bench import HERD, Bench, Ended
+from tests.box.changes import KILL_PROGRAM
 
 PORT = 3000
 FOLDER, DATA, NAME = "/etc/llamaherd/chat", "/var/lib/llamaherd-chat", "llamaherd-chat"
 KEYS = ("key", "secret")
 AS_IT_IS_MADE_ANEW = f"""
 until docker inspect -f '{{{{.Config.Image}}}}' {NAME} 2>/dev/null | grep -q IMAGE; do sleep 0.02; done
-for pid in $(pidof sh); do [ "$(tr '\\0' ' ' <"/proc/$pid/cmdline")" != 'sh -s ' ] || kill -9 "$pid"; done 2>/dev/null
+{KILL_PROGRAM}
 """
-"""The moment when the container is of another image: the script that waits until it is well is killed."""
+"""The moment when the container is of another image: the program that waits until it is healthy is killed."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def test_another_key_makes_it_anew_and_logins_stay(page: Page) -> None:
 
 
 def test_a_run_that_is_killed_is_gone_on_with(page: Page) -> None:
-    """Its script goes on without it, and the next run waits for that."""
+    """The program on its host goes on without it, and the next run waits for that."""
     page.bench.sh(f"docker rm -f {NAME}")
     page.bench.killed(signal.SIGKILL, lambda line: "starting the chat page" in line, [HERD, "up", "--yes"])
     page.up()
@@ -256,7 +257,7 @@ def test_a_run_that_is_killed_is_gone_on_with(page: Page) -> None:
     page.settled()
 
 
-def test_a_script_that_is_killed_takes_away_nothing_of_the_way_back(page: Page) -> None:
+def test_a_program_that_is_killed_takes_away_nothing_of_the_way_back(page: Page) -> None:
     """What it was about to start never served: the run after it comes back to what did."""
     page.declare(page.ends)
     with ThreadPoolExecutor() as pool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.box.bench import HERD, PORTS, Bench, Declared
-from tests.box.changes import OTHER_LAYERS, REFUSES
+from tests.box.changes import KILL_PROGRAM, OTHER_LAYERS, REFUSES
 from tests.box.mending.test_renamed import leftovers, talks
 
 NAMES = ("chat", "drafter", "ik-chat", "talk")
@@ -239,8 +239,6 @@ def test_one_that_goes_does_not_come_back_where_its_place_is_taken(bench: Bench)
     assert leftovers(bench, "a-talk") + leftovers(bench, "b-talk") == ""
 
 
-SESSION = "for pid in $(pidof sh); do [ \"$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\" != 'sh -s ' ] || kill -9 $pid; done"
-"""Ends the scripts that a run has begun on its host, and what they run."""
 SOON = 0.8
 """Seconds after a line within which a run has not ended: a server takes longer to load."""
 MOMENTS = (
@@ -261,7 +259,7 @@ def cut_off(bench: Bench, moment: str, *, on_host: bool) -> None:
             return False
         time.sleep(random.uniform(0, SOON))
         if on_host:
-            bench.sh(SESSION, check=False)
+            bench.sh(KILL_PROGRAM, check=False)
         return True
 
     bench.killed(signal.SIGKILL, later, [HERD, "up", "--yes", "--retry"])
