@@ -82,8 +82,10 @@ class RigConnector(BaseConnector):
         return Connect.model_validate(self.data["rig_connect"])
 
     @property
-    def _own_roles(self) -> Path:
-        return inventory_folder(Path(self.host.data.inventory)) / "roles"
+    def _own_roles(self) -> Path | None:
+        """The fleet's folder of roles; None for hosts of another inventory than ours."""
+        inventory = self.host.data.get("inventory")
+        return inventory_folder(Path(inventory)) / "roles" if inventory else None
 
     @property
     def _turn_is_next(self) -> bool:

@@ -418,11 +418,9 @@ def test_locks_are_in_a_folder_of_root_alone(wrong: str, host: Host, lock: Path,
 
 
 def test_processor_time_of_a_process_and_its_control_group(host: Host) -> None:
-    before = host.computed(os.getpid())
-    until = time.process_time() + 0.3
-    while time.process_time() < until:
-        pass
-    assert host.computed(os.getpid()) >= before + 0.2
+    """Other processes of the group come and go: this one's time is in it all the same."""
+    own = time.process_time()
+    assert host.computed(os.getpid()) >= own - 0.1
     assert host.computed(0) == 0.0
 
 
