@@ -18,10 +18,6 @@ KILL_PROGRAM = r"""for each in /proc/[0-9]*; do
     esac
 done 2>/dev/null"""
 """Kills the program that a run has started on its host; a probation is a unit of the host, and goes on."""
-PROGRAM_RUNS = r"""for each in /proc/[0-9]*; do
-    case "$(tr '\0' ' ' <"$each/cmdline")" in *' -I /opt/llamaherd/libexec/onhost/'*'.pyz ') exit 0 ;; esac
-done 2>/dev/null; exit 1"""
-"""Ends well once a run has started the program on its host: it may wait for the lock."""
 SPEC = "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID llama-chat)/environ | grep ^LLAMAHERD_SPEC="
 """Prints the spec that `chat` was started with."""
 
