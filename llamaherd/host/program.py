@@ -40,7 +40,7 @@ class Program:
 
 @cache
 def packed_program(own_roles: Path | None = None) -> Program:
-    """Return the program of this version: the same sources have the same hash, whoever packs them.
+    """Return the program of this version: the same sources have the same hash on every machine.
 
     `own_roles` is a fleet's folder of roles: what each has as `onhost.py` or `onhost/` comes along.
     """

@@ -180,10 +180,10 @@ class Shell:
         """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
         return self._lines(iter([script.encode()]), patience)
 
-    def _lines(self, told: Iterator[bytes], patience: Patience) -> Iterator[tuple[str, str]]:
+    def _lines(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[tuple[str, str]]:
         begun = {"stdout": b"", "stderr": b""}
         heard = lines = 0
-        for stream, piece in self._talk(told, patience):
+        for stream, piece in self._talk(pieces, patience):
             heard += len(piece)
             lines += piece.count(b"\n")
             if heard > MOST or lines > MOST_LINES:
@@ -224,10 +224,10 @@ class Shell:
         Each line that it writes goes to `heard` as it comes. Returns the exit code. Raises as `run` does, and where the
         host has no python3.
         """
-        told: Iterator[bytes] = iter(())
+        pieces: Iterator[bytes] = iter(())
         for line in self._before_it_reads(f"{{\n{bootstrap(program)}\n}}\n", replace(patience, silence=LOGIN_SECONDS)):
             if line.decode(errors="replace") in (GO, SEND):
-                told = iter([document] if line == GO.encode() else [program.data, document])
+                pieces = iter([document] if line == GO.encode() else [program.data, document])
                 break
             if line == MISSING.encode():
                 raise RemoteError(
@@ -235,7 +235,7 @@ class Shell:
                 )
             heard("stdout", line.decode(errors="replace") + "\n")
         events = Events(heard)
-        for stream, text in self._lines(told, patience):
+        for stream, text in self._lines(pieces, patience):
             events.hear(stream, text)
         return self._ended(patience)
 

@@ -38,7 +38,7 @@ class Output(Protocol):
 
 
 class Events:
-    """JSON lines for the controller. The verb goes on where nobody reads them any more."""
+    """JSON lines for the controller. The verb continues if the connection is lost."""
 
     def progress(self, line: str) -> None:
         """Write a line of progress."""

@@ -80,7 +80,7 @@ def require_installed(system: System, what: str, programs: Iterable[str], user: 
 
 
 def end_package_units(system: System, units: Iterable[str]) -> None:
-    """Stop units that came with packages: they serve nobody, and take ports that are open to everybody."""
+    """Stop units that came with packages: they are unused, and listen on open ports."""
     for each in units:
         systemctl(system, "-q", "disable", "--now", each, seconds=STOP_SECONDS)
 

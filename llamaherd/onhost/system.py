@@ -22,7 +22,7 @@ from typing import Protocol
 from llamaherd.layout import LOCKS
 
 COMMAND_SECONDS = 30
-"""Of a program that nothing else is said of."""
+"""Default limit of a program."""
 MOST_OUTPUT = 1 << 20
 """Bytes of a program's output that are kept: its last ones."""
 TIMED_OUT, NOT_STARTED = 124, 127
@@ -83,7 +83,7 @@ class System(Protocol):
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
-        """Return the text of a file, `most` bytes of it; None where there is none that can be read."""
+        """Return the text of a file, `most` bytes of it; None if it cannot be read."""
 
     def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file at once, with its folders. Raise OSError, also where there is no such owner."""

@@ -28,7 +28,7 @@ _PULL_LINES, _COMPOSE_LINES, _LOG_LINES = 3, 5, 20
 
 @dataclass(frozen=True)
 class ApplyInput:
-    """A chat page as planned."""
+    """The planned chat page."""
 
     image: str
     number: str
@@ -46,7 +46,7 @@ class RemoveInput:
 
 
 def apply(given: ApplyInput, system: System) -> None:
-    """Make the chat page run as planned. Raise FailedError where it is not healthy; what was healthy runs then."""
+    """Apply the planned chat page. Raise FailedError if it is not healthy; the previous one runs again then."""
     with locked(system, "applying the chat page"):
         if not ensure_docker(system):
             message = "Docker does not start, so the chat page was left as it was"

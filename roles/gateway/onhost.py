@@ -44,7 +44,7 @@ SERVICE = Service(
 
 @dataclass(frozen=True)
 class ApplyInput:
-    """A gateway as planned."""
+    """The planned gateway."""
 
     files: tuple[WrittenFile, ...]
     """What HAProxy reads: its configuration, and maps of users."""
@@ -55,7 +55,7 @@ class ApplyInput:
     how: How
     """What makes it read: maps are sent while it runs, a reload ends no stream, a restart ends all."""
     idle_own: bool
-    """Whether the unit of HAProxy's package runs, which serves nobody."""
+    """Whether the unused unit of HAProxy's package runs."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RemoveInput:
 
 
 def apply(given: ApplyInput, system: System) -> None:
-    """Make the gateway run as planned. Raise FailedError where it does not; what ran before runs then."""
+    """Apply the planned gateway. Raise FailedError if it does not run; the previous one is restored then."""
     with locked(system, "applying the gateway"):
         require_installed(system, "HAProxy", [HAPROXY], GATEWAY_USER)
         if given.idle_own:

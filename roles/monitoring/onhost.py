@@ -77,7 +77,7 @@ Fetch = Callable[[int, str], Response | None]
 
 @dataclass(frozen=True)
 class WatcherInput:
-    """Prometheus and Alertmanager as planned."""
+    """The planned Prometheus and Alertmanager."""
 
     files: tuple[WrittenFile, ...]
     """What both read, with the keys."""
@@ -96,7 +96,7 @@ class WatcherInput:
 
 @dataclass(frozen=True)
 class ExporterInput:
-    """The exporter of a host as planned."""
+    """The planned exporter of a host."""
 
     files: tuple[WrittenFile, ...]
     """Its unit, and what writes further figures."""
@@ -116,7 +116,7 @@ class RemoveInput:
 
 
 def apply(given: WatcherInput, system: System) -> None:
-    """Make Prometheus and Alertmanager run as planned. Raise FailedError where they do not."""
+    """Apply the planned Prometheus and Alertmanager. Raise FailedError if they do not run."""
     run_apply(given, system, fetch_local)
 
 

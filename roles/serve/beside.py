@@ -10,7 +10,7 @@ from llamaherd.backends.compose import project
 from llamaherd.backends.systemd import unit
 from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
-from llamaherd.layout import BESIDE, BESIDE_UNITS, DIRECT_GROUP, LIBEXEC, beside_of
+from llamaherd.layout import BESIDE, BESIDE_UNITS, LIBEXEC, beside_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, Holds, InstancePlan, Plan, TextFile
 from llamaherd.plan.server import ServerSpec
@@ -81,7 +81,6 @@ def candidate_input(plan: Plan, instance: InstancePlan) -> CandidateInput:
         gpus=room.gpus,
         listen=instance.endpoint.listen,
         for_others=instance.endpoint.for_others,
-        direct_group=DIRECT_GROUP,
         rule=lead(server.endpoint.listen, server.endpoint.port, port),
         group=server.user,
     )

@@ -15,7 +15,7 @@ from roles.serve.going import Going
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer, SwitchInput
 from roles.serve.ports import held
 from roles.serve.removal import going_of
-from roles.serve.transaction import holds, probation_seconds
+from roles.serve.transaction import holds
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -158,13 +158,11 @@ def _gives_room(scarce: Sequence[str], giver: InstancePlan | None, has: Now) -> 
 def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going], state: HostState) -> Change:
     """Return the change of several servers: it changes all of them or none."""
     names = listed(each.instance.service for each in members)
-    instances = [each.instance for each in members]
     given = ExchangeInput(
         names=names,
         members=tuple(each.given for each in members),
         replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in going),
         ports=tuple(sorted({each.endpoint.port for each in plan.instances} | set(held(state).values()))),
-        probation_seconds=probation_seconds(instances),
     )
     seconds = sum(each.change.away.seconds for each in members if each.change.away)
     first, *rest = (_together(each.change, members, seconds) for each in members)

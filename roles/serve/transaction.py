@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
-from llamaherd.layout import LOCK_WAIT, unit_user
+from llamaherd.layout import unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, InstancePlan, digest
 from llamaherd.plan.speed import floor
@@ -75,13 +75,7 @@ def switch_input(
         candidate=candidate,
         replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in replaced),
         replaced_room=room_beside(instance),
-        probation_seconds=probation_seconds([instance]),
     )
-
-
-def probation_seconds(instances: Sequence[InstancePlan]) -> int:
-    """Return the most seconds that a probation may take: it may wait for a lock twice, and start each server twice."""
-    return 2 * LOCK_WAIT + 2 * sum(each.server.start_seconds for each in instances)
 
 
 def room_beside(instance: InstancePlan) -> Room | None:

@@ -180,7 +180,7 @@ class Exchange:
         let_go(system, self.given.replaced)
         self._end_journal()
         # From here on, the host itself probes all of them, and restores all if one fails.
-        start_probation(system, servers, self.given.probation_seconds)
+        start_probation(system, servers)
 
     def _end_journal(self) -> None:
         # First what makes it one: a kill in the middle leaves a folder that means nothing.

@@ -16,9 +16,9 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llamaherd.layout import KEPT, REFUSED
 from llamaherd.onhost.system import FailedError, System
@@ -204,15 +204,3 @@ def write_refused(system: System, path: str, tried: str, why: str) -> None:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(system.clock()))
     system.folder(str(REFUSED), mode=0o700)
     system.write(path, f"{tried}\t{when}\t{' '.join(why.split())[:_MOST_WHY]}\n")
-
-
-def as_container(server: Server, version: Version | None) -> Server:
-    """Return a server as it was in a kept version: as a unit or as a container."""
-    if version is None or version.kind == server.kind:
-        return server
-    return replace(server, kind="unit" if version.kind == "unit" else "container")
-
-
-def record_lines(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the texts of a version's further files that are not empty."""
-    return {name: text for name, text in pairs if text}

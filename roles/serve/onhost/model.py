@@ -126,7 +126,6 @@ class CandidateInput:
     gpus: tuple[GpuNeed, ...]
     listen: str
     for_others: bool
-    direct_group: int
     rule: str
     """Of nftables: leads new connections of the declared port to the candidate's."""
     group: str
@@ -204,7 +203,6 @@ class SwitchInput:
     replaced: tuple[ReplacedServer, ...] = ()
     replaced_room: Room | None = None
     """What must be free for it side by side with those that it replaces; None where that is not certain."""
-    probation_seconds: int = 0
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,6 @@ class ExchangeInput:
     members: tuple[SwitchInput, ...]
     replaced: tuple[ReplacedServer, ...]
     ports: tuple[int, ...]
-    probation_seconds: int
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,11 @@ class Run:
     pid: int = 0
 
 
-def start_probation(system: System, servers: Sequence[Server], seconds: int) -> None:
+def start_probation(system: System, servers: Sequence[Server]) -> None:
     """Start the unit that watches servers: it outlives this program and the connection."""
     first = servers[0]
+    # It may wait for a lock twice, and start each server twice.
+    seconds = 2 * LOCK_WAIT + 2 * sum(each.start_seconds for each in servers)
     systemctl(system, "stop", first.probation_unit)
     document = {"version": VERSION, "verb": "serve.probation.watch", "input": ProbationInput(tuple(servers))}
     path = f"{PROBATION_RUN}/{first.service}.json"

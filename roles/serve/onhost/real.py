@@ -74,7 +74,7 @@ class RealTools:
         """Lead new connections by nftables."""
         ended = system.run(["id", "-g", candidate.group])
         own = ended.out.strip() if ended.ok else candidate.group
-        text = _TABLE.format(name=server, groups=f"{candidate.direct_group}, {own}", rule=candidate.rule)
+        text = _TABLE.format(name=server, groups=f"{DIRECT_GROUP}, {own}", rule=candidate.rule)
         return system.run([NFT, "-f", "-"], text=text).ok
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:

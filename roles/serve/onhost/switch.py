@@ -396,7 +396,7 @@ class Switch:
         self.candidate.end()
         let_go(system, given.replaced)
         if self.replaces_version:
-            start_probation(system, [server], given.probation_seconds)
+            start_probation(system, [server])
         other = self.other.kind
         if given.moves and not forget(system, server, unit=other == "unit", container=other == "container"):
             system.warn(f"the account {server.user} is still in use: the next run removes it")

@@ -44,7 +44,7 @@ def together(host: PlayedHost, plan: Plan) -> ExchangeInput | None:
     members = tuple(each for name in NAMES if (each := decided(host, plan, name, retry=True)))
     if len(members) < len(NAMES):
         return None
-    given = ExchangeInput("llama-chat and llama-drafter", members, (), (8001, 8002), 600)
+    given = ExchangeInput("llama-chat and llama-drafter", members, (), (8001, 8002))
     return decode(ExchangeInput, parse_document(dump(given).encode()))
 
 

@@ -315,7 +315,7 @@ def test_servers_that_were_changed_together_go_back_together() -> None:
 
 def test_the_switch_starts_it_with_a_document_of_its_own() -> None:
     on = host()
-    start_probation(on, [CHAT], 600)
+    start_probation(on, [CHAT])
     started = next(line for line in on.ran if line.startswith("systemd-run"))
     path = started.split()[-1]
     assert f"{on.program} {path}" in started
@@ -336,5 +336,5 @@ class FullDisk(Watched):
 
 def test_a_full_disk_is_reported_and_fails_nothing() -> None:
     on = FullDisk({})
-    start_probation(on, [CHAT], 600)
+    start_probation(on, [CHAT])
     assert "No space left on device" in on.log[-1]
