@@ -10,7 +10,9 @@ from llamaherd.onhost.system import FailedError
 
 def cannot_write(error: OSError, instead: str = "") -> FailedError:
     """Return the failure that a write ended with. `instead` is the sentence about what was left as it was."""
-    path = Path(str(error.filename or "/"))
+    if not error.filename:  # not a file, such as a group that cannot be set: no advice is better than wrong advice
+        return FailedError(f"{error.strerror or error}{instead}")
+    path = Path(str(error.filename))
     near = next(each for each in (path, *path.parents) if each.is_dir() or each == Path("/"))
     mount = next(each for each in (near, *near.parents) if each.is_mount() or each == Path("/"))
     helps = {

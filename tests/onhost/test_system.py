@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 
 from llamaherd.onhost import system
+from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.system import MOST_OUTPUT, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
 from tests.support.rigs import ROOT
@@ -431,3 +432,8 @@ def test_where_the_program_is(host: Host, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["0.pyz", "a"])
     assert host.program == f"{tmp_path}/0.pyz"
+
+
+def test_an_error_that_names_no_file_is_not_reported_as_one_of_a_disk() -> None:
+    failure = cannot_write(PermissionError(1, "Operation not permitted"))
+    assert (failure.message, failure.fix) == ("Operation not permitted", "")
