@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class Entry:
     mode: int = 0
     owner: str = "root"
     size: int = 0
+    number: int = field(default=0, compare=False)
+    """The owner's user id."""
+    written: float = field(default=0.0, compare=False)
+    """When its content was written last: seconds since 1970."""
 
 
 class System(Protocol):
@@ -286,7 +290,7 @@ class Host:
             owner = pwd.getpwuid(found.st_uid).pw_name
         except KeyError:
             owner = str(found.st_uid)
-        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size)
+        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size, found.st_uid, found.st_mtime)
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""
