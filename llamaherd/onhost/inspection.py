@@ -7,19 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 
 SCRIPT_SECONDS = 30
 _AT_ONCE = 8
-
-
-class UnknownStateError(Exception):
-    """A part of the host, as `systemd`, did not respond: its state is unknown, which is not the same as absent."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(f"{part} did not respond")
-        self.part = part
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,14 @@ class FailedError(Exception):
         self.message, self.fix, self.log = message, fix, tuple(log)
 
 
+class UnknownStateError(Exception):
+    """A part of the host, as `systemd`, did not respond: its state is unknown, which is not the same as absent."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"{part} did not respond")
+        self.part = part
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a program ended: its exit code and its output."""
