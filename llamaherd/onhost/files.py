@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.system import System
+from llamaherd.onhost.system import Entry, System
+
+_MOST_LINKS = 40
+"""The kernel follows no more."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,16 @@ class PutFilesInput:
     files: tuple[WrittenFile, ...]
     remove: tuple[str, ...] = ()
     """Files and folders that are removed first."""
+
+
+def resolve(path: str, system: System) -> Entry | None:
+    """Return what is at a path after following links; None where nothing is."""
+    for _ in range(_MOST_LINKS):
+        found = system.entry(path)
+        if found is None or found.kind != "link":
+            return found
+        path = posixpath.join(posixpath.dirname(path), system.target(path))
+    return None
 
 
 def write_files(system: System, files: Iterable[WrittenFile]) -> None:

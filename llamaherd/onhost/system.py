@@ -79,6 +79,8 @@ class Entry:
     """The owner's user id."""
     written: float = field(default=0.0, compare=False)
     """When its content was written last: seconds since 1970."""
+    inode: str = field(default="", compare=False)
+    """Device and number: the same for all names of a file."""
 
 
 class System(Protocol):
@@ -123,6 +125,9 @@ class System(Protocol):
 
     def entry(self, path: str) -> Entry | None:
         """Return what is at a path, without following a link; None where nothing is."""
+
+    def same_file(self, path: str, other: str) -> bool:
+        """Return whether two paths lead to one file, by following links."""
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
@@ -298,7 +303,15 @@ class Host:
             owner = pwd.getpwuid(found.st_uid).pw_name
         except KeyError:
             owner = str(found.st_uid)
-        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size, found.st_uid, found.st_mtime)
+        inode = f"{found.st_dev}:{found.st_ino}"
+        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size, found.st_uid, found.st_mtime, inode)
+
+    def same_file(self, path: str, other: str) -> bool:
+        """Compare two files; see System."""
+        try:
+            return Path(path).samefile(other)
+        except OSError:
+            return False
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""

@@ -51,7 +51,7 @@ from tests.render.plans import (
     WSL_NAT,
 )
 from tests.render.scripts import SCRIPTS
-from tests.render.verbs import VERBS, document
+from tests.render.verbs import INSPECTIONS, VERBS, document
 from tests.render.verbs_of_services import SERVICES, outline
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import tasks
@@ -149,5 +149,6 @@ def texts() -> dict[str, str]:
         **{f"run_{case}.txt": "\n".join([*tasks(plan), ""]) for case, plan in RUNS.items()},
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
         **{f"{case}.json": document(make()) for case, make in VERBS.items()},
+        **{f"{case}.json": make() for case, make in INSPECTIONS.items()},
         **{f"{case}.json": outline(make()) for case, make in SERVICES.items()},
     }

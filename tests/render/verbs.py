@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 
 from llamaherd.host.program import request
-from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
+from llamaherd.onhost.serving import ContainerState, UnitState
 from llamaherd.role.changes import Change, RunVerb
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.serve.beside import candidate_input
@@ -16,6 +16,7 @@ from roles.serve.exchange import Member, exchange_change
 from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
+from roles.serve.state import question as inspected_servers
 from tests.render.pieces import instance, taking
 from tests.render.plans import CPU, GPU, PULLED
 
@@ -27,7 +28,12 @@ def document(changes: Sequence[Change]) -> str:
     """Return the document of one change, indented."""
     (change,) = changes
     assert isinstance(change.how, RunVerb)
-    return json.dumps(json.loads(request(change.how.verb, change.how.given)), indent=2, ensure_ascii=False) + "\n"
+    return indented(change.how.verb, change.how.given)
+
+
+def indented(verb: str, given: object) -> str:
+    """Return the document of a verb, indented."""
+    return json.dumps(json.loads(request(verb, given)), indent=2, ensure_ascii=False) + "\n"
 
 
 def unit_with_candidate() -> list[Change]:
@@ -55,4 +61,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "exchange": exchange,
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
+}
+INSPECTIONS: dict[str, Callable[[], str]] = {
+    "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),
 }

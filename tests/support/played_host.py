@@ -162,6 +162,9 @@ class PlayedHost:
             return Entry("file", file.mode, file.owner, len(file.text))
         return Entry("folder") if path in self.folders or self.names(path) else None
 
+    def same_file(self, path: str, other: str) -> bool:
+        return self.target(path) == other or path == other
+
     def digest(self, paths: Sequence[str]) -> str:
         return hashlib.sha256("".join(self.read(each) or "" for each in paths).encode()).hexdigest()
 

@@ -16,12 +16,12 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS, Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.serving import UnitState
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import RunVerb

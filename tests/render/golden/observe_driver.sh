@@ -1,8 +1,5 @@
 {
 <<< observe_gpu.sh: LC_ALL=C
->>> # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/apt.conf.d/52llamaherd-nvidia /etc/modules-load.d/llamaherd-nvidia.conf /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d/llamaherd-cuda /etc/apt/preferences.d/llamaherd-container-toolkit /etc/llamaherd/compose/boxed/compose.yaml /etc/systemd/system/llama-reasoner.service /etc/llamaherd/compose/small/compose.yaml /etc/systemd/system/llama-worker.service /etc/apt/keyrings/llamaherd-nvidia.asc /etc/apt/sources.list.d/llamaherd-nvidia.sources /etc/apt/keyrings/llamaherd-nvidia-container-toolkit.asc /etc/apt/sources.list.d/llamaherd-nvidia-container-toolkit.sources
-<<< observe_gpu.sh: stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
 >>>     say driver "there is no nvidia-smi"
 # NVIDIA's driver: as packages, as modules on disk and in the kernel, and as what the user-space library is.
 PATH=$PATH:/usr/sbin:/sbin
@@ -51,6 +48,4 @@ judging() {
 
 
 <<< observe_gpu.sh: # The CUDA toolkit that is named, whoever brought it: what its compiler says of itself.
->>> exit
-finish
-} </dev/null
+>>> } </dev/null

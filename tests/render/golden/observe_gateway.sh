@@ -1,8 +1,5 @@
 {
-<<< observe_gpu.sh: LC_ALL=C
->>> # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llamaherd-gateway.service /opt/llamaherd/libexec/gateway-talk /etc/llamaherd/gateway/haproxy.cfg /etc/llamaherd/gateway/read-model.lua /etc/llamaherd/gateway/gateway.pem /etc/llamaherd/gateway/keys.map /etc/llamaherd/gateway/streams.map /etc/llamaherd/gateway/models.map /etc/llamaherd/gateway/lists.map /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat
-<<< observe_cpu.sh: stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+<<< observe_cpu.sh: LC_ALL=C
 >>> grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl g++ git haproxy libssl-dev mmdebstrap ninja-build python3 2>/dev/null
 <<< observe_gpu.sh: while IFS=: read -r user secret number group name home shell; do
@@ -42,11 +39,8 @@ if [ -f /etc/systemd/system/llamaherd-address.service ]; then
     say virtual-address "$(of ActiveState)" "$(of UnitFileState)" "$(of NeedDaemonReload)" "$spec"
 fi
 
-<<< observe_cpu.sh: finish
->>>             process "$pid" /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server llama-chat | told $name
-            printf '%s\n' LLAMAHERD_SPEC=b81e8850da34 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
-<<< observe_cpu.sh:             [ -z "$port" ] || ask_later $name "$pid" "$(url_of "$(argument "$pid" host)" "$port")/health"
->>> } </dev/null
+<<< observe_gpu.sh: finish
+>>> # and the end is the other side's to say: without either, there is none.
 {
 # Also where none is declared any more: what was is taken away.
 if [ -d /etc/llamaherd/chat ]; then
@@ -59,5 +53,7 @@ if [ -d /etc/llamaherd/chat ]; then
     [ $# != 4 ] || say chat container "$@"
 fi
 
-<<< observe_gpu.sh: } </dev/null
+} </dev/null
+
+<<< observe_gpu.sh: cat
 >>> } </dev/null

@@ -1,8 +1,5 @@
 {
-<<< observe_gpu.sh: LC_ALL=C
->>> # All in two calls: a process each would be most of what a look costs.
-set -- /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /etc/systemd/system/llamaherd-exporter.service /etc/systemd/system/llamaherd-prometheus.service /etc/systemd/system/llamaherd-alertmanager.service /etc/systemd/system/llama-chat.service /etc/llamaherd/compose/drafter/compose.yaml /etc/llamaherd/keys/chat /etc/llamaherd/monitoring/prometheus.yml /etc/llamaherd/monitoring/rules.yml /etc/llamaherd/monitoring/alertmanager.yml /etc/llamaherd/monitoring/keys/box.chat /etc/llamaherd/monitoring/keys/duo.worker /etc/llamaherd/monitoring/keys/alerts-mail /etc/llamaherd/monitoring/keys/alerts-ntfy
-<<< observe_cpu.sh: stat --printf 'file\t%n\t%a %u %U %.Y\n' "$@" 2>/dev/null
+<<< observe_cpu.sh: LC_ALL=C
 >>> grep -qs '^Status: hold ' "$status" && awk '/^Package: / { name = $2 } /^Status: hold / { print "machine\theld\t" name }' "$status"
 dpkg-query -W -f 'package\t${Package}\t${db:Status-Status}\n' ca-certificates ccache cmake curl dbus g++ git libssl-dev mmdebstrap ninja-build prometheus prometheus-alertmanager prometheus-node-exporter python3 2>/dev/null
 <<< observe_gpu.sh: while IFS=: read -r user secret number group name home shell; do
@@ -45,11 +42,6 @@ for package in prometheus-node-exporter prometheus prometheus-alertmanager; do
     fi
 done
 
-<<< observe_cpu.sh: finish
->>> } </dev/null
-{
-<<< observe_chat.sh: # Also where none is declared any more: what was is taken away.
->>>     [ $# != 4 ] || say chat container "$@"
-
-<<< observe_gpu.sh: } </dev/null
->>> } </dev/null
+<<< observe_gateway.sh: finish
+>>> finish
+} </dev/null

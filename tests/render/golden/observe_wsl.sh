@@ -44,9 +44,5 @@ fi
 active | activating | deactivating | reloading) say fetch "$(cat /run/llamaherd/fetch.id 2>/dev/null)" ;;
 esac
 
-<<< observe_cpu.sh: finish
->>>             process "$pid" /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin/llama-server llama-chat | told $name
-            printf '%s\n' LLAMAHERD_SPEC=8112c2262328 | variables "$pid" '^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_' | told $name
-<<< observe_cpu.sh:             [ -z "$port" ] || ask_later $name "$pid" "$(url_of "$(argument "$pid" host)" "$port")/health"
->>> finish
-} </dev/null
+<<< observe_gpu.sh: finish
+>>> } </dev/null

@@ -9,8 +9,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import DriverState, PackageState, Persistence
 from llamaherd.host.protocol import UnaskedError
-from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
+from llamaherd.onhost.serving import UnitState
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import branch_of, upstream
 from llamaherd.role.changes import Change

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.layout import container_user
 from llamaherd.onhost.document import Secret, dump
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan
 from roles.base.changes import base_changes
 from roles.serve.onhost.model import RemovalInput
@@ -81,7 +81,7 @@ def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() ->
     """It may be all that there is to go back to."""
     seen = seen_of(CPU)
     seen.projects.add("chat")
-    seen.serving["llama-chat"] = ServingState(untried=[CHAT.spec])
+    seen.serving["llama-chat"] = ServingState(untried=(CHAT.spec,))
     assert removal_changes(CPU, seen) == []
     (step,) = switch(CHAT, seen)
     assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
