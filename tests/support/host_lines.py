@@ -86,11 +86,13 @@ def _serving(before: ServingState, what: str, values: Sequence[str]) -> ServingS
         case "changed", [_, path]:
             return replace(before, changed=(*before.changed, path))
         case (("foreign" | "untried"), [value]):
-            return replace(before, **{what: (*getattr(before, what), value)})
+            several: dict[str, Any] = {what: (*getattr(before, what), value)}
+            return replace(before, **several)
         case "shared", [path, keys]:
             return replace(before, shared={**before.shared, path: keys})
         case (("argv" | "replaced" | "user" | "groups" | "hangs"), [value]):
-            return replace(before, **{what: value})
+            one: dict[str, Any] = {what: value}
+            return replace(before, **one)
         case "variables", [names, given]:
             return replace(before, variables=names, given_to_all=given.strip())
         case "beside", []:

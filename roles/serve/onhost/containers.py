@@ -28,6 +28,12 @@ from roles.serve.onhost.started import OF_CONTAINERS, changed_since
 
 _LABEL = "llamaherd.spec"
 _FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
+_FORMAT = (
+    '{"Id":{{json .Id}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
+    '"Pid":{{json .State.Pid}},"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}}},'
+    '"Labels":{{json .Config.Labels}},"HostConfig":{{json .HostConfig}}}'
+)
+"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound."""
 _AT_ONCE = 8
 
 
@@ -130,18 +136,17 @@ def _containers(ids: Sequence[str], limits: Sequence[str], system: System) -> li
     """Return containers of ours, without those that were removed meanwhile. Raise UnknownStateError and FailedError."""
     if not ids:
         return []
-    ended = query_docker(system, "inspect", "--type", "container", *ids)
+    ended = query_docker(system, "inspect", "--type", "container", "--format", _FORMAT, *ids)
     try:
-        return [_container(each, limits) for each in json.loads(ended.out or "[]")]
+        return [_container(json.loads(line), limits) for line in ended.out.split("\n") if line]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         message = f"`docker inspect` returns something that cannot be read: {type(error).__name__}"
         raise FailedError(message, "see `docker ps` and `systemctl status docker` on the host") from None
 
 
 def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
-    """Return a container by `docker inspect`. Raise ValueError, LookupError, TypeError or AttributeError."""
-    state, config, host = shown["State"], shown["Config"], shown["HostConfig"]
-    labels = config["Labels"] or {}
+    """Return a container by a line in _FORMAT. Raise ValueError, LookupError, TypeError or AttributeError."""
+    state, host, labels = shown["State"], shown["HostConfig"], shown["Labels"] or {}
     published = [each[0] for each in (host["PortBindings"] or {}).values() if each]
     port = labels.get("llamaherd.port") or "".join(each["HostPort"] for each in published)
     in_host = host["NetworkMode"] == "host"
@@ -149,7 +154,7 @@ def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
         shown["Name"].lstrip("/"),
         ContainerState(
             status=state["Status"],
-            health=(state.get("Health") or {}).get("Status", ""),
+            health=state["Health"],
             run=shown["Id"],
             spec=labels.get(_LABEL, ""),
             port=port_number(port),

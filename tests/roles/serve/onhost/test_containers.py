@@ -38,13 +38,13 @@ DOWN = Ended(1, "", "Cannot connect to the Docker daemon at unix:///var/run/dock
 
 
 def container(**values: Any) -> dict[str, Any]:
-    """Return a container as `docker inspect` prints it, and more."""
+    """Return a container as `docker inspect` prints it in our format, and more."""
     return {
         "Id": ID,
         "Name": "/llama-boxed",
         "Image": IMAGE,
-        "State": {"Status": "running", "Pid": 7, "Health": {"Status": "healthy", "Log": []}},
-        "Config": {"Labels": {"llamaherd.spec": "46fa", "other": ""}},
+        "State": {"Status": "running", "Pid": 7, "Health": "healthy"},
+        "Labels": {"llamaherd.spec": "46fa", "other": ""},
         "HostConfig": {
             "NetworkMode": "bridge",
             "PortBindings": {"8081/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8081"}]},
@@ -62,7 +62,7 @@ def container(**values: Any) -> dict[str, Any]:
 
 def played(*containers: dict[str, Any]) -> InspectedHost:
     """Return a host whose Docker has these, and the image."""
-    host = InspectedHost({"docker inspect": Ended(0, json.dumps(containers))})
+    host = InspectedHost({"docker inspect": Ended(0, "".join(f"{json.dumps(each)}\n" for each in containers))})
     host.docker_api = {LISTED: [{"Id": each["Id"], "Labels": {}} for each in containers], IMAGES: {"Id": IMAGE}}
     host.process(7, "llama-server", "--host", "::1", "--port", "8081")
     host.files["/var/lib/llamaherd/started/llama-boxed"] = File(f"run\t{ID}\n")
@@ -83,13 +83,13 @@ def test_a_container_as_planned() -> None:
     assert found.serving == {"llama-boxed": ServingState()}
     assert (found.images, found.ports, found.docker) == ([TAG], {8081}, True)
     assert found.probed == [Probed("llama-boxed", "7", "http://127.0.0.1:8081/health")]
-    assert host.ran == [["docker", "inspect", "--type", "container", ID]], "one program is started for all"
+    assert [(words[1], words[-1]) for words in host.ran] == [("inspect", ID)], "one program is started for all"
 
 
 def test_a_container_that_never_ran() -> None:
-    state = {"Status": "created", "Pid": 0}
+    state = {"Status": "created", "Pid": 0, "Health": ""}
     config = {"NetworkMode": "bridge", "PortBindings": None}
-    found = inspected(played(container(State=state, Config={"Labels": {"llamaherd.spec": "46fa"}}, HostConfig=config)))
+    found = inspected(played(container(State=state, Labels={"llamaherd.spec": "46fa"}, HostConfig=config)))
     assert found.containers == {"llama-boxed": ContainerState("created", "", ID, "46fa")}
     assert (found.ports, found.probed) == (set(), [])
 
@@ -97,7 +97,7 @@ def test_a_container_that_never_ran() -> None:
 def test_a_container_in_its_hosts_network_has_the_port_of_its_label_and_its_own_address() -> None:
     labels = {"llamaherd.spec": "46fa", "llamaherd.port": "8090"}
     config = {"NetworkMode": "host", "PortBindings": {}}
-    found = inspected(played(container(Config={"Labels": labels}, HostConfig=config)))
+    found = inspected(played(container(Labels=labels, HostConfig=config)))
     assert found.containers["llama-boxed"].port == 8090
     assert found.probed == [Probed("llama-boxed", "7", "http://[::1]:8090/health")]
 
@@ -105,17 +105,17 @@ def test_a_container_in_its_hosts_network_has_the_port_of_its_label_and_its_own_
 @pytest.mark.parametrize("label", ["none", "²", "-1", "9" * 400, "65536"])
 def test_a_label_that_is_no_port(label: str) -> None:
     labels = {"llamaherd.spec": "46fa", "llamaherd.port": label}
-    assert inspected(played(container(Config={"Labels": labels}))).containers["llama-boxed"].port is None
+    assert inspected(played(container(Labels=labels))).containers["llama-boxed"].port is None
 
 
 @pytest.mark.parametrize("status", ["paused", "exited"])
 def test_a_paused_container_holds_its_port(status: str) -> None:
-    found = inspected(played(container(State={"Status": status, "Pid": 7, "Health": {"Status": "healthy"}})))
+    found = inspected(played(container(State={"Status": status, "Pid": 7, "Health": "healthy"})))
     assert found.ports == ({8081} if status == "paused" else set())
 
 
 def test_a_container_that_starts_may_still_be_dockers_own_program() -> None:
-    host = played(container(State={"Status": "running", "Pid": 7, "Health": {"Status": "starting"}}))
+    host = played(container(State={"Status": "running", "Pid": 7, "Health": "starting"}))
     host.process(7, "runc", LLAMA_X="1")
     found = inspected(host)
     assert (found.serving["llama-boxed"].variables, found.probed) == ("", [])
@@ -155,7 +155,7 @@ def test_containers_of_others_and_those_that_are_not_planned() -> None:
     assert (found.containers.keys(), found.serving, found.ports) == ({"llama-boxed"}, {}, {8081})
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '[{"Id": "x"}]', '["x"]', "[null]", "{}1"])
+@pytest.mark.parametrize("text", ["{", "[1]", '{"Id": "x"}', '"x"', "null", "{}1"])
 def test_what_docker_cannot_have_printed(text: str) -> None:
     host = played(container())
     host.answers["docker inspect"] = Ended(0, text)
@@ -165,7 +165,7 @@ def test_what_docker_cannot_have_printed(text: str) -> None:
 
 def test_a_container_that_is_removed_meanwhile() -> None:
     host = played(container())
-    host.answers["docker inspect"] = Ended(1, "[]\n", f"Error: No such container: {ID}")
+    host.answers["docker inspect"] = Ended(1, "\n", f"Error: No such container: {ID}")
     assert inspected(host).containers == {}
 
 
@@ -261,7 +261,7 @@ ON_GPUS = replace(QUESTION, containers=(replace(BOXED, gpus=("GPU-1", "$(id) 'x'
 
 def on_gpus(code: int, *, health: str = "healthy") -> InspectedHost:
     """Return a host whose program for GPUs ends like this."""
-    host = played(container(State={"Status": "running", "Pid": 7, "Health": {"Status": health}}))
+    host = played(container(State={"Status": "running", "Pid": 7, "Health": health}))
     host.files[str(GPU_CHECK)] = File("", 0o755)
     host.answers |= {"docker top": Ended(0, "PID\n7\n9\n"), str(GPU_CHECK): Ended(code)}
     return host
