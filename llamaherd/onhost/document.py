@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -146,7 +145,7 @@ def _decode_fields(kind: Any, value: object, at: str) -> Any:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    return get_type_hints(kind)
 
 
 def _require(kind: type[T], value: object, at: str) -> T:

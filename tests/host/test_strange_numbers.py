@@ -12,9 +12,10 @@ from llamaherd.bench.asking.stream import _number
 from llamaherd.bench.importers.base import number as imported
 from llamaherd.bench.importers.base import utc
 from llamaherd.host.answers import chat, reply
-from llamaherd.host.nvidia_smi import find_gpu, gpu
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.nvidia_smi import parse_gpu
 from llamaherd.pipeline.verify import judge
 from llamaherd.plan import Plan
 from llamaherd.role.report import Report
@@ -57,12 +58,12 @@ def test_the_mode_of_a_file(mode: str) -> None:
 @pytest.mark.parametrize("pci", ["", "1", "0000:01:00", "0000:01:00.9", "²", "9" * 4301])
 def test_a_gpu_has_an_address(pci: str) -> None:
     with pytest.raises(ValueError, match="not a PCI address"):
-        gpu(GPU.format(pci))
+        parse_gpu(GPU.format(pci))
 
 
 @pytest.mark.parametrize("at", ["²", "1²", "9" * 4301, "1"])
 def test_no_gpu_has_such_a_number(at: str) -> None:
-    assert find_gpu(at, [gpu(GPU.format("00000000:01:00.0"))]) is None
+    assert find_gpu(at, [parse_gpu(GPU.format("00000000:01:00.0"))]) is None
 
 
 def judged(what: str, text: str) -> Report:

@@ -178,7 +178,7 @@ class Machine:
         text = question_of("wsl/inspect.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
         said = self.run(f"in_wsl=yes\n{text}")
         assert (said.returncode, said.stderr) == (0, "")
-        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2", *answer(said.stdout.split("\n"))])
+        seen = parse_state(["release\t6.6.87.2-microsoft-standard-WSL2", *answer(said.stdout.split("\n"))])
         seen.systemd = True
         return seen
 
@@ -481,9 +481,7 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
     assert "counts from its next start" in note
 
 
-@pytest.mark.parametrize(
-    "line", ["wsl\tprofile\t/x\tyes", "wsl\trelease\tx\nwsl\tfile\t/x\t1\t%%", "wsl\trelease\tx\nwsl\tx"]
-)
+@pytest.mark.parametrize("line", ["wsl\tprofile\t/x\tyes", "release\tx\nwsl\tfile\t/x\t1\t%%", "release\tx\nwsl\tx"])
 def test_what_no_host_can_have_said(line: str) -> None:
     with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state(line.split("\n"))
