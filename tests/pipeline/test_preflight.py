@@ -222,7 +222,7 @@ def test_under_wsl_there_is_no_bus_to_look_at() -> None:
 
 def test_a_wsl_that_is_not_declared_is_said_once() -> None:
     plan = rig({"a": OLD})
-    seen = parse_state([*converged(plan, {}), "release\t6.6.87.2-microsoft-standard-WSL2"])
+    seen = parse_state([*converged(plan, {}), "wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
     (row,) = survey(plan, seen, {}).refused
     assert (row.what, row.found) == ("kind", "WSL")
 
@@ -323,7 +323,7 @@ def test_every_problem_is_in_the_table_once() -> None:
     )
     seen = parse_state(
         [
-            *("os\tdebian-12", "arch\tx86_64", "listens\t1F41", "release\t6.6-microsoft-standard-WSL2"),
+            *("os\tdebian-12", "arch\tx86_64", "listens\t1F41", "wsl\trelease\t6.6-microsoft-standard-WSL2"),
             *("free\t/var/lib\t1000\tsda", "store\t/srv\t1000\tsdb\tnfs\tro"),
             *(f"machine\tkernel\t{KERNEL}\t{KERNEL}", "machine\tbus\t3", "driver\tthere is no nvidia-smi"),
         ]

@@ -20,6 +20,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.deploy import roles as deploys
 from llamaherd.deploy import turns
+from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import dump
 from llamaherd.plan import Plan
@@ -48,10 +49,9 @@ class Host(FakeConnector):
             self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
-        if is_question(script):
-            world = self.earlier.pop(0) if self.earlier else self.world
-            arguments["_events"].hear("stdout", dump({"event": "result", "value": inspected(world)}))
-            return True, CommandOutput([])
+        if "_events" in arguments:
+            self.executed_commands.append("inspect")
+            return inspect(arguments["_events"], self.earlier.pop(0) if self.earlier else self.world)
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -92,6 +92,21 @@ class Ran:
         return [script for script in self.scripts if not is_question(script)]
 
 
+def inspect(events: Events, world: Iterable[str]) -> tuple[bool, CommandOutput]:
+    """Return what an inspection of a host in this state returns."""
+    events.hear("stdout", dump({"event": "result", "value": inspected(world)}))
+    return True, CommandOutput([])
+
+
+class World(FakeConnector):
+    """@fake for pyinfra's own command: a host in the state that its data has as `world`."""
+
+    def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
+        if "_events" in arguments:
+            return inspect(arguments["_events"], self.data["world"])
+        return super().run_shell_command(command, *args, **arguments)
+
+
 def is_question(script: str) -> bool:
     """Return whether a script or a document inspects the host, and changes nothing."""
     return BEGIN in script or '"verb":"inspect"' in script
@@ -124,7 +139,7 @@ def run(
         "rig_origin": {},
         "inventory": "/nowhere/box.yaml",
         "plan": plan.model_dump(mode="json"),
-        "fake_responses": {**(responses or {})},
+        "fake_responses": {**(responses or {}), "sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }

@@ -42,6 +42,8 @@ def inspected(lines: Iterable[str]) -> Inspected:
             case "sum", [sha256, path]:
                 mode, number, owner, written = stats[path]
                 files[path] = FileFound(int(mode, 8), int(number), owner, float(written), sha256)
+            case "wsl", ["release", release]:
+                rows.setdefault("base.inspection.inspect", []).append(["release", release])
             case _ if kind in OF_ROLES:
                 rows.setdefault(OF_ROLES[kind], []).append([kind, *fields])
             case _:
@@ -222,7 +224,7 @@ PARTS: dict[str, Callable[[Rows], Any]] = {
 }
 _KINDS = {
     "base.inspection.inspect": (
-        *("os", "arch", "fetcher", "systemd", "release", "free", "address", "listens", "folder", "package", "user"),
+        *("os", "arch", "fetcher", "systemd", "free", "address", "listens", "folder", "package", "user"),
         *("twin", "password", "repository", "machine"),
     ),
     "wsl.inspection.inspect": ("wsl",),

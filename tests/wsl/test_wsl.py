@@ -183,7 +183,7 @@ class Machine:
 
     def look(self, plan: Plan = PLAN) -> HostState:
         """Return what an inspection of this part finds."""
-        seen = parse_state(["release\t6.6.87.2-microsoft-standard-WSL2"])
+        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
         take(seen, find_windows(WslQuestion(wsl_of(plan).profile, root=str(self.root)), Host(print, print)))
         seen.systemd = True
         return seen

@@ -15,7 +15,7 @@ from tests.support.rigs import GONE, PROFILE, converged, gpu_rig, planned
 
 WRITES = "wsl | .wslconfig, wsl.conf and scripts"
 VIRGIN = [
-    *("os\tubuntu-24.04", "arch\tx86_64", "release\t6.6.87.2-microsoft-standard-WSL2"),
+    *("os\tubuntu-24.04", "arch\tx86_64", "wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"),
     *(f"free\t/var/lib\t{10**12}\toverlay", f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw"),
     *(f"wsl\tprofile\t{PROFILE}\tno", f"wsl\tmachine\t1000\t{32 << 20}\t32"),
 ]
@@ -56,7 +56,7 @@ def test_a_virgin_host_is_written_to_before_anything_is_built(plan: Plan, caplog
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
     assert "Windows" not in caplog.text
 
 
