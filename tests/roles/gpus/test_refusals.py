@@ -14,6 +14,8 @@ import pytest
 from llamaherd.onhost.machine import PciGpu
 from tests.support.machine import KERNEL, SECURE_BOOT, Machine
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
