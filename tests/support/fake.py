@@ -23,6 +23,7 @@ from llamaherd.deploy import turns
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import dump
+from llamaherd.pipeline.python_first import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -39,6 +40,7 @@ class Host(FakeConnector):
         self.documents: list[dict[str, Any]] = []
         self.broken: Callable[[str], bool] = lambda _: False
         self.world: list[str] = []
+        self.python = True
         self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
@@ -49,8 +51,14 @@ class Host(FakeConnector):
             self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
+        if install_script() in script:
+            self.python = True
+            return True, CommandOutput([])
         if "_events" in arguments:
             self.executed_commands.append("inspect")
+            if not self.python:
+                arguments["_events"].no_python = True
+                return False, CommandOutput([])
             return inspect(arguments["_events"], self.earlier.pop(0) if self.earlier else self.world)
         return super().run_shell_command(command, *args, **arguments)
 
@@ -124,10 +132,12 @@ def run(
     broken: Callable[[str], bool] = lambda _: False,
     earlier: Iterable[list[str]] = (),
     roles: Sequence[Role] = ROLES,
+    python: bool = True,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
 
-    The first looks answer with the worlds of `earlier` instead."""
+    The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
+    """
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
@@ -161,6 +171,7 @@ def run(
     connector.documents.clear()
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
+    connector.python = python
     with patch.object(turns, "Turn", Alone):
         try:
             run_ops(state)
