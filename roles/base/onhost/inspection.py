@@ -188,8 +188,8 @@ def _fingerprint(folder: str, system: System) -> str:
     files = dict(_files(folder, "", system))
     if not files:
         return ""
-    modes = sorted(f"{mode:o} {owner} {name}\n" for name, (mode, owner) in files.items())
-    sums = sorted(f"{system.digest([f'{folder}/{name}'])}  {name}\n" for name in files)
+    modes = sorted(f"{mode:o} {owner} ./{name}\n" for name, (mode, owner) in files.items())
+    sums = sorted(f"{system.digest([f'{folder}/{name}'])}  ./{name}\n" for name in files)
     return hashlib.sha256("".join([*modes, *sums]).encode()).hexdigest()
 
 
@@ -200,7 +200,7 @@ def _files(folder: str, inside: str, system: System) -> Iterator[tuple[str, tupl
         if found and found.kind == "folder":
             yield from _files(folder, path, system)
         elif found and found.kind == "file":
-            yield f"./{path}", (found.mode, found.owner)
+            yield path, (found.mode, found.owner)
 
 
 VERBS = {"inspect": Verb(Question, inspect)}
