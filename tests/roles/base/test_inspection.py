@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -27,16 +28,14 @@ SHADOW = "llama-chat:!:1::::::\nllama-two:$6$hash:1::::::\nother:$6$hash:1::::::
 REPOSITORY = RepositoryQuestion("nvidia", "https://repo.example/cuda", "/etc/apt/sources.list.d/llamaherd.sources")
 
 
-def question(**values: object) -> Question:
-    plain: dict[str, object] = {
-        "packages": ("curl", "cmake"),
-        "users": ("llama-chat", "llama-two", "someone", "absent"),
-        "repositories": (REPOSITORY,),
-        "folders": ("/opt/llamaherd", "/etc/llamaherd"),
-        "fetcher": "/opt/llamaherd/libexec/fetcher",
-        "has_gpus": False,
-    }
-    return Question(**plain | values)  # type: ignore[arg-type]
+QUESTION = Question(
+    packages=("curl", "cmake"),
+    users=("llama-chat", "llama-two", "someone", "absent"),
+    repositories=(REPOSITORY,),
+    folders=("/opt/llamaherd", "/etc/llamaherd"),
+    fetcher="/opt/llamaherd/libexec/fetcher",
+    has_gpus=False,
+)
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def played() -> InspectedHost:
 
 
 def test_a_host(played: InspectedHost) -> None:
-    found = inspect(question(), played)
+    found = inspect(QUESTION, played)
     assert (found.os, found.arch, found.systemd, found.wsl) == ("debian-13", "riscv64", True, "")
     assert found.addresses == ("127.0.0.1/8", "192.0.2.7/24")
     assert found.listening == (8080, 8082)
@@ -74,7 +73,7 @@ def test_a_host(played: InspectedHost) -> None:
 
 
 def test_accounts(played: InspectedHost) -> None:
-    found = inspect(question(), played)
+    found = inspect(QUESTION, played)
     assert found.users == {
         "llama-chat": UserFound("/usr/sbin/nologin", ("llama-chat", "video")),
         "llama-two": UserFound("/bin/sh", ("llama-chat",)),
@@ -82,16 +81,16 @@ def test_accounts(played: InspectedHost) -> None:
     }
     assert found.twins == {"llama-two": "other"}
     assert found.passwords == ("llama-two",)
-    assert inspect(question(users=()), played).users == {}
+    assert inspect(replace(QUESTION, users=()), played).users == {}
 
 
 def test_a_repository_that_another_file_names(played: InspectedHost) -> None:
     played.write(REPOSITORY.file, f"URIs: {REPOSITORY.url}")
-    assert inspect(question(), played).repositories == {}
+    assert inspect(QUESTION, played).repositories == {}
     played.write("/etc/apt/sources.list.d/theirs.list", f"deb {REPOSITORY.url} /")
     played.write("/etc/apt/sources.list.d/theirs.save", f"deb {REPOSITORY.url} /")
-    assert inspect(question(), played).repositories == {"nvidia": "/etc/apt/sources.list.d/theirs.list"}
-    assert inspect(question(repositories=()), played).repositories == {}
+    assert inspect(QUESTION, played).repositories == {"nvidia": "/etc/apt/sources.list.d/theirs.list"}
+    assert inspect(replace(QUESTION, repositories=()), played).repositories == {}
 
 
 @pytest.mark.parametrize(
@@ -108,21 +107,23 @@ def test_wsl(release: str, file: str, wsl: bool, played: InspectedHost) -> None:
     played.write("/proc/sys/kernel/osrelease", f"{release}\n")
     if file:
         played.write(file, "")
-    assert inspect(question(), played).wsl == (release if wsl else "")
+    assert inspect(QUESTION, played).wsl == (release if wsl else "")
 
 
 def test_the_fetcher_is_known_by_its_fingerprint(played: InspectedHost) -> None:
     for each in programs():
         played.write(each.path, each.text, mode=int(each.mode, 8), owner=each.owner)
-    assert inspect(question(), played).fetcher == fingerprint()
+    assert inspect(QUESTION, played).fetcher == fingerprint()
     played.write(programs()[0].path, "changed", mode=0o755)
-    assert inspect(question(), played).fetcher not in ("", fingerprint())
+    assert inspect(QUESTION, played).fetcher not in ("", fingerprint())
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_this_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found: Found = inspect(question(packages=("dpkg", "no-such-package"), users=("daemon",)), Host(print, print))
+        found: Found = inspect(
+            replace(QUESTION, packages=("dpkg", "no-such-package"), users=("daemon",)), Host(print, print)
+        )
     assert server
     assert found.packages == ("dpkg",)
     account = pwd.getpwnam("daemon")
