@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from llamaherd.host.driver import DriverState
-from llamaherd.host.machine import MachineState
-from llamaherd.host.nvidia_smi import GpuState
+from llamaherd.onhost.machine import MachineState
+from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
 from llamaherd.wsl.state import WslState
 
@@ -62,6 +62,11 @@ class StatePart:
         part = state.parts.setdefault(cls, cls())
         assert isinstance(part, cls)
         return part
+
+    @classmethod
+    def keep(cls, state: HostState, found: Self) -> None:
+        """Add what a role has found to the state of a host."""
+        state.parts[cls] = found
 
 
 @dataclass

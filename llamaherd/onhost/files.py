@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.system import Entry, System
-
-_MOST_LINKS = 40
-"""The kernel follows no more."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +33,12 @@ class PutFilesInput:
 
 def resolve(path: str, system: System) -> Entry | None:
     """Return what is at a path after following links; None where nothing is."""
-    for _ in range(_MOST_LINKS):
-        found = system.entry(path)
-        if found is None or found.kind != "link":
-            return found
-        path = posixpath.join(posixpath.dirname(path), system.target(path))
-    return None
+    return system.entry(system.resolved(path))
+
+
+def as_text(path: str) -> str:
+    """Return the path of a file as text: bytes of its name that are no UTF-8 are replaced, as where text is read."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def write_files(system: System, files: Iterable[WrittenFile]) -> None:

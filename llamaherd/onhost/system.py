@@ -79,8 +79,7 @@ class Entry:
     """The owner's user id."""
     written: float = field(default=0.0, compare=False)
     """When its content was written last: seconds since 1970."""
-    inode: str = field(default="", compare=False)
-    """Device and number: the same for all names of a file."""
+    inode: int = field(default=0, compare=False)
 
 
 class System(Protocol):
@@ -98,6 +97,9 @@ class System(Protocol):
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
+
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Return the bytes of a file, `most` of them; None if it cannot be read."""
 
     def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file at once, with its folders. Raise OSError, also where there is no such owner."""
@@ -128,6 +130,12 @@ class System(Protocol):
 
     def same_file(self, path: str, other: str) -> bool:
         """Return whether two paths lead to one file, by following links."""
+
+    def resolved(self, path: str) -> str:
+        """Return a path without symbolic links, as far as it exists."""
+
+    def free(self, path: str) -> int | None:
+        """Return the bytes that are free in the filesystem of a path; None where there is no such path."""
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
@@ -194,9 +202,14 @@ class Host:
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
+        data = self.read_bytes(path, most)
+        return None if data is None else data.decode(errors="replace")
+
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Read a file; see System."""
         try:
             with Path(path).open("rb") as file:
-                return file.read(most).decode(errors="replace")
+                return file.read(most)
         except OSError:
             return None
 
@@ -303,8 +316,9 @@ class Host:
             owner = pwd.getpwuid(found.st_uid).pw_name
         except KeyError:
             owner = str(found.st_uid)
-        inode = f"{found.st_dev}:{found.st_ino}"
-        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size, found.st_uid, found.st_mtime, inode)
+        return Entry(
+            kind, stat.S_IMODE(found.st_mode), owner, found.st_size, found.st_uid, found.st_mtime, found.st_ino
+        )
 
     def same_file(self, path: str, other: str) -> bool:
         """Compare two files; see System."""
@@ -312,6 +326,18 @@ class Host:
             return Path(path).samefile(other)
         except OSError:
             return False
+
+    def resolved(self, path: str) -> str:
+        """Resolve a path; see System."""
+        return os.path.realpath(path)
+
+    def free(self, path: str) -> int | None:
+        """Return free bytes; see System."""
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -51,6 +52,14 @@ class InspectedHost(PlayedHost):
         del seconds, text, environment
         self.ran.append([*argv])
         return _ended(self.answers, argv) or Ended(NOT_STARTED, "", f"{argv[0]}: No such file or directory")
+
+    def resolved(self, path: str) -> str:
+        """Follow links."""
+        for _ in range(40):
+            if path not in self.links:
+                return path
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), self.links[path]))
+        return path
 
     def responds(self, url: str, seconds: float) -> bool:
         """Play a request to a server."""
@@ -113,6 +122,10 @@ class RootedHost(Host):
     def target(self, path: str) -> str:
         """Read a link."""
         return super().target(self._at(path))
+
+    def resolved(self, path: str) -> str:
+        """Follow links."""
+        return super().resolved(self._at(path))
 
     def digest(self, paths: Sequence[str]) -> str:
         """Hash files."""

@@ -165,6 +165,16 @@ class PlayedHost:
     def same_file(self, path: str, other: str) -> bool:
         return self.target(path) == other or path == other
 
+    def read_bytes(self, path: str, most: int = 1 << 20) -> bytes | None:
+        text = self.read(path, most)
+        return None if text is None else text.encode()
+
+    def resolved(self, path: str) -> str:
+        return self._resolved(path)
+
+    def free(self, path: str) -> int | None:
+        return 1 << 40 if self.entry(path) else None
+
     def digest(self, paths: Sequence[str]) -> str:
         return hashlib.sha256("".join(self.read(each) or "" for each in paths).encode()).hexdigest()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.onhost.files import resolve
+from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.system import System
 
 BEFORE_OURS = (
@@ -49,7 +49,7 @@ def _drop_ins(folder: str, system: System) -> Iterator[str]:
         if name.endswith(".conf") and not name.startswith("."):
             found = resolve(f"{folder}/{name}", system)
             if found and found.kind == "file":
-                yield f"{folder}/{name}"
+                yield as_text(f"{folder}/{name}")
 
 
 def _deciding_keys(text: str) -> str:

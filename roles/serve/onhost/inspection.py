@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PROJECTS, REFUSED
 from llamaherd.onhost.clients import query_systemctl
-from llamaherd.onhost.files import resolve
+from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.serving import Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verbs import Verb
@@ -103,7 +103,7 @@ def _named(folder: str, kind: str, system: System) -> Iterator[str]:
     for name in system.names(folder):
         found = None if name.startswith(".") else resolve(f"{folder}/{name}", system)
         if found and found.kind == kind:
-            yield name
+            yield as_text(name)
 
 
 def _cut_off(system: System) -> str:

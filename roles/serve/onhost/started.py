@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llamaherd.layout import STATE
-from llamaherd.onhost.files import resolve
+from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.system import System
 
 OF_CONTAINERS = STATE / "started"
@@ -56,12 +56,11 @@ def _started_with(run: str, files: Sequence[str], inputs: Sequence[str], system:
             yield f"inode\t{number}\t{path}"
 
 
-def _inodes(folder: str, system: System) -> Iterator[tuple[str, str]]:
+def _inodes(folder: str, system: System) -> Iterator[tuple[str, int]]:
     for name in system.names(folder):
         path = f"{folder}/{name}"
         found = system.entry(path)
         if found and found.kind == "folder":
             yield from _inodes(path, system)
         elif found and found.kind == "file" and name != _MANIFEST:
-            # The record was read as text, in which bytes that are no UTF-8 were replaced.
-            yield path.encode(errors="surrogateescape").decode(errors="replace"), found.inode.rpartition(":")[2]
+            yield as_text(path), found.inode

@@ -29,7 +29,6 @@ from roles.serve.state import question, take
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.support.hostile import PLAIN
 from tests.support.inspected_host import InspectedHost, RootedHost
-from tests.support.played_host import File
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -318,5 +317,4 @@ def test_files_are_read_that_links_lead_to() -> None:
     each = host({"/srv/key": "k"})
     each.links["/etc/llamaherd/keys/chat"] = "../../../srv/key"
     each.links["/etc/llamaherd/keys/gone"] = "nowhere"
-    each.files["/etc/llamaherd/keys/../../../srv/key"] = File("k")
     assert inspect_servers(Question(), each, each).keys == ("chat",)

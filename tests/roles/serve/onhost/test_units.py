@@ -167,6 +167,12 @@ def test_a_drop_in_that_is_a_link_counts_where_it_leads_to_a_file(tmp_path: Path
     assert foreign(tmp_path) == ServingState(foreign=(f"{drop_ins}/real.conf",))
 
 
+def test_a_drop_in_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = RootedHost(tmp_path).put(f"{UNITS}/llama-a.service.d/README", "").parent
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.conf")).write_text("[Service]\n")
+    assert foreign(tmp_path) == ServingState(foreign=(f"{UNITS}/llama-a.service.d/\ufffd.conf",))
+
+
 def test_a_definition_that_comes_before_ours_is_found(tmp_path: Path) -> None:
     for root in ("/run/systemd/transient", UNITS, "/run/systemd/system"):
         folder = RootedHost(tmp_path).put(f"{root}/other", "").parent
