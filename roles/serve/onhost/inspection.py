@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
@@ -11,7 +11,7 @@ from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PROJECTS, REFUS
 from llamaherd.onhost.clients import query_systemctl
 from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.serving import Holding, Loaded, Refused, ServingState
-from llamaherd.onhost.system import System
+from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.containers import inspect_containers
 from roles.serve.onhost.hangs import find_hangs
@@ -21,6 +21,8 @@ from roles.serve.onhost.probes import Probes, RealProbes
 from roles.serve.onhost.units import inspect_units
 
 _AT_ONCE = 3
+_FIND_SECONDS = 15
+"""A disk that wakes up takes a while."""
 _KEY_NAME = re.compile("[a-z0-9._-]+")
 _NUMBER = re.compile("[0-9]{1,18}")
 _BESIDE = re.compile(r"llamaherd-beside-(.*)\.service")
@@ -86,7 +88,7 @@ def find_closed(given: Question, system: System) -> tuple[str, ...]:
         return ()
     # The folder / comes along: where it is not found, this could not be tried at all.
     readable = ("-readable", "(", "!", "-type", "d", "-o", "-executable", ")", "-print0")
-    opened = system.run([*_AS_NOBODY, "find", "-H", "/", *paths, "-maxdepth", "0", *readable]).out.split("\0")
+    opened = _find(["-H", "/", *paths, "-maxdepth", "0", *readable], system)
     if "/" not in opened:
         return ()
     closed = [path for path in paths if path not in opened and resolve(path, system)]
@@ -94,9 +96,16 @@ def find_closed(given: Question, system: System) -> tuple[str, ...]:
     if folders:
         # What belongs to somebody else is no file of the store, and comes again.
         inner = ("!", "-name", ".manifest", "!", "-readable", "(", "-type", "d", "-o", "-type", "f", "-user", "0", ")")
-        ended = system.run([*_AS_NOBODY, "find", *folders, *inner, "-print0"])
-        closed += [path for path in ended.out.split("\0") if path and system.entry(path)]
+        closed += [path for path in _find([*folders, *inner, "-print0"], system) if path and system.entry(path)]
     return tuple(closed)
+
+
+def _find(words: Sequence[str], system: System) -> list[str]:
+    """Return what `find` prints to a user without any rights. Raise UnknownStateError where a disk does not respond."""
+    ended = system.run([*_AS_NOBODY, "find", *words], seconds=_FIND_SECONDS)
+    if ended.code == TIMED_OUT:
+        raise UnknownStateError("the disk with models")
+    return ended.out.split("\0")
 
 
 def _named(folder: str, kind: str, system: System) -> Iterator[str]:

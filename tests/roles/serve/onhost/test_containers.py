@@ -152,7 +152,7 @@ def test_a_pulled_image_has_no_record() -> None:
 def test_containers_of_others_and_those_that_are_not_planned() -> None:
     assert inspected(played()).containers == {}
     found = inspected(played(container()), Question(limits=LIMITS))
-    assert (found.containers.keys(), found.serving, found.ports) == ({"llama-boxed"}, {}, {8081})
+    assert ({*found.containers}, found.serving, found.ports) == ({"llama-boxed"}, {}, {8081})
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"Id": "x"}', '"x"', "null", "{}1"])
@@ -182,7 +182,7 @@ def client(**ends: Ended) -> InspectedHost:
 
 def test_where_the_socket_does_not_respond_the_client_is_used() -> None:
     found = inspected(client(ps=Ended(0, f"{ID}\n"), image_inspect=Ended(0, f"{IMAGE}\n")))
-    assert (found.containers.keys(), found.images, found.docker) == ({"llama-boxed"}, [TAG], True)
+    assert ({*found.containers}, found.images, found.docker) == ({"llama-boxed"}, [TAG], True)
     assert inspected(client(ps=Ended(0, ""), image_inspect=Ended(1, "", "No such image"))).images == []
 
 

@@ -16,7 +16,7 @@ from llamaherd.host.state import HostState
 from llamaherd.onhost.document import decode, dump, encode, parse_document
 from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.serving import Holder, Holding, Loaded, Refused, ServingState, UnitState
-from llamaherd.onhost.system import Ended, UnknownStateError
+from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.pipeline.inspect import state_of
 from roles import ROLES
@@ -238,6 +238,13 @@ def test_where_that_cannot_be_tried_nothing_is_closed() -> None:
     assert find_closed(Question(reads=("/opt/x/bin/llama-server",)), each) == ()
     each.answers["setpriv"] = Ended(1, "/\0")
     assert find_closed(Question(reads=("/opt/x/bin/llama-server",)), each) == ("/opt/x/bin/llama-server",)
+
+
+def test_a_disk_that_does_not_respond_is_not_taken_for_one_without_closed_files() -> None:
+    each = host({"/opt/x/bin/llama-server": ""})
+    each.answers["setpriv"] = Ended(TIMED_OUT, "/\0")
+    with pytest.raises(UnknownStateError, match="the disk with models did not respond"):
+        find_closed(Question(reads=("/opt/x/bin/llama-server",)), each)
 
 
 def test_nothing_is_tried_where_nothing_is_read() -> None:
