@@ -22,12 +22,14 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parsed import GgufError
-from llamaherd.host.protocol import answer, heard, texts
+from llamaherd.host.program import Events
+from llamaherd.host.protocol import answer, heard, result_of, texts
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.pipeline.preflight_show import print_preflight
 from llamaherd.pipeline.verify_show import print_report
@@ -39,12 +41,13 @@ from llamaherd.store import hashes
 from llamaherd.store import state as seen
 from llamaherd.store.judge import judge_store as holdings
 from llamaherd.store.show import print_holdings, print_removals
+from roles import ROLES
 from tests.pipeline.test_verify import PLAN, RIG
 from tests.support import gguf_files
 from tests.support import ours as verify
 from tests.support.examples import EXAMPLES, locked, planned
 from tests.support.liar import OK, Liar, raw
-from tests.support.ours import parse_state, plan, show_plan, survey
+from tests.support.ours import plan, show_plan, survey
 from tests.support.rigs import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -222,11 +225,20 @@ def http(body: bytes, more: bytes = b"") -> bytes:
     return OK + more + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
 
 
+def printed(data: bytes) -> object:
+    """Return the result in what the program on a host prints. Raise RemoteError where there is none."""
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
+    for line in data.decode(errors="replace").split("\n"):
+        events.hear("stdout", line)
+    return result_of(events, complaints)
+
+
 def seen_host(_: Path, data: bytes) -> str:
-    """What a host answers that is asked what it looks like, and the table that is shown of it."""
+    """What the program on a host prints that inspects it, and the table that is shown of it."""
     made = planned("duo")
     try:
-        there = parse_state(answer(data.decode(errors="replace").split("\n")))
+        there = state_of(printed(data), ROLES)
     except UserError as error:
         return refused(error.message, error.help)
     print_preflight(survey(made, there, {}), TOLD)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from benchmarks.mutated import TOLD, refused, written
+from benchmarks.mutated import TOLD, printed, refused, written
 from llamaherd.bench.results import document
 from llamaherd.bench.results.result import Result
 from llamaherd.cli.herd import main as herd
@@ -23,6 +23,7 @@ from llamaherd.gateway.now_show import now_lines
 from llamaherd.history.release import past_of
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline import saved
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.outlook import outlook
 from llamaherd.prune.unused import things_of
 from llamaherd.report.gather import gather
@@ -36,7 +37,6 @@ from llamaherd.status.show import status_lines
 from llamaherd.status.told import parse_told
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned
-from tests.support.ours import parse_state
 from tests.support.rigs import KEY, cpu_rig
 from tests.support.rigs import planned as planned_of
 
@@ -54,12 +54,13 @@ def lines_of(data: bytes) -> list[str]:
 
 
 def would_change(_: Path, data: bytes) -> str:
-    """What a host answers that is inspected, and what a run would do to it. The first line is the rig's name."""
-    name, *lines = lines_of(data)
+    """What the program on a host prints that inspects it, and what a run would do. The first line is the rig's name."""
+    first, *rest = data.split(b"\n", 1)
+    name = first.decode(errors="replace")
     made = NOW.get(name.removeprefix("# "), NOW["duo"])
     os.environ |= dict.fromkeys(("CHAT_KEY", "WSL_CHAT_KEY", "LLAMA_API_KEY", "SIX_CODER_KEY"), KEY)
     try:
-        found = outlook(made, ROLES, parse_state(lines), Connect(host="box"), {})
+        found = outlook(made, ROLES, state_of(printed(b"".join(rest)), ROLES), Connect(host="box"), {})
     except UserError as error:
         return refused(error.message, error.help)
     for problem in found.problems:

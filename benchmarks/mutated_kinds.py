@@ -46,14 +46,15 @@ from benchmarks.mutated_hosts import (
 from benchmarks.mutations import bytes_of, lines_of, numbers_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
 from llamaherd.bench.results.document import head_line, run_line, to_bytes
-from llamaherd.host.protocol import BEGIN, END
 from llamaherd.lock.resolve import gitrefs, hub, registry
+from llamaherd.onhost.document import dump
 from tests.history.test_release import GOOD
 from tests.pipeline.test_saved import written as saved_bytes
 from tests.report.many import many
 from tests.store.test_store import SAID
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.host_lines import inspected
 from tests.support.registry_server import digest_of, index
 from tests.support.rigs import KEY, converged
 
@@ -95,7 +96,11 @@ def _answers(*names: str) -> tuple[bytes, ...]:
 
 
 def _look_of(name: str) -> bytes:
-    return "\n".join([BEGIN, *converged(planned(name), defaultdict(str)), END]).encode()
+    return _inspection(converged(planned(name), defaultdict(str)))
+
+
+def _inspection(lines: list[str]) -> bytes:
+    return dump({"event": "result", "value": inspected(lines)}).encode()
 
 
 LINES = several(text_of, lines_of, numbers_of, numbers_of)
@@ -155,7 +160,7 @@ COMMANDS = (
 
 
 def _state_of(name: str) -> bytes:
-    return "\n".join([f"# {name}", *converged(NOW[name], defaultdict(lambda: KEY))]).encode()
+    return f"# {name}\n".encode() + _inspection(converged(NOW[name], defaultdict(lambda: KEY)))
 
 
 KINDS: dict[str, Kind] = {

@@ -16,7 +16,7 @@ from roles.nvidia_driver.plan import plan
 from roles.nvidia_driver.preflight import facts
 from roles.nvidia_driver.refusals import refusals
 from roles.nvidia_driver.state import inspect, parse
-from roles.nvidia_driver.verify import judge, question
+from roles.nvidia_driver.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -49,7 +49,7 @@ ROLE = Role(
     refusals=refusals,
     facts=facts,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     section="driver",
     describe=describe,

@@ -28,9 +28,9 @@ from tests.render.plans import (
     WATCHER,
 )
 from tests.render.texts import GOLDEN, texts
-from tests.support import ours as verify
 from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
+from tests.support.ours import question as verify_script
 from tests.support.rigs import ROOT, gpu_rig, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -92,7 +92,7 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     texts = {
         "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
-        "verify": verify.question(plan),
+        "verify": verify_script(plan),
         "fetch": made(begin_changes(named, HostState(), hub, WATCHER)),
         "wait": made(model_changes(named, HostState(), hub, WATCHER)[1:]),
         "admit": script(model_changes(named, HostState(), hub, WATCHER)),

@@ -1,36 +1,5 @@
 {
 <<< verify_gpu.sh: LC_ALL=C
->>> section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
-section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started -type f -exec sha256sum {} + 2>/dev/null | lines
-
-<<< verify_gpu.sh: section addresses ''
->>>     getent passwd
-    getent group llama llama-build llama-fetch llama-chat
-    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
-    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-chat)(,.*)?$' /etc/group
-<<< verify_gpu.sh: } | lines
->>> stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
-<<< verify_gpu.sh: section Docker ''
->>> printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
-
-
-# What each build says of itself, and its programs as they are now.
-section build llama.cpp-254c2e111fca
-cat /opt/llamaherd/builds/llama.cpp-254c2e111fca/manifest.json 2>/dev/null | lines
-section programs llama.cpp-254c2e111fca
-(cd /opt/llamaherd/builds/llama.cpp-254c2e111fca/bin && sha256sum -- *) 2>/dev/null | lines
-
-
-# Which files of each model are in the store.
-section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
-find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
-section model /var/lib/llamaherd/models/local/0404040404040404
-find /var/lib/llamaherd/models/local/0404040404040404 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
-
-
-<<< verify_gpu.sh: # One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
 >>>     [ -z "$pid" ] || printf '%s (process %s)\n' "$(cat "/proc/$pid/comm")" "$pid"
 section image llamaherd/engine:llama.cpp-254c2e111fca-a371b6
 docker image inspect --format '{{.Size}}' llamaherd/engine:llama.cpp-254c2e111fca-a371b6 2>/dev/null | lines
