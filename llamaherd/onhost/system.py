@@ -15,7 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,9 @@ TIMED_OUT, NOT_STARTED = 124, 127
 """Exit codes of a program that took too long, and of one that could not be started."""
 POLL_SECONDS = 0.5
 _PIPE_SECONDS = 5
+_PIECE = 1 << 20
+MOST_DEPTH = 100
+"""Folders within each other."""
 SECRET_BYTES = 32
 
 
@@ -67,6 +71,14 @@ class Entry:
     mode: int = 0
     owner: str = "root"
     size: int = 0
+    modified: int = field(default=0, compare=False)
+    """When its content was written last: nanoseconds since 1970."""
+    links: int = field(default=1, compare=False)
+    """Names of the file: hard links."""
+    inode: str = field(default="", compare=False)
+    """Device and number: the same for all names of a file."""
+    blocks: int = field(default=0, compare=False)
+    """Blocks of 512 bytes that it takes of the disk."""
 
 
 class System(Protocol):
@@ -111,6 +123,12 @@ class System(Protocol):
 
     def entry(self, path: str) -> Entry | None:
         """Return what is at a path, without following a link; None where nothing is."""
+
+    def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
+        """Yield the paths in a folder, each folder before what is in it, `depth` names deep. No link is followed.
+
+        What cannot be read is left out.
+        """
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
@@ -280,20 +298,26 @@ class Host:
             found = Path(path).lstat()
         except OSError:
             return None
-        kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
-        kind = next((name for matches, name in kinds if matches(found.st_mode)), "other")
-        try:
-            owner = pwd.getpwuid(found.st_uid).pw_name
-        except KeyError:
-            owner = str(found.st_uid)
-        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size)
+        return _entry(found)
+
+    def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
+        """Walk through a folder; see System."""
+        inner: list[str] = []
+        for name in self.names(path):
+            there = self.entry(f"{path}/{name}")
+            if there:
+                yield f"{path}/{name}", there
+                inner += [f"{path}/{name}"] if there.kind == "folder" else []
+        for each in inner if depth > 1 else ():
+            yield from self.tree(each, depth - 1)
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""
         found = hashlib.sha256()
         for path in paths:
-            with suppress(OSError):
-                found.update(Path(path).read_bytes())
+            with suppress(OSError), Path(path).open("rb") as file:
+                while piece := file.read(_PIECE):
+                    found.update(piece)
         return found.hexdigest()
 
     def random(self) -> bytes:
@@ -380,6 +404,30 @@ def _ids(owner: str) -> tuple[int, int]:
     except KeyError:
         raise OSError(errno.ENOENT, f"there is no account {owner}") from None
     return account.pw_uid, account.pw_gid
+
+
+def _entry(found: os.stat_result) -> Entry:
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
+    try:
+        owner = _account(found.st_uid)
+    except KeyError:
+        owner = str(found.st_uid)
+    return Entry(
+        kind=next((name for matches, name in kinds if matches(found.st_mode)), "other"),
+        mode=stat.S_IMODE(found.st_mode),
+        owner=owner,
+        size=found.st_size,
+        modified=found.st_mtime_ns,
+        links=found.st_nlink,
+        inode=f"{found.st_dev}:{found.st_ino}",
+        blocks=found.st_blocks,
+    )
+
+
+@cache
+def _account(uid: int) -> str:
+    """Return the name of an account: a tree has thousands of files of few. Raise KeyError."""
+    return pwd.getpwuid(uid).pw_name
 
 
 def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:

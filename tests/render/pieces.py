@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from llamaherd.gguf.header import Header
@@ -24,7 +25,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RunScript, Say
 from llamaherd.role.service import ServiceState
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
@@ -175,11 +176,11 @@ def fetch_id() -> str:
     return str(fetch_job(GPU, to_fetch(GPU, HostState()), [])["id"])
 
 
-def made(steps: Sequence[Change]) -> str:
-    """The text of a first step that is put together when its turn comes."""
+def made(steps: Sequence[Change]) -> list[Change]:
+    """Return the first step, whose input is made when its turn comes, with that input."""
     how = steps[0].how
-    assert isinstance(how, DeferredScript)
-    return how.make(print).script
+    assert isinstance(how, DeferredVerb)
+    return [replace(steps[0], how=how.make(print))]
 
 
 def ask_memory(*names: str) -> str:

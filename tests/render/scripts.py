@@ -30,16 +30,12 @@ from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
-from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
     build,
-    fetch_id,
-    hub,
     instance,
-    made,
     not_loaded,
     other_driver,
     script,
@@ -60,7 +56,6 @@ from tests.render.plans import (
     STAYING,
     UNUSED,
     URL,
-    WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
 from tests.render.scripts_judging import JUDGING
@@ -111,9 +106,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),
     "ask_texts": lambda: read_script(newest=1, texts=True),
-    "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
-    "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
-    "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "step_repository": lambda: script(
         repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
     ),
@@ -134,7 +126,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "prune_look": lambda: prune.look_script(3),
     "prune_remove": lambda: prune.remove_script(UNUSED, 3),
     "store_hash": lambda: hashes.hash_script(GPU),
-    "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],

@@ -10,14 +10,15 @@ from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.role.changes import Change, RunVerb
 from roles.cuda_toolkit.changes import toolkit_changes
+from roles.models.changes import begin_changes, model_changes
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
 from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
-from tests.render.pieces import instance, taking
-from tests.render.plans import CPU, GPU, PULLED
+from tests.render.pieces import fetch_id, hub, instance, made, taking
+from tests.render.plans import CPU, GPU, PULLED, WATCHER
 
 GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
 """Servers that are not declared any more, and serve until the new ones do."""
@@ -53,6 +54,10 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
     "exchange": exchange,
+    "fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
+    "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
+    "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
+    "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
 }

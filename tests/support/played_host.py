@@ -162,6 +162,14 @@ class PlayedHost:
             return Entry("file", file.mode, file.owner, len(file.text))
         return Entry("folder") if path in self.folders or self.names(path) else None
 
+    def tree(self, path: str, depth: int = 100) -> Iterator[tuple[str, Entry]]:
+        for name in self.names(path):
+            found = self.entry(f"{path}/{name}")
+            assert found
+            yield f"{path}/{name}", found
+            if found.kind == "folder" and depth > 1:
+                yield from self.tree(f"{path}/{name}", depth - 1)
+
     def digest(self, paths: Sequence[str]) -> str:
         return hashlib.sha256("".join(self.read(each) or "" for each in paths).encode()).hexdigest()
 

@@ -32,8 +32,10 @@ if [ "$(systemctl show -P ActiveState "$unit")" != active ]; then
     systemctl reset-failed "$unit" 2>/dev/null
     systemd-run -q --unit="$unit" --collect -p Type=exec -p User=llama-fetch -p ExecStopPost="+/usr/bin/rm -rf $run" \
         -p ProtectSystem=strict -p ReadWritePaths="$run" -p ProtectHome=yes -p PrivateTmp=yes -p PrivateDevices=yes -p Nice=10 \
-<<< step_fetch_begun.sh:         -p NoNewPrivileges=yes -p CapabilityBoundingSet= -p RestrictAddressFamilies="AF_INET AF_INET6 AF_UNIX" \
->>>         -p SystemCallFilter=@system-service -p SystemCallErrorNumber=EPERM \
+        -p NoNewPrivileges=yes -p CapabilityBoundingSet= -p RestrictAddressFamilies="AF_INET AF_INET6 AF_UNIX" \
+        -p ProtectKernelModules=yes -p ProtectKernelTunables=yes -p ProtectControlGroups=yes -p RestrictNamespaces=yes \
+        -p LockPersonality=yes -p RestrictRealtime=yes -p RestrictSUIDSGID=yes -p SystemCallArchitectures=native \
+        -p SystemCallFilter=@system-service -p SystemCallErrorNumber=EPERM \
         /opt/llamaherd/libexec/fetcher/fetch share "$store" "$run" --bind "${bind:-0.0.0.0}" --port 8970 --idle 900 || exit 1
     port=$(printf ':%04X' 8970)
     for _ in $(seq 100); do
