@@ -13,11 +13,11 @@ from pyinfra.context import ctx_host
 
 from llamaherd.deploy.reasons import HELP
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.protocol import answer
+from llamaherd.host.program import Events
+from llamaherd.host.protocol import result_of
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import INSPECT_SECONDS, inspect_request, state_of
 from llamaherd.pipeline.only import parts
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -57,17 +57,21 @@ def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
     if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
         return last.seen
     # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
     done, said = here.run_shell_command(
-        StringCommand("sh", "-s"),
+        StringCommand("python3", "-I", "inspect"),
         print_output=here.state.print_fact_output,
         print_input=here.state.print_fact_input,
-        _stdin=inspect_script(plan, roles),
+        _document=inspect_request(plan, roles),
+        _events=events,
+        _keep=False,
         _sudo=True,
-        _timeout=LOOK_SECONDS,
+        _timeout=INSPECT_SECONDS,
     )
     if not done and (unasked := _own_words(said.stderr_lines)):
         raise unasked
-    seen = parse_state(answer(said.stdout_lines, said.stderr_lines), roles)
+    seen = state_of(result_of(events, [*complaints, *said.stderr_lines]), roles)
     _looks[here] = Look(monotonic(), executing, plan, seen)
     return seen
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from llamaherd.host.program import Events, Program
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
 from llamaherd.render import render
@@ -72,6 +73,27 @@ def ask_host(remote: Remote, script: str | Callable[[], str], seconds: float) ->
     """
     result = remote.run(script, seconds)
     return answer(result.out.split("\n"), result.err.split("\n"))
+
+
+def query_host(remote: Remote, program: Program, document: bytes | Callable[[], bytes], seconds: float) -> object:
+    """Run a verb that changes nothing on a rig's host, and return its result.
+
+    A document that is yet to be made is requested once a shell is there. Raise RemoteError where the verb fails, and
+    CutOffError where the program does not finish.
+    """
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
+    remote.perform(program, document, events, seconds)
+    return result_of(events, complaints)
+
+
+def result_of(events: Events, complaints: Iterable[str]) -> object:
+    """Return the result of a verb. Raise RemoteError where it failed, and CutOffError where it did not finish."""
+    if events.error:
+        raise RemoteError(*events.error)
+    if not events.finished:
+        raise CutOffError(complaints)
+    return events.result
 
 
 def answer(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:

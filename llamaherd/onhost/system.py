@@ -48,6 +48,14 @@ class FailedError(Exception):
         self.message, self.fix, self.log = message, fix, tuple(log)
 
 
+class UnknownStateError(Exception):
+    """A part of the host, as `systemd`, did not respond: its state is unknown, which is not the same as absent."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"{part} did not respond")
+        self.part = part
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a program ended: its exit code and its output."""
@@ -71,6 +79,8 @@ class Entry:
     mode: int = 0
     owner: str = "root"
     size: int = 0
+    number: int = field(default=0, compare=False)
+    """The owner's user id."""
     modified: int = field(default=0, compare=False)
     """When its content was written last: nanoseconds since 1970."""
     links: int = field(default=1, compare=False)
@@ -79,6 +89,11 @@ class Entry:
     """Device and number: the same for all names of a file."""
     blocks: int = field(default=0, compare=False)
     """Blocks of 512 bytes that it takes of the disk."""
+
+    @property
+    def written(self) -> float:
+        """Return when its content was written last: seconds since 1970."""
+        return self.modified / 1e9
 
 
 class System(Protocol):
@@ -417,6 +432,7 @@ def _entry(found: os.stat_result) -> Entry:
         mode=stat.S_IMODE(found.st_mode),
         owner=owner,
         size=found.st_size,
+        number=found.st_uid,
         modified=found.st_mtime_ns,
         links=found.st_nlink,
         inode=f"{found.st_dev}:{found.st_ino}",

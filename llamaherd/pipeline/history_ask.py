@@ -11,10 +11,9 @@ from llamaherd.host.protocol import ask_host
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline.drift import Causes, causes
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.pipeline.outlook_ask import RAISED
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
 from llamaherd.pipeline.rollback import keyless
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -57,7 +56,7 @@ def ask_causes(
                 return ()
             if last == merged(past, plan, {}):
                 return causes(each, each, past.texts)
-            seen = parse_state(ask_host(Remote(rig.connect), inspect_script(last, roles), LOOK_SECONDS), roles)
+            seen = inspect_host(Remote(rig.connect), last, roles)
             return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}), past.texts)
         except (RemoteError, *RAISED):
             return ()  # it is a remark, and no reason to end

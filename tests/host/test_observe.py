@@ -14,7 +14,6 @@ from llamaherd.host.protocol import CutOffError, UnaskedError, answer
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import FileState, FolderState, Holder, HostState, StoreFolderState, UserState
 from llamaherd.layout import OURS
-from llamaherd.pipeline import inspect
 from llamaherd.role.role import Role
 from llamaherd.text.quoting import Written
 from tests.support.ours import inspect_script, parse_state
@@ -199,7 +198,7 @@ def asked_of(*parts: tuple[str, bool]) -> list[str]:
         return Role("role", "", files=lambda _: ["/nonexistent"], inspect=lambda _: Written(part), waits=waits)
 
     roles = [role(part, waits) for part, waits in parts]
-    script = inspect.inspect_script(planned(cpu_rig()), roles)
+    script = inspect_script(planned(cpu_rig()), roles)
     done = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=False)
     return answer(done.stdout.splitlines())
 

@@ -7,16 +7,17 @@ import re
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError
+from llamaherd.host.program import packed_program
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.inspect import parse_state
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Task
 from roles import ROLES
 from tests.support.fake import run
+from tests.support.ours import parse_state
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 HERE = Connect(host="box")
@@ -31,7 +32,9 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def asked(planned: dict[str, tuple[Rig, Plan]]) -> dict[str, Outlook]:
     """What a run would do to rigs, each of which is asked."""
-    return outlook_ask.Hosts({name: rig for name, (rig, _) in planned.items()}).outlooks(planned, ROLES)
+    return outlook_ask.Hosts({name: rig for name, (rig, _) in planned.items()}, packed_program()).outlooks(
+        planned, ROLES
+    )
 
 
 def would(plan: Plan, world: list[str], *more: Role) -> Outlook:

@@ -11,13 +11,14 @@ import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.pipeline import describe, inspect, verify
+from llamaherd.pipeline import describe, verify
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
 from tests.support.fake import run
+from tests.support.ours import inspect_text, parse_state
 from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import KEY, ROOT, changed, converged, cpu_rig, hub_lock, planned
 
@@ -45,7 +46,7 @@ def test_it_comes_before_servers(fleet: Path) -> None:
 def test_it_takes_part_in_every_verb(fleet: Path) -> None:
     plan, roles = planned(cpu_rig()), all_roles(fleet)
     assert SHOWN in describe.show_plan(plan, roles)
-    assert "/etc/motd" in inspect.inspect_script(plan, roles)
+    assert "/etc/motd" in inspect_text(plan, roles)
     assert "/etc/motd" in verify.question(plan, roles)
 
 
@@ -72,7 +73,7 @@ def file_hash(text: str) -> str:
 def test_a_change_says_why(fleet: Path) -> None:
     plan = planned(cpu_rig())
     (task,) = own_of(fleet).tasks(plan)
-    state = inspect.parse_state([], ROLES)
+    state = parse_state([])
     (change,) = task.changes(state, Run(connect=Connect(host="box")))
     assert str(change) == "update file /etc/motd: /etc/motd is not there"
 
@@ -204,7 +205,7 @@ def test_what_a_function_gives_has_no_methods_of_its_own(tmp_path: Path) -> None
     tasks = f"tasks=lambda plan: [Task(Word('it'), lambda state, run: [{change}])]"
     odd(tmp_path, f"{EVIL}\n{ODD.format(tasks)}")
     (task,) = own_of(tmp_path).tasks(planned(cpu_rig()))
-    (found,) = task.changes(inspect.parse_state([], ROLES), Run(connect=Connect(host="box")))
+    (found,) = task.changes(parse_state([]), Run(connect=Connect(host="box")))
     assert (task.name, str(found)) == ("it", "update file /etc/odd: why")
 
 
@@ -272,7 +273,7 @@ def planned_with(fleet: Path) -> Plan:
 def ask_everything(fleet: Path) -> None:
     """Have every function of its roles called."""
     plan, roles = planned_with(fleet), all_roles(fleet)
-    inspect.inspect_script(plan, roles)
+    inspect_text(plan, roles)
     verify.question(plan, roles)
     describe.show_plan(plan, roles)
     for role in roles:

@@ -101,7 +101,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
-    "host_program": lambda: bootstrap(Program("0123456789abcdef", b"a zip file")),
+    "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),

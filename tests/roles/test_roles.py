@@ -140,11 +140,11 @@ def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.Monke
 def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Plan] = []
 
-    def counted(plan: Plan, roles: Sequence[Role]) -> str:
+    def counted(plan: Plan, roles: Sequence[Role]) -> bytes:
         written.append(plan)
-        return inspect.inspect_script(plan, roles)
+        return inspect.inspect_request(plan, roles)
 
-    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_script", counted)
+    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_request", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 

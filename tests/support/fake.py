@@ -21,9 +21,11 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from llamaherd.deploy import roles as deploys
 from llamaherd.deploy import turns
 from llamaherd.host.protocol import BEGIN, END
+from llamaherd.onhost.document import dump
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from roles import ROLES
+from tests.support.host_lines import inspected
 
 
 class Host(FakeConnector):
@@ -35,18 +37,21 @@ class Host(FakeConnector):
         self.sent: list[str] = []
         self.documents: list[dict[str, Any]] = []
         self.broken: Callable[[str], bool] = lambda _: False
+        self.world: list[str] = []
         self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
         document = bytes(arguments.get("_document") or b"")
         script = str(arguments.get("_stdin") or document.decode())
         self.scripts.append(script)
-        if document:
+        if document and not is_question(script):
             self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
-        if self.earlier and is_question(script):
-            return True, CommandOutput([OutputLine("stdout", line) for line in look(self.earlier.pop(0))])
+        if is_question(script):
+            world = self.earlier.pop(0) if self.earlier else self.world
+            arguments["_events"].hear("stdout", dump({"event": "result", "value": inspected(world)}))
+            return True, CommandOutput([])
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -88,12 +93,12 @@ class Ran:
 
 
 def is_question(script: str) -> bool:
-    """Whether a script asks, and changes nothing."""
-    return BEGIN in script
+    """Return whether a script or a document inspects the host, and changes nothing."""
+    return BEGIN in script or '"verb":"inspect"' in script
 
 
 def look(world: Iterable[str]) -> list[str]:
-    """What a look prints that says this, on a host whose login shell has something to say, too."""
+    """Return what a script prints between its marks, on a host whose login shell prints something, too."""
     return ["Welcome home", "", BEGIN, *world, END]
 
 
@@ -119,7 +124,7 @@ def run(
         "rig_origin": {},
         "inventory": "/nowhere/box.yaml",
         "plan": plan.model_dump(mode="json"),
-        "fake_responses": {**(responses or {}), "sh -s": look(world)},
+        "fake_responses": {**(responses or {})},
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }
@@ -130,6 +135,7 @@ def run(
     connector = Host(state, host)
     host.connector = connector
     connector.broken = broken
+    connector.world = list(world)
     state.set_stage(StateStage.Prepare)
     add_deploy(state, lambda: _deploy(plan, roles))
     order = state.get_op_order()

@@ -13,6 +13,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
+from llamaherd.onhost.document import encode
 from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
 from llamaherd.pipeline import plan as planning
 from llamaherd.plan import Estimate, Plan, TextFile
@@ -22,6 +23,7 @@ from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
 from llamaherd.role.role import Role
 from roles import ROLES
+from tests.support.host_lines import inspected
 
 
 def plan(
@@ -47,13 +49,18 @@ def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
 
 
 def inspect_script(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script that inspects a host for these roles."""
-    return inspect.inspect_script(made, roles)
+    """Return the script with which roles that have no verb for it inspect a host."""
+    return inspect.inspect_input(made, roles).script
 
 
-def parse_state(lines: Iterable[str]) -> HostState:
-    """What it answered."""
-    return inspect.parse_state(lines, ROLES)
+def inspect_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return all that a host is sent to inspect it."""
+    return inspect.inspect_request(made, roles).decode()
+
+
+def parse_state(lines: Iterable[str], roles: Sequence[Role] = ROLES) -> HostState:
+    """Return the state of a host in the notation of tests."""
+    return inspect.state_of(encode(inspected(lines)), roles)
 
 
 def tasks(made: Plan) -> list[str]:
