@@ -15,15 +15,18 @@ Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from llamaherd.host.program import Events, Program
+from llamaherd.host.program import Events, Program, packed_program, request
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
+from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 
 BEGIN, END = "@ begin", "@ end"
+
+T = TypeVar("T")
 
 _SHOWN = 200
 """Characters of what a host said that an error shows."""
@@ -85,6 +88,19 @@ def query_host(remote: Remote, program: Program, document: bytes | Callable[[], 
     events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
     remote.perform(program, document, events, seconds)
     return result_of(events, complaints)
+
+
+def query_verb(remote: Remote, verb: str, given: object, kind: type[T], seconds: float) -> T:
+    """Run a verb of ours on a rig's host, and return its result, which is of this kind.
+
+    A host that is not set up stores nothing of the program. Raise RemoteError as `query_host` does, and UnaskedError
+    where the program cannot have returned the result.
+    """
+    result = query_host(remote, packed_program(), request(verb, given), seconds)
+    try:
+        return decode(kind, result)
+    except DocumentError as error:
+        raise UnaskedError(str(error)) from None
 
 
 def result_of(events: Events, complaints: Iterable[str]) -> object:

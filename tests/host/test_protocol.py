@@ -24,7 +24,6 @@ from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import engine_estimate, preflight_ask
 from llamaherd.pipeline.verify import verify
-from llamaherd.plan import FromNeighbour
 from llamaherd.render import render
 from llamaherd.scaffold import parse_look
 from llamaherd.store import ask as store
@@ -33,7 +32,6 @@ from llamaherd.store.judge import judge_store
 from llamaherd.store.state import parse_store
 from llamaherd.text.quoting import Written
 from roles import ROLES
-from roles.models import lending
 from tests.pipeline import test_asking as asking
 from tests.store.test_store import SAID
 from tests.support.ours import inspect_script, parse_state, plan, question
@@ -204,12 +202,6 @@ def hashed(remote: Remote) -> object:
     return hashes.check_hashes(PLAN, remote, lambda _: None)
 
 
-def lent(remote: Remote) -> object:
-    """What a neighbour has, in a run."""
-    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
-    return lending.lent(lender, ["aa", "bb"], ask_host(remote, lending.share(lender, ["aa", "bb"], "name", "token"), 1))
-
-
 def between(*lines: str) -> str:
     """A whole answer of these lines."""
     return "\n".join([BEGIN, *lines, END, ""])
@@ -232,7 +224,6 @@ QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
     "prune": (between("removed\ta", "kept\tb\tit is used"), pruned),
     "prune, while something is fetched": (between("busy\t3 of 9 GB"), pruned),
     "hashes": (between(*HASHED), hashed),
-    "lending": (between("has\taa", "has\tbb"), lent),
 }
 """What is asked: a whole answer to it, and how it is taken in."""
 
@@ -255,11 +246,6 @@ def test_preflight_shows_what_was_cut_off_as_its_row() -> None:
     assert "the host stopped answering halfway: Killed" in str(row)
 
 
-def test_a_neighbour_that_cannot_lend_says_why() -> None:
-    with pytest.raises(lending.LendingError, match=r"^it cannot open port 1\n"):
-        lent(saying(between("cannot\tit cannot open port 1")))
-
-
 def test_a_program_that_dies_without_a_word_breaks_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As curl does where memory runs short. The script is run on this machine, which has nothing of the plan."""
     (tmp_path / "curl").write_text("#!/bin/sh\nkill -9 $$\n")
@@ -267,13 +253,6 @@ def test_a_program_that_dies_without_a_word_breaks_no_answer(tmp_path: Path, mon
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     found = texts(answer(shell(question(PLAN))))
     assert found["health", "chat"] == ""
-
-
-def test_a_host_that_was_never_deployed_to_lends_nothing() -> None:
-    """The script itself, on this machine."""
-    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
-    with pytest.raises(lending.LendingError, match=r"never deployed to .* `herd up` that rig first"):
-        lending.lent(lender, ["aa"], answer(shell(lending.share(lender, ["aa"], "name", "token"))))
 
 
 def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:

@@ -30,7 +30,6 @@ from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
-from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
@@ -50,7 +49,6 @@ from tests.render.plans import (
     GROUP,
     IK_CPU,
     KEYED,
-    NEIGHBOUR,
     REMOVALS,
     SIGNED,
     STAYING,
@@ -120,7 +118,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
     "driver_undo": lambda: undo_text(DRIVER, 0),
     "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
-    "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
     "prune_look": lambda: prune.look_script(3),

@@ -12,15 +12,11 @@ import pytest
 from jinja2 import UndefinedError
 
 from llamaherd.render import render
-from roles.models.lending import share
 from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
     build,
     in_wsl,
     script,
-)
-from tests.render.plans import (
-    NEIGHBOUR,
 )
 from tests.render.texts import GOLDEN, texts
 from tests.support import ours as verify
@@ -84,7 +80,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
         "verify": verify.question(plan),
-        "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "observe under WSL": inspect_script(hostile_wsl),
         "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }

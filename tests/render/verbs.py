@@ -11,6 +11,7 @@ from llamaherd.host.state import HostState
 from llamaherd.role.changes import Change, RunVerb
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.models.changes import begin_changes, model_changes
+from roles.models.lending import share
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
@@ -18,7 +19,7 @@ from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
 from tests.render.pieces import fetch_id, hub, instance, made, taking
-from tests.render.plans import CPU, GPU, PULLED, WATCHER
+from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, WATCHER
 
 GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
 """Servers that are not declared any more, and serve until the new ones do."""
@@ -29,6 +30,11 @@ def document(changes: Sequence[Change]) -> str:
     (change,) = changes
     assert isinstance(change.how, RunVerb)
     return json.dumps(json.loads(request(change.how.verb, change.how.given)), indent=2, ensure_ascii=False) + "\n"
+
+
+def queried(verb: str, given: object) -> list[Change]:
+    """Return a verb that no change of a plan runs, as one."""
+    return [Change("update", "host", verb, (), RunVerb(verb, given))]
 
 
 def unit_with_candidate() -> list[Change]:
@@ -58,6 +64,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
     "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
+    "share": lambda: queried("models.share.share", share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")),
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
 }
