@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
+from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program, packed_program, request
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
@@ -78,25 +79,44 @@ def ask_host(remote: Remote, script: str | Callable[[], str], seconds: float) ->
     return answer(result.out.split("\n"), result.err.split("\n"))
 
 
-def query_host(remote: Remote, program: Program, document: bytes | Callable[[], bytes], seconds: float) -> object:
-    """Run a verb that changes nothing on a rig's host, and return its result.
+def query_host(
+    remote: Remote,
+    program: Program,
+    document: bytes | Callable[[], bytes],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> object:
+    """Run a verb on a rig's host, and return its result. What it reports meanwhile goes to `report`, line by line.
 
-    A document that is yet to be made is requested once a shell is there. Raise RemoteError where the verb fails, and
-    CutOffError where the program does not finish.
+    A host that is not set up stores nothing of the program. A document that is yet to be made is requested once a shell
+    is there. Raise RemoteError where the verb fails, and CutOffError where the program does not finish.
     """
     complaints: list[str] = []
-    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
-    remote.perform(program, document, events, seconds)
+
+    def hear(stream: str, line: str) -> None:
+        if stream == "stderr":
+            complaints.append(line)
+        elif report:
+            report(line.rstrip("\n"))
+
+    events = Events(hear)
+    remote.perform(program, document, events, limit)
     return result_of(events, complaints)
 
 
-def query_verb(remote: Remote, verb: str, given: object, kind: type[T], seconds: float) -> T:
+def query_verb(
+    remote: Remote,
+    verb: str,
+    given: object,
+    kind: type[T],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> T:
     """Run a verb of ours on a rig's host, and return its result, which is of this kind.
 
-    A host that is not set up stores nothing of the program. Raise RemoteError as `query_host` does, and UnaskedError
-    where the program cannot have returned the result.
+    Raise RemoteError as `query_host` does, and UnaskedError where the program cannot have returned the result.
     """
-    result = query_host(remote, packed_program(), request(verb, given), seconds)
+    result = query_host(remote, packed_program(), request(verb, given), limit, report)
     try:
         return decode(kind, result)
     except DocumentError as error:

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import select
 import shutil
 import signal
 import stat
@@ -46,6 +47,10 @@ class FailedError(Exception):
     def __init__(self, message: str, fix: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message, self.fix, self.log = message, fix, tuple(log)
+
+
+class HeldError(FailedError):
+    """Another run holds a lock of the host."""
 
 
 class UnknownStateError(Exception):
@@ -112,7 +117,10 @@ class System(Protocol):
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Return `most` bytes of a file; None if it cannot be read."""
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file at once, with its folders. Raise OSError, also where there is no such owner."""
 
     def copy(self, source: str, target: str) -> None:
@@ -147,6 +155,12 @@ class System(Protocol):
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Return the sha256 of a file. `read` is called with the bytes that were read by then. Raise OSError."""
+
+    def is_heard(self) -> bool:
+        """Return whether the controller still reads what is reported."""
 
     def random(self) -> bytes:
         """Return 32 bytes at random, for a secret."""
@@ -210,13 +224,18 @@ class Host:
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
+        data = self.read_bytes(path, most)
+        return None if data is None else data.decode(errors="replace")
+
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Read a file; see System."""
         try:
             with Path(path).open("rb") as file:
-                return file.read(most).decode(errors="replace")
+                return file.read(most)
         except OSError:
             return None
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file; see System."""
         place = Path(path)
         _make_folder(place.parent)
@@ -226,7 +245,7 @@ class Host:
             new.unlink()
         try:
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(text.encode())
+                file.write(text.encode() if isinstance(text, str) else text)
                 file.flush()
                 os.fchown(file.fileno(), user, group)
                 os.fchmod(file.fileno(), mode)
@@ -330,10 +349,25 @@ class Host:
         """Return a hash; see System."""
         found = hashlib.sha256()
         for path in paths:
-            with suppress(OSError), Path(path).open("rb") as file:
-                while piece := file.read(_PIECE):
+            with suppress(OSError):
+                for piece in _pieces(path):
                     found.update(piece)
         return found.hexdigest()
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Hash a file; see System."""
+        found, done = hashlib.sha256(), 0
+        for piece in _pieces(path):
+            found.update(piece)
+            done += len(piece)
+            read(done)
+        return found.hexdigest()
+
+    def is_heard(self) -> bool:
+        """Return whether the end of the connection is open; see System."""
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return not poll.poll(0)
 
     def random(self) -> bytes:
         """Return bytes at random; see System."""
@@ -361,7 +395,7 @@ class Host:
             except BlockingIOError:
                 holder = (self.read(str(path)) or "").strip() or "it did not write its name"
                 if self.now() > until:
-                    raise FailedError(
+                    raise HeldError(
                         f"after {seconds:.0f} s another run still holds {path}: {holder}",
                         "see with `ps` whether it works or hangs, wait or end it, and run again",
                     ) from None
@@ -419,6 +453,13 @@ def _ids(owner: str) -> tuple[int, int]:
     except KeyError:
         raise OSError(errno.ENOENT, f"there is no account {owner}") from None
     return account.pw_uid, account.pw_gid
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """Yield a file in pieces: a model is larger than memory. Raise OSError."""
+    with Path(path).open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
 
 
 def _entry(found: os.stat_result) -> Entry:

@@ -26,14 +26,9 @@ from llamaherd.pipeline import engine_estimate, preflight_ask
 from llamaherd.pipeline.verify import verify
 from llamaherd.render import render
 from llamaherd.scaffold import parse_look
-from llamaherd.store import ask as store
-from llamaherd.store import hashes
-from llamaherd.store.judge import judge_store
-from llamaherd.store.state import parse_store
 from llamaherd.text.quoting import Written
 from roles import ROLES
 from tests.pipeline import test_asking as asking
-from tests.store.test_store import SAID
 from tests.support.ours import inspect_script, parse_state, plan, question
 from tests.support.rigs import converged, cpu_rig, planned
 from tests.support.stores import needs_root
@@ -187,21 +182,6 @@ def looked(remote: Remote) -> object:
     return parse_look(ask_host(remote, scaffold.init_script(), 1))
 
 
-def kept(remote: Remote) -> object:
-    """`herd models`."""
-    return store.look_into(PLAN, remote)
-
-
-def pruned(remote: Remote) -> object:
-    """`herd models --prune`."""
-    return store.remove(judge_store(PLAN, parse_store([])), remote)
-
-
-def hashed(remote: Remote) -> object:
-    """`herd verify --deep`."""
-    return hashes.check_hashes(PLAN, remote, lambda _: None)
-
-
 def between(*lines: str) -> str:
     """A whole answer of these lines."""
     return "\n".join([BEGIN, *lines, END, ""])
@@ -212,7 +192,6 @@ MEMORY = [
     for name in ("reasoner", "boxed", "small", "worker")
     for line in (f"@ state\t{name}", "\t1", f"@ figures\t{name}", f"@ said\t{name}", "\tit failed")
 ]
-HASHED = [f"{what}\t{n}{more}" for n in range(2) for what, more in (("there", "\t9"), ("at", "\t0"), ("is", "\tff"))]
 LOOK = (DATA / "look-duo.txt").read_text(encoding="utf-8").splitlines()
 
 QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
@@ -220,10 +199,6 @@ QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
     "verify": ((DATA / "verify-box.txt").read_text(encoding="utf-8"), verified),
     "memory": (between(*MEMORY), estimated),
     "init": (between(*LOOK), looked),
-    "store": (SAID, kept),
-    "prune": (between("removed\ta", "kept\tb\tit is used"), pruned),
-    "prune, while something is fetched": (between("busy\t3 of 9 GB"), pruned),
-    "hashes": (between(*HASHED), hashed),
 }
 """What is asked: a whole answer to it, and how it is taken in."""
 
@@ -266,7 +241,6 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
     }
     assert calls == {
         ("host/protocol.py", "run"),
-        ("store/hashes.py", "lines"),
         # Of pyinfra: a look, which is read by `answer`, and steps, which ask nothing.
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),

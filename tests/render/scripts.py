@@ -17,13 +17,10 @@ from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
-from llamaherd.prune import ask as prune
 from llamaherd.render import render
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
-from llamaherd.store import hashes
-from llamaherd.store.ask import look_script, prune_script
 from llamaherd.text.quoting import base64_lines
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
@@ -49,10 +46,8 @@ from tests.render.plans import (
     GROUP,
     IK_CPU,
     KEYED,
-    REMOVALS,
     SIGNED,
     STAYING,
-    UNUSED,
     URL,
 )
 from tests.render.scripts_beside import BESIDE
@@ -118,11 +113,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
     "driver_undo": lambda: undo_text(DRIVER, 0),
     "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
-    "store_look": lambda: look_script("/var/lib/llamaherd/models"),
-    "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
-    "prune_look": lambda: prune.look_script(3),
-    "prune_remove": lambda: prune.remove_script(UNUSED, 3),
-    "store_hash": lambda: hashes.hash_script(GPU),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],

@@ -1,4 +1,4 @@
-"""The script that removes what nobody uses, run on this machine: what goes, what stays, and what a kill leaves."""
+"""The verb that removes what nobody uses, run on this machine: what goes, what stays, and what a kill leaves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import LOCKS
-from llamaherd.store.ask import prune_script
-from llamaherd.store.holdings import LEFT, Removal
-from llamaherd.store.outcome import Outcome
+from llamaherd.onhost.outcome import Outcome
+from llamaherd.store.holdings import Removal
 from tests.support.store_host import NEW, OLD, StoreHost, folders
 
 HASH = "01" * 8
 SHA, OTHER_SHA = "12" * 32, "34" * 32
+pytestmark = pytest.mark.usefixtures("starts_processes")
 
 
 @pytest.fixture
@@ -112,26 +112,3 @@ def test_nothing_goes_while_a_fetch_begins(host: StoreHost) -> None:
         os.killpg(held.pid, signal.SIGKILL)
         held.wait()
     assert folders(host.holdings()) == {f"org/name/{OLD}": "whole"}
-
-
-@pytest.mark.parametrize("moment", ["mv -T", "rm -f", 'rm -rf "$bin"'])
-def test_a_kill_half_way_leaves_nothing_that_looks_whole(host: StoreHost, moment: str) -> None:
-    """Killed before each step of a removal: what is there is whole in its place, or left for the next run."""
-    folder = f"org/name/{OLD}"
-    host.put(f"{folder}/a.gguf")
-    script_ = prune_script(str(host.store), (Removal(folder),))
-    cut = "\n".join(
-        line.replace(moment, f"kill -9 $$ && {moment}", 1) if "bin=$(mktemp" in line else line
-        for line in script_.split("\n")
-    )
-    assert cut != script_
-    assert host.run(cut).code == -signal.SIGKILL
-    holdings = host.holdings()
-    if moment == "mv -T":
-        assert folders(holdings) == {folder: "whole"}
-    else:
-        assert folders(holdings) == {}
-        assert [removal.what for removal in holdings.removals] == [LEFT]
-    assert host.prune(*holdings.removals).ok
-    assert [path for path in host.left() if "gguf" in path] == []
-    assert host.holdings().removals == ()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from llamaherd.layout import FETCH_RUN, FETCH_USER, INCOMING, LOCK_WAIT
 from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.manifest import is_roots, is_vouched, manifest_line, manifest_lines, without, write_manifest
 from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost.manifest import NAME, is_roots, is_vouched, manifest_line, manifest_lines, without
 from roles.models.onhost.units import make_folder, reported
 
 WARNINGS = str(FETCH_RUN / "warnings")
@@ -157,18 +157,12 @@ def _require(ended: Ended, message: str) -> None:
 
 
 def _list_files(model: AdmittedModel, system: System, *, keep_time: bool) -> None:
-    """Write the manifest of a folder. Lines of files of other models stay.
-
-    Its time is when a server may have begun to run something else. It stays if files were only added.
-    """
+    """Write the manifest of a folder. Lines of files of other models stay, and its time if files were only added."""
     before = manifest_lines(system, model.folder)
     others = without(before or (), (each.name for each in model.files))
     lines = [*others, *(manifest_line(system, model.folder, each.name, each.sha256) for each in model.files)]
-    manifest, new = f"{model.folder}/{NAME}", f"{model.folder}/{NAME}.part"
-    system.write(new, "".join(f"{line}\n" for line in lines), mode=0o644)
-    if before is not None and keep_time and set(before) <= set(lines):
-        system.run(["touch", "-r", manifest, new])
-    system.rename(new, manifest)
+    keep_time = keep_time and before is not None and set(before) <= set(lines)
+    write_manifest(system, model.folder, lines, keep_time=keep_time)
 
 
 VERBS = {"admit": Verb(AdmitInput, admit)}

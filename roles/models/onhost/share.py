@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from llamaherd.layout import FETCH_USER, LAUNCHER, LOCK_WAIT, SHARE_RUN
 from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.document import Secret
+from llamaherd.onhost.manifest import NAME, manifest_lines
 from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost.manifest import NAME, manifest_lines
 from roles.models.onhost.units import make_for_fetcher, reported, start_unit
 
 UNIT = "llamaherd-share.service"

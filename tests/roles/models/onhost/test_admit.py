@@ -15,13 +15,13 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
 from llamaherd.onhost import system
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.manifest import is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, Host
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.missing import missing_files
 from roles.models.changes import model_changes
 from roles.models.onhost import admit as verb
 from roles.models.onhost.admit import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit
-from roles.models.onhost.manifest import is_vouched, manifest_lines
 from tests.support.models_host import ModelsHost
 from tests.support.ours import inspect_script, parse_state
 from tests.support.played_host import File

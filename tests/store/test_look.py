@@ -1,4 +1,4 @@
-"""The script that looks at a host's store, run on this machine against stores with what may lie in one."""
+"""The verb that inspects a host's store, run on this machine against stores with what may lie in one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import FETCH_RUN, INCOMING
+from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.store import StoreState
 from llamaherd.store.holdings import Removal
-from llamaherd.store.outcome import Outcome
-from llamaherd.store.state import StoreState
 from tests.support.store_host import NEW, OLD, StoreHost, folders, used_by
 
 HASH = "01" * 8
 SHA, OTHER_SHA = "12" * 32, "34" * 32
+pytestmark = pytest.mark.usefixtures("starts_processes")
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_a_container_of_podman_uses_what_it_was_given(host: StoreHost, place: st
 def test_a_fetch_that_runs_is_told_of(host: StoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
     bin_ = host.root / "bin"
     bin_.mkdir()
-    (bin_ / "systemctl").write_text("#!/bin/sh\necho active\n")
+    (bin_ / "systemctl").write_text("#!/bin/sh\necho ActiveState=active\n")
     (bin_ / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
     (host.root / FETCH_RUN.relative_to("/") / "progress").write_text("3 of 9 GB\n")

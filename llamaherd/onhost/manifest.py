@@ -33,6 +33,18 @@ def is_vouched(system: System, folder: str, name: str, sha256: str) -> bool:
     return bool(line) and line in (manifest_lines(system, folder) or ())
 
 
+def write_manifest(system: System, folder: str, lines: Iterable[str], *, keep_time: bool) -> None:
+    """Replace a folder's manifest. With `keep_time`, its time stays. Raise OSError.
+
+    Its time is when a server may have begun to run something else.
+    """
+    manifest, new = f"{folder}/{NAME}", f"{folder}/{NAME}.part"
+    system.write(new, "".join(f"{line}\n" for line in lines), mode=0o644)
+    if keep_time:
+        system.run(["touch", "-r", manifest, new])
+    system.rename(new, manifest)
+
+
 def without(lines: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return lines of a manifest without those of some files."""
     gone = set(names)
