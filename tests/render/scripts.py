@@ -7,13 +7,11 @@ from collections.abc import Callable
 from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
-from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
@@ -21,7 +19,6 @@ from llamaherd.render import render
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
-from llamaherd.text.quoting import base64_lines
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
@@ -80,10 +77,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
     ),
     "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
-    # Packed plans differ with the library that packs them.
-    "step_release": lambda: render(
-        "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
-    ),
     "step_room": lambda: render("serve/room.sh.j2"),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
@@ -97,8 +90,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
-    "ask_releases": lambda: read_script(newest=3, number=7),
-    "ask_texts": lambda: read_script(newest=1, texts=True),
     "step_repository": lambda: script(
         repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
     ),
