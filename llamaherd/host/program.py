@@ -95,6 +95,8 @@ class Events:
         self.result: object = None
         """What the verb returned."""
         self.finished = False
+        self.no_python = False
+        """Whether the host has no python3, so that nothing ran."""
         self.error: tuple[str, str] | None = None
         """Why it failed, and what to do about it."""
 

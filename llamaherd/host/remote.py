@@ -264,6 +264,7 @@ class Shell:
                 patience.began += time.monotonic() - began
                 break
             if text.startswith(MISSING):
+                events.no_python = True
                 raise NoPythonError(self._connect, text.removeprefix(MISSING))
             events.hear("stdout", text + "\n")
         for stream, text in self._lines(pieces, patience):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from llamaherd.host.driver import DriverState
-from llamaherd.host.machine import MachineState
-from llamaherd.host.nvidia_smi import GpuState
 from llamaherd.host.serving import ContainerState, ServingState, UnitState
+from llamaherd.onhost.machine import MachineState
+from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.wsl.state import WslState
 
 
@@ -70,6 +70,11 @@ class StatePart:
         part = state.parts.setdefault(cls, cls())
         assert isinstance(part, cls)
         return part
+
+    @classmethod
+    def keep(cls, state: HostState, found: Self) -> None:
+        """Add what a role has found to the state of a host."""
+        state.parts[cls] = found
 
 
 @dataclass

@@ -109,7 +109,7 @@ def look(given: LookInput, system: System) -> StoreState:
         vouched |= _vouched(folder, manifest_lines(system, f"{real}/{folder}".rstrip("/")) or ())
     return StoreState(
         there=True,
-        free=_free(system, real),
+        free=system.free(real),
         files=tuple(_stored(path, entry) for path, entry in plain if entry.kind == "file"),
         empty=tuple(path for path, entry in plain if entry.kind == "folder" and not system.names(f"{real}/{path}")),
         links=tuple(path for path, entry in plain if entry.kind == "link"),
@@ -123,7 +123,7 @@ def look(given: LookInput, system: System) -> StoreState:
 
 
 def _stored(path: str, found: Entry) -> StoredFile:
-    return StoredFile(path, found.inode, found.links, found.size, found.blocks * BLOCK)
+    return StoredFile(path, f"{found.device}:{found.inode}", found.links, found.size, found.blocks * BLOCK)
 
 
 def _is_manifest(path: str, found: Entry) -> bool:
@@ -141,11 +141,6 @@ def _odd_in(path: str) -> str:
     names = path.split("/")
     at = next(at for at, name in enumerate(names) if _CONTROL.search(name))
     return "/".join(names[:at])
-
-
-def _free(system: System, folder: str) -> int | None:
-    lines = system.run(["df", "-B1", "--output=avail", folder]).out.split()
-    return int(lines[-1]) if lines and lines[-1].isdecimal() else None
 
 
 def fetch_progress(system: System) -> str | None:

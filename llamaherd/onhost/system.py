@@ -90,8 +90,9 @@ class Entry:
     """When its content was written last: nanoseconds since 1970."""
     links: int = field(default=1, compare=False)
     """Names of the file: hard links."""
-    inode: str = field(default="", compare=False)
-    """Device and number: the same for all names of a file."""
+    device: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+    """With its device, the same for all names of a file."""
     blocks: int = field(default=0, compare=False)
     """Blocks of 512 bytes that it takes of the disk."""
 
@@ -152,6 +153,12 @@ class System(Protocol):
 
         What cannot be read is left out.
         """
+
+    def resolved(self, path: str) -> str:
+        """Return a path without symbolic links, as far as it exists."""
+
+    def free(self, path: str) -> int | None:
+        """Return the bytes that are free in the filesystem of a path; None where there is no such path."""
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
@@ -345,6 +352,18 @@ class Host:
         for each in inner if depth > 1 else ():
             yield from self.tree(each, depth - 1)
 
+    def resolved(self, path: str) -> str:
+        """Resolve a path; see System."""
+        return os.path.realpath(path)
+
+    def free(self, path: str) -> int | None:
+        """Return free bytes; see System."""
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""
         found = hashlib.sha256()
@@ -476,7 +495,8 @@ def _entry(found: os.stat_result) -> Entry:
         number=found.st_uid,
         modified=found.st_mtime_ns,
         links=found.st_nlink,
-        inode=f"{found.st_dev}:{found.st_ino}",
+        device=found.st_dev,
+        inode=found.st_ino,
         blocks=found.st_blocks,
     )
 

@@ -56,9 +56,8 @@ def is_within(text: str, path: str) -> bool:
 
 def real_path(system: System, path: str) -> str:
     """Return the path of a folder without links; empty where there is no such folder."""
-    ended = system.run(["readlink", "-f", "--", path])
-    real = ended.out.removesuffix("\n")
-    found = system.entry(real) if ended.ok else None
+    real = system.resolved(path)
+    found = system.entry(real)
     return real if found and found.kind == "folder" else ""
 
 
@@ -161,9 +160,8 @@ def _links(system: System, real: str) -> Iterator[Text]:
         for unit in system.names(folder):
             if not unit.endswith(".service"):
                 continue
-            named = sorted({*_PATH.findall(system.read(f"{folder}/{unit}") or "")})
-            resolved = system.run(["readlink", "-m", "--", *named]).out.split("\n") if named else []
-            for path in resolved:
+            named = {*_PATH.findall(system.read(f"{folder}/{unit}") or "")}
+            for path in map(system.resolved, sorted(named)):
                 if real and f"{real}/" in path:
                     yield "unit", unit, path
 
@@ -244,7 +242,7 @@ def _starter(path: str, text: str) -> tuple[UseKind, str, bool]:
 def _held(system: System, folder: str, real: str) -> Iterator[Use]:
     """Yield what processes have open or mapped: by number and name, as a container may have another path for a file."""
     files = {
-        (found.inode.rpartition(":")[2], path.rpartition("/")[2]): path.removeprefix(real)
+        (str(found.inode), path.rpartition("/")[2]): path.removeprefix(real)
         for path, found in system.tree(real)
         if found.kind == "file"
     }

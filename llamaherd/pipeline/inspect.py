@@ -6,6 +6,7 @@ Pure, but for `inspect_host`: others carry the document there and the result bac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from llamaherd.host.program import Program, packed_program, request
 from llamaherd.host.protocol import UnaskedError, UnreadError, answer, query_host, question_of, take_facts
@@ -14,7 +15,7 @@ from llamaherd.host.state import FileState, HostState
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.inspection import Inspected, InspectInput
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role
+from llamaherd.role.role import Inspection, Role
 
 INSPECT_SECONDS = 33
 """From the login to the end of an inspection, whatever a host prints meanwhile: one that does not end costs the others
@@ -83,11 +84,18 @@ def state_of(result: object, roles: Sequence[Role]) -> HostState:
         state.files[path] = FileState(f"{each.mode:o}", owner, each.written, each.sha256)
     for role in roles:
         if role.inspection and role.name in parts:
-            role.inspection.take(state, parts[role.name])
+            _take(role.inspection, state, parts[role.name])
     _take_lines(state, found.lines, roles)
     if state.unread:
         raise UnreadError(state.unread)
     return state
+
+
+def _take(inspection: Inspection[Any], state: HostState, found: object) -> None:
+    try:
+        inspection.take(state, found)
+    except (ValueError, LookupError) as error:
+        raise UnaskedError(f"{inspection.verb}: {error}") from None
 
 
 def _take_lines(state: HostState, lines: Sequence[str], roles: Sequence[Role]) -> None:

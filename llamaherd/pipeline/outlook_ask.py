@@ -11,13 +11,14 @@ from typing import TypeVar
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import Program
 from llamaherd.host.protocol import query_host
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.inspect import INSPECT_SECONDS, inspect_request, state_of
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.pipeline.preflight import sends
 from llamaherd.pipeline.preflight_ask import local_sizes
+from llamaherd.pipeline.python_first import NOTE, python_change
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -97,6 +98,8 @@ class Hosts:
             sizes = local_sizes(sends(plan, seen, roles))
             found = outlook(plan, roles, seen, rig.connect, sizes, retry=retry)
             return replace(found, notes=(*found.notes, *filter(None, kept)))
+        except NoPythonError:
+            return Outlook(changes=(python_change(),), notes=(NOTE,))
         except RemoteError as error:
             return Outlook(unreached=str(error))
         except RAISED as error:

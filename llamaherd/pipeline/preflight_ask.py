@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.remote import NoPythonError, Remote, RemoteError
 from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.preflight import Preflight, sends, survey, unreachable
+from llamaherd.pipeline.python_first import python_row
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.role import Role
@@ -17,6 +18,8 @@ def ask_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Prefligh
     """The table of a rig; one that cannot be asked has one row."""
     try:
         seen = inspect_host(remote, plan, roles)
+    except NoPythonError:
+        return Preflight(plan.rig, (python_row(),))
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
     return survey(plan, seen, roles, local_sizes(sends(plan, seen, roles)))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from llamaherd.history.release import Release, release_of
-from llamaherd.host.nvidia_smi import number
 from llamaherd.host.protocol import take_facts
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.nvidia_smi import parse_number
 from llamaherd.text.numbers import parse_whole
 
 CARD_FIELDS = (
@@ -144,7 +144,7 @@ def _card(fields: list[str]) -> CardTold:
 
 def _figure(text: str) -> float | None:
     """A figure that a GPU can have: one beyond all bounds is none."""
-    value = number(text)
+    value = parse_number(text)
     return value if value is not None and math.fabs(value) < 1e9 else None
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.base.changes import base_changes, package_changes
 from roles.base.describe import describe
+from roles.base.onhost.inspection import Found
 from roles.base.plan import plan
 from roles.base.preflight import facts
 from roles.base.refusals import refusals
-from roles.base.state import inspect, parse
+from roles.base.state import question as state_question
+from roles.base.state import take
 from roles.base.verify import judge, question
 
 
@@ -28,8 +30,7 @@ ROLE = Role(
     ground=True,
     plan=plan,
     brings=lambda plan: plan.files,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("base.inspection.inspect", state_question, Found, take),
     refusals=refusals,
     facts=facts,
     tasks=tasks,

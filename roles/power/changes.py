@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.nvidia_smi import GpuState, find_gpu
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, differs, put_files

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator, Sequence
 
 from llamaherd.host.answers import Answers, pairs
-from llamaherd.host.nvidia_smi import number
 from llamaherd.layout import POWER_RUN, POWER_UNIT
+from llamaherd.onhost.nvidia_smi import parse_number
 from llamaherd.plan import GpuPower, Plan, PowerPlan
 from llamaherd.render import render
 from llamaherd.role.report import Check
@@ -67,7 +67,7 @@ def _row_of(at: str, rows: Sequence[QueryRow]) -> QueryRow | None:
 
 
 def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
-    limit, clock = number(row["power.limit"]), number(row.get("clocks.current.graphics", ""))
+    limit, clock = parse_number(row["power.limit"]), parse_number(row.get("clocks.current.graphics", ""))
     problems, found = [], []
     if gpu.limit is not None:
         refused = note.startswith("refused ") or limit is None
@@ -91,7 +91,7 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
         else:
             found.append(f"held to {least} to {most} MHz")
     if gpu.fans is not None:
-        speed = number(row["fan.speed"])
+        speed = parse_number(row["fan.speed"])
         if speed is None:
             problems.append(f"has no fans that can be set, declared are {gpu.fans} %")
         elif abs(speed - gpu.fans) > FAN_STEP:

@@ -13,12 +13,13 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 from llamaherd.deploy import lean
 from llamaherd.history.release import Origin, Release
-from llamaherd.host import protocol, turn
+from llamaherd.host import turn
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.releases import Stored, StoredRelease
-from llamaherd.pipeline import history_ask
+from llamaherd.pipeline import history_ask, rollback_ask
 from llamaherd.plan import Plan
 from tests.support.fake import Alone
+from tests.support.ours import queried
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -103,14 +104,14 @@ def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_back_to_what_runs_already(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "ask_host", lambda *_: converged(THEN, {"chat": KEY}))
+    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(converged(THEN, {"chat": KEY})))
     said = herd(fleet, "rollback", "box")
     assert (said.exit_code, said.stdout) == (0, "box: as in release 1, nothing to do\n")
 
 
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [line for line in converged(THEN, {"chat": KEY}) if not line.startswith("build\t")]
-    monkeypatch.setattr(protocol, "ask_host", lambda *_: there)
+    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(there))
     said = herd(fleet, "rollback", "box", "--yes")
     assert said.exit_code == 1
     assert "release 1 cannot come back: the host has no build llama.cpp-" in said.stderr

@@ -43,7 +43,7 @@ def test_a_process_is_a_units_or_a_containers_or_its_own(group: str, owner: tupl
 
 def test_a_mapped_file_is_found_by_number_and_name() -> None:
     """A container has another path for it; a file of another name may have its number on another disk."""
-    host = UsedHost({}, numbers={MODEL: "77"})
+    host = UsedHost({}, numbers={MODEL: 77})
     line = "7f00-7f10 r--s 00000000 08:01 {}                     /models/{}\n"
     host.process("12", maps="7f00-7f10 rw-p 0 00:00 0\n" + line.format(77, "a.gguf (deleted)"), comm="server")
     host.process("13", maps=line.format(77, "b.gguf") + line.format(78, "a.gguf"), comm="other")

@@ -11,6 +11,7 @@ from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
+from llamaherd.onhost.units import ServiceState
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import (
     RAM,
@@ -26,14 +27,14 @@ from llamaherd.plan import (
     ToolkitPlan,
 )
 from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RunScript, Say
-from llamaherd.role.service import ServiceState
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
 from roles.chat_page.files import KEY as CHAT_KEY
 from roles.gateway.changes import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
+from roles.gateway.onhost import RunningState
 from roles.gateway.plan import unit_spec
-from roles.gateway.state import GatewayState, RunningState
+from roles.gateway.state import GatewayState
 from roles.models.changes import ModelSource, fetch_job, to_fetch
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.monitoring.state import MonitoringState
@@ -115,7 +116,7 @@ def other_driver() -> HostState:
     seen.nvidia.packages |= {
         name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
     }
-    seen.machine.next_kernel = "6.8.0-90-generic"
+    seen.machine = replace(seen.machine, next_kernel="6.8.0-90-generic")
     return seen
 
 

@@ -50,18 +50,15 @@ from tests.render.plans import (
 from tests.render.scripts_beside import BESIDE
 from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
-from tests.support.ours import inspect_script
 from tests.support.rigs import gpu_rig
 
 SCRIPTS: dict[str, Callable[[], str]] = {
-    "observe_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
     "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
     "build_llama_cpp_cuda_git": lambda: build(GPU, "main").script,
     "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
     "build_ik_cpu": lambda: build(IK_CPU, "main").script,
     "build_llama_cpp_url": lambda: build(URL, "main").script,
-    "observe_cpu": lambda: inspect_script(CPU),
     "verify_cpu": lambda: verify.question(CPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
@@ -93,7 +90,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_repository": lambda: script(
         repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
     ),
-    "observe_driver": lambda: inspect_script(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
     "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),
     "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 
 from llamaherd.host.state import HostState
+from llamaherd.onhost.units import ServiceState
 from llamaherd.role.changes import Change
-from llamaherd.role.service import ServiceState
 from roles.chat_page.changes import chat_leftovers
 from roles.chat_page.state import ChatState
 from roles.gateway.changes import gateway_leftovers

@@ -77,7 +77,7 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     assert ran.operations == names(plan)
     assert (ran.changed, ran.sent, ran.failed) == ([], [], False)
     # One look for all operations, and nothing else.
-    assert ran.commands == ["sh -s"]
+    assert ran.commands == ["inspect"]
     assert not ran.steps
 
 
@@ -114,7 +114,7 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
 def test_a_fetch_costs_nothing_when_all_is_there(with_hub: Plan) -> None:
     ran = run(with_hub, converged(with_hub, {"chat": KEY}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"]
+    assert ran.commands == ["inspect"]
 
 
 def looks(ran: Ran) -> int:
@@ -296,6 +296,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
         "rig_lock_wait": 0,
         "rig_origin": {},
         "fake_responses": {"sh -s": look(world)},
+        "world": world,
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }
@@ -303,7 +304,9 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
         f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone\nturns.Turn = Alone\n"
+        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone, World\nturns.Turn = Alone\n"
+        "from pyinfra.connectors.fake import FakeConnector\n"
+        "FakeConnector.run_shell_command = World.run_shell_command\n"
         'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
     )
     return subprocess.run(

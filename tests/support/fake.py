@@ -20,8 +20,10 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.deploy import roles as deploys
 from llamaherd.deploy import turns
+from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import dump
+from llamaherd.pipeline.python_first import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -38,6 +40,7 @@ class Host(FakeConnector):
         self.documents: list[dict[str, Any]] = []
         self.broken: Callable[[str], bool] = lambda _: False
         self.world: list[str] = []
+        self.python = True
         self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
@@ -48,10 +51,15 @@ class Host(FakeConnector):
             self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
-        if is_question(script):
-            world = self.earlier.pop(0) if self.earlier else self.world
-            arguments["_events"].hear("stdout", dump({"event": "result", "value": inspected(world)}))
+        if install_script() in script:
+            self.python = True
             return True, CommandOutput([])
+        if "_events" in arguments:
+            self.executed_commands.append("inspect")
+            if not self.python:
+                arguments["_events"].no_python = True
+                return False, CommandOutput([])
+            return inspect(arguments["_events"], self.earlier.pop(0) if self.earlier else self.world)
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -92,6 +100,21 @@ class Ran:
         return [script for script in self.scripts if not is_question(script)]
 
 
+def inspect(events: Events, world: Iterable[str]) -> tuple[bool, CommandOutput]:
+    """Return what an inspection of a host in this state returns."""
+    events.hear("stdout", dump({"event": "result", "value": inspected(world)}))
+    return True, CommandOutput([])
+
+
+class World(FakeConnector):
+    """@fake for pyinfra's own command: a host in the state that its data has as `world`."""
+
+    def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
+        if "_events" in arguments:
+            return inspect(arguments["_events"], self.data["world"])
+        return super().run_shell_command(command, *args, **arguments)
+
+
 def is_question(script: str) -> bool:
     """Return whether a script or a document inspects the host, and changes nothing."""
     return BEGIN in script or '"verb":"inspect"' in script
@@ -109,10 +132,12 @@ def run(
     broken: Callable[[str], bool] = lambda _: False,
     earlier: Iterable[list[str]] = (),
     roles: Sequence[Role] = ROLES,
+    python: bool = True,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
 
-    The first looks answer with the worlds of `earlier` instead."""
+    The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
+    """
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
@@ -124,7 +149,7 @@ def run(
         "rig_origin": {},
         "inventory": "/nowhere/box.yaml",
         "plan": plan.model_dump(mode="json"),
-        "fake_responses": {**(responses or {})},
+        "fake_responses": {**(responses or {}), "sh -s": look(world)},
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }
@@ -146,6 +171,7 @@ def run(
     connector.documents.clear()
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
+    connector.python = python
     with patch.object(turns, "Turn", Alone):
         try:
             run_ops(state)

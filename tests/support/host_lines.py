@@ -2,24 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from llamaherd.host.protocol import BEGIN, END
+from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.inspection import FileFound, Inspected
+from llamaherd.onhost.machine import MachineState, PciGpu
+from llamaherd.onhost.nvidia_smi import parse_gpu
+from llamaherd.onhost.units import ServiceState
+from roles.base.onhost.inspection import FolderFound, UserFound
+from roles.base.onhost.inspection import Found as BaseFound
+from roles.chat_page.onhost import Found as ChatFound
+from roles.chat_page.onhost import PageState
+from roles.gateway.onhost import Found as GatewayFound
+from roles.gateway.onhost import RunningState
+from roles.gpus.onhost import Found as GpusFound
+from roles.monitoring.onhost import Found as MonitoringFound
+from roles.virtual_address.onhost import Found as AddressFound
+from roles.wsl.onhost.inspection import Found as WslFound
+from roles.wsl.onhost.inspection import ScriptFound, TextFound, VirtualMachineFound
+
+Rows = Sequence[Sequence[str]]
 
 
 def inspected(lines: Iterable[str]) -> Inspected:
     """Return what an inspection of a host in this state returns."""
     stats: dict[str, list[str]] = {}
     files: dict[str, FileFound] = {}
+    rows: dict[str, list[list[str]]] = {}
     rest: list[str] = []
     for line in lines:
-        match line.split("\t"):
-            case "file", path, stat:
+        kind, *fields = line.split("\t")
+        match kind, fields:
+            case "file", [path, stat]:
                 stats[path] = stat.split()
-            case "sum", sha256, path:
+            case "sum", [sha256, path]:
                 mode, number, owner, written = stats[path]
                 files[path] = FileFound(int(mode, 8), int(number), owner, float(written), sha256)
+            case "wsl", ["release", release]:
+                rows.setdefault("base.inspection.inspect", []).append(["release", release])
+            case _ if kind in OF_ROLES:
+                rows.setdefault(OF_ROLES[kind], []).append([kind, *fields])
             case _:
                 rest.append(line)
-    return Inspected(files, lines=(BEGIN, *rest, END))
+    parts = {verb: PARTS[verb](found) for verb, found in rows.items()}
+    return Inspected(files, parts, lines=(BEGIN, *rest, END))
+
+
+def _machine(rows: Rows) -> MachineState:
+    found = MachineState()
+    for row in rows:
+        match row[1:]:
+            case "kernel", running, following:
+                found = replace(found, kernel=running, next_kernel=following)
+            case "virtual", kind:
+                found = replace(found, virtual=kind)
+            case "card", address, device, name, driver:
+                gpu = PciGpu(address.removeprefix("-"), device.strip("-"), name.removeprefix("-"), driver)
+                found = replace(found, cards=(*found.cards, gpu))
+            case "bus", devices:
+                found = replace(found, bus=int(devices))
+            case "secure-boot", state:
+                found = replace(found, secure_boot=state == "on")
+            case "mok", state:
+                found = replace(found, mok=state == "enrolled")
+            case "headers", kernel:
+                found = replace(found, headers=(*found.headers, kernel))
+            case "gcc", version:
+                found = replace(found, gcc=(*found.gcc, int(version)))
+            case "memory", kibibytes:
+                found = replace(found, memory=int(kibibytes) * 1024)
+            case "boot", free:
+                found = replace(found, boot_free=int(free))
+            case "holder", holder:
+                found = replace(found, package_holder=holder)
+            case "held", package:
+                found = replace(found, held=(*found.held, package))
+            case ("laptop",):
+                found = replace(found, laptop=True)
+            case ("amx",):
+                found = replace(found, amx=True)
+            case ("nouveau",):
+                found = replace(found, nouveau=True)
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _base(rows: Rows) -> BaseFound:
+    found = BaseFound(machine=_machine([row for row in rows if row[0] == "machine"]))
+    for row in rows:
+        match row:
+            case "os", value:
+                found = replace(found, os=value)
+            case "arch", value:
+                found = replace(found, arch=value)
+            case "fetcher", value:
+                found = replace(found, fetcher=value)
+            case "systemd", _:
+                found = replace(found, systemd=True)
+            case "release", release:
+                found = replace(found, wsl=release)
+            case "free", folder, size, device:
+                found = replace(found, disk=Disk(folder, int(size), device, "ext4", writable=True))
+            case "address", address:
+                found = replace(found, addresses=(*found.addresses, address))
+            case "listens", port:
+                found = replace(found, listening=(*found.listening, int(port, 16)))
+            case "folder", path, mode, owner:
+                found = replace(found, folders={**found.folders, path: FolderFound(int(mode, 8) & 0o777, owner)})
+            case "package", name, status:
+                found = replace(found, packages=(*found.packages, *([name] if status == "installed" else [])))
+            case "user", name, shell, groups:
+                found = replace(found, users={**found.users, name: UserFound(shell, tuple(groups.split()))})
+            case "twin", name, other:
+                found = replace(found, twins={**found.twins, name: other})
+            case "password", name:
+                found = replace(found, passwords=(*found.passwords, name))
+            case "repository", name, path:
+                found = replace(found, repositories={**found.repositories, name: path})
+            case "machine", *_:
+                pass
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _wsl(rows: Rows) -> WslFound:
+    found = WslFound()
+    for row in rows:
+        match row[1:]:
+            case "profile", path, disk:
+                found = replace(found, profiles={**found.profiles, path: disk == "yes"})
+            case "file", path, written, content:
+                base64.b64decode(content, validate=True)
+                found = replace(found, files={**found.files, path: TextFound(float(written), content)})
+            case "script", path, sha256, applied:
+                found = replace(found, scripts={**found.scripts, path: ScriptFound(sha256, applied.lower())})
+            case "machine", started, memory, processors:
+                machine = VirtualMachineFound(float(started), int(memory) * 1024, int(processors))
+                found = replace(found, machine=machine)
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _gpus(rows: Rows) -> GpusFound:
+    gpus = tuple(parse_gpu(row[1]) for row in rows if row[0] == "card")
+    return GpusFound(gpus, next((row[1] for row in rows if row[0] == "driver"), ""))
+
+
+def service(active: str, enabled: str, needs_reload: str, spec: str) -> ServiceState:
+    """Return a service by its fields."""
+    return ServiceState(active, enabled, needs_reload == "yes", spec)
+
+
+def _gateway(rows: Rows) -> GatewayFound:
+    found = GatewayFound()
+    for row in rows:
+        match row[1:]:
+            case "unit", *fields:
+                found = replace(found, unit=service(*fields))
+            case "running", read, maps:
+                spec, _, port = read.partition("/")
+                found = replace(found, running=RunningState(spec, int(port) if port else None, maps == "same"))
+            case ("idle-own",):
+                found = replace(found, idle_own=True)
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _address(rows: Rows) -> AddressFound:
+    (row,) = rows
+    return AddressFound(service(*row[1:]))
+
+
+def _chat(rows: Rows) -> ChatFound:
+    found = ChatFound()
+    for row in rows:
+        match row[1:]:
+            case ("there",):
+                found = replace(found, there=True)
+            case ("untried",):
+                found = replace(found, untried=True)
+            case ("unsigned",):
+                found = replace(found, unsigned=True)
+            case "container", status, health, spec, port:
+                found = replace(found, page=PageState(status, health, spec, int(port)))
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _monitoring(rows: Rows) -> MonitoringFound:
+    found = MonitoringFound()
+    for row in rows:
+        match row[1:]:
+            case "unit", name, *fields:
+                found = replace(found, units={**found.units, name: service(*fields)})
+            case "read", spec:
+                found = replace(found, read=spec)
+            case "idle", package:
+                found = replace(found, idle=(*found.idle, package))
+            case other:
+                raise ValueError(other)
+    return found
+
+
+PARTS: dict[str, Callable[[Rows], Any]] = {
+    "base.inspection.inspect": _base,
+    "wsl.inspection.inspect": _wsl,
+    "gpus.inspect": _gpus,
+    "gateway.inspect": _gateway,
+    "virtual_address.inspect": _address,
+    "chat_page.inspect": _chat,
+    "monitoring.inspect": _monitoring,
+}
+_KINDS = {
+    "base.inspection.inspect": (
+        *("os", "arch", "fetcher", "systemd", "free", "address", "listens", "folder", "package", "user"),
+        *("twin", "password", "repository", "machine"),
+    ),
+    "wsl.inspection.inspect": ("wsl",),
+    "gpus.inspect": ("card", "driver"),
+    "gateway.inspect": ("gateway",),
+    "virtual_address.inspect": ("virtual-address",),
+    "chat_page.inspect": ("chat",),
+    "monitoring.inspect": ("monitoring",),
+}
+OF_ROLES = {kind: verb for verb, kinds in _KINDS.items() for kind in kinds}
+"""The verb that inspects what a kind of line is about."""

@@ -103,7 +103,7 @@ class ModelsHost(ServiceHost):
         if found is None or file is None:
             return found
         names = sum(each is file for each in self.files.values())
-        return replace(found, links=names, inode=str(id(file)))
+        return replace(found, links=names, inode=id(file))
 
 
 def words_of(host: ModelsHost, program: str) -> list[Any]:

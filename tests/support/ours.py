@@ -58,9 +58,14 @@ def inspect_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
     return inspect.inspect_request(made, roles).decode()
 
 
+def queried(lines: Iterable[str]) -> object:
+    """Return what an inspection of a host in this state returns, as JSON has it."""
+    return encode(inspected(lines))
+
+
 def parse_state(lines: Iterable[str], roles: Sequence[Role] = ROLES) -> HostState:
     """Return the state of a host in the notation of tests."""
-    return inspect.state_of(encode(inspected(lines)), roles)
+    return inspect.state_of(queried(lines), roles)
 
 
 def tasks(made: Plan) -> list[str]:

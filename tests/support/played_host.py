@@ -175,6 +175,12 @@ class PlayedHost:
             if found.kind == "folder" and depth > 1:
                 yield from self.tree(f"{path}/{name}", depth - 1)
 
+    def resolved(self, path: str) -> str:
+        return self._resolved(path)
+
+    def free(self, path: str) -> int | None:
+        return 1 << 40 if self.entry(path) else None
+
     def digest(self, paths: Sequence[str]) -> str:
         return hashlib.sha256("".join(self.read(each) or "" for each in paths).encode()).hexdigest()
 

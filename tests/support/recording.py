@@ -73,6 +73,15 @@ class RecordingHost(PlayedHost):
         return any(set(words) <= set(each) for each in self.done)
 
 
+class InspectedHost(RecordingHost):
+    """A recording host whose /proc is what a test has written there."""
+
+    def read(self, path: str, most: int = 1 << 20) -> str | None:
+        """Return the text of a file."""
+        file = self.files.get(path)
+        return file.text[:most] if file else None
+
+
 def recording(host: PlayedHost, **ends: Ended) -> RecordingHost:
     """Return a copy of a played host that records what is done to it from here on."""
     return RecordingHost(**vars(copied(host)), ends={name.replace("_", " "): ended for name, ended in ends.items()})

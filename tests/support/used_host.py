@@ -21,11 +21,11 @@ class UsedHost(ModelsHost):
 
     described: list[dict[str, Any]] = field(default_factory=list)
     docker_hangs: bool = False
-    numbers: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     """Of files, by their paths."""
 
     def run(self, argv: Sequence[str], **more: Any) -> Ended:
-        """Play Docker and `readlink`."""
+        """Play Docker, and users."""
         match [*argv]:
             case ["docker", *_] if self.docker_hangs:
                 return Ended(TIMED_OUT)
@@ -35,10 +35,6 @@ class UsedHost(ModelsHost):
                 return Ended(0, "/boxed\n") if container == ID else Ended(1)
             case ["docker", "inspect", *_]:
                 return Ended(0, json.dumps(self.described))
-            case ["readlink", "-f", "--", path]:
-                return Ended(0, f"{self.links.get(path, path)}\n")
-            case ["readlink", "-m", "--", *paths]:
-                return Ended(0, "".join(f"{self.links.get(path, path)}\n" for path in paths))
             case ["getent", "passwd"]:
                 return Ended(0, "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/data/ann:/bin/sh\nodd\n")
         return super().run(argv, **more)
@@ -51,7 +47,11 @@ class UsedHost(ModelsHost):
     def entry(self, path: str) -> Entry | None:
         """Inspect a path."""
         found = super().entry(path)
-        return replace(found, inode=f"8:{self.numbers[path]}") if found and path in self.numbers else found
+        return replace(found, inode=self.numbers[path]) if found and path in self.numbers else found
+
+    def resolved(self, path: str) -> str:
+        """Resolve a path that is a link."""
+        return self.links.get(path, path)
 
     def process(self, pid: str, **files: str) -> None:
         """Start a process."""

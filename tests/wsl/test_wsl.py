@@ -13,16 +13,25 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError, answer, question_of
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.system import Host
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.role.changes import Change
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.state import TextState, WslMachineState
+from roles import ROLES
+from roles.base.onhost.inspection import Found as BaseFound
 from roles.wsl.changes import BACKUP, profile_of, wsl_changes, wsl_notes
+from roles.wsl.onhost.inspection import Found as WslFound
+from roles.wsl.onhost.inspection import Question as WslQuestion
+from roles.wsl.onhost.inspection import find_windows, inspect
 from roles.wsl.plan import SCRIPTS
 from roles.wsl.refusals import wsl_refusals
-from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from roles.wsl.state import question, take
+from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
 
 PLAN = planned(wsl_rig())
@@ -69,15 +78,14 @@ def test_what_wslconfig_is_to_say(declared: dict[str, Any], settings: dict[str, 
 
 def test_nothing_is_planned_of_wsl_where_it_is_not_declared() -> None:
     assert planned(cpu_rig()).wsl is None
-    assert "proc/mounts" not in inspect_script(planned(cpu_rig()))
+    assert question(planned(cpu_rig())) is None
 
 
-def test_a_host_that_is_no_wsl_is_told_from_one() -> None:
-    """This machine is asked what a plan for WSL asks; nothing of Windows is there to be looked at."""
+def test_a_host_that_is_not_wsl_is_recognized() -> None:
+    """This machine is inspected for a plan of WSL."""
     if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
         pytest.skip("this is WSL")
-    done = subprocess.run(["sh"], input=inspect_script(PLAN), capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if line.startswith("wsl")] == []
+    assert inspect(WslQuestion(None), Host(print, print)) == WslFound()
     (problem,) = wsl_refusals(PLAN, parse_state([]))
     assert "`wsl:`" in problem.help
 
@@ -174,11 +182,9 @@ class Machine:
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
     def look(self, plan: Plan = PLAN) -> HostState:
-        """What the host says to this part of the question_of."""
-        text = question_of("wsl/inspect.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
-        said = self.run(f"in_wsl=yes\n{text}")
-        assert (said.returncode, said.stderr) == (0, "")
-        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2", *answer(said.stdout.split("\n"))])
+        """Return what an inspection of this part finds."""
+        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
+        take(seen, find_windows(WslQuestion(wsl_of(plan).profile, root=str(self.root)), Host(print, print)))
         seen.systemd = True
         return seen
 
@@ -481,9 +487,9 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
     assert "counts from its next start" in note
 
 
-@pytest.mark.parametrize(
-    "line", ["wsl\tprofile\t/x\tyes", "wsl\trelease\tx\nwsl\tfile\t/x\t1\t%%", "wsl\trelease\tx\nwsl\tx"]
-)
-def test_what_no_host_can_have_said(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
-        parse_state(line.split("\n"))
+def test_a_content_that_is_not_base64_is_refused() -> None:
+    found = {"profiles": {}, "files": {"/x": {"written": 1.0, "content": "%%"}}, "scripts": {}, "machine": None}
+    base = encode(BaseFound(wsl="6.6"))
+    parts = {"base.inspection.inspect": base, "wsl.inspection.inspect": found}
+    with pytest.raises(UnaskedError):
+        state_of({"files": {}, "parts": parts, "lines": [], "unknown": []}, ROLES)

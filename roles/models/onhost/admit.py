@@ -139,7 +139,7 @@ def _make_roots(path: str, system: System, *, is_sent: bool) -> None:
 def _move_in(source: str, path: str, system: System, *, keep: bool) -> None:
     """Give a file its name in the store: by a rename, or as a second name of it where it is needed again."""
     there, new = system.entry(path), system.entry(source)
-    same = there is not None and new is not None and there.kind == "file" and there.inode == new.inode
+    same = there is not None and new is not None and (there.device, there.inode) == (new.device, new.inode)
     if keep:
         # A second name of one file; not every file system has that.
         if not same and not system.run(["ln", "-fT", source, path]).ok:

@@ -3,8 +3,15 @@ id=llama.cpp-254c2e111fca
 work=/var/lib/llamaherd/work/$id
 unit=llamaherd-build-$id.service
 home=/opt/llamaherd/builds/$id
-<<< observe_gpu.sh: # What a finished build is known by without reading all of it: who replaces a program changes something of this.
->>>         sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
+# What a finished build is known by without reading all of it: who replaces a program changes something of this.
+stamp() {
+    (cd "$1" && stat -c '%n %a %u' . bin && stat -c '%n %a %u %s %.Y %.Z %i' manifest.json bin/*) 2>/dev/null
+}
+# Whether its programs are those that its manifest has the hashes of.
+intact() {
+    (cd "$1/bin" && sed -n 's/.*"sha256": {\(.*\)}}.*/\1/p' ../manifest.json | tr ',' '\n' |
+        sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
+}
 # Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
 runs() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do

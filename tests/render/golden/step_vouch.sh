@@ -1,5 +1,5 @@
 # A build that is what it was built as, and that something else is new about: times, owner, permissions.
-<<< observe_gpu.sh: # What a finished build is known by without reading all of it: who replaces a program changes something of this.
+<<< step_build.sh: # What a finished build is known by without reading all of it: who replaces a program changes something of this.
 >>>         sed -n 's/^ *"\(.*\)": "\([0-9a-f]*\)" *$/\2  \1/p' | sha256sum -c --strict --status) 2>/dev/null
 <<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"

@@ -100,8 +100,9 @@ process() {
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
 
-<<< observe_gpu.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+<<< templates/serve/started-variables.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
 >>>     [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
+
 # Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
 shared() {
     sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do

@@ -57,7 +57,7 @@ def test_a_virgin_host_gets_both_before_what_needs_them(plan: Plan) -> None:
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
 
 
 DOCKER_UNIT = "\t".join(("docker", *DOCKER_UNITS[0]))

@@ -21,7 +21,7 @@ from roles.gateway.keys import read_keys
 from roles.gateway.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of, gateway_of
-from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan
+from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig
 
@@ -87,7 +87,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
 
 def test_a_rig_that_is_no_gateway_sees_nothing_of_it(rig: Rig) -> None:
     alone = plan(rig, Lock(), {"box": rig})
-    assert "gateway" not in inspect_script(alone)
+    assert "gateway" not in inspect_text(alone)
     assert not alone.of_fleet
     elsewhere = plan(rig, Lock(), {"box": rig}, fleet=fleet_of(FLEET.replace("on: [box]", "on: [other]")))
     assert elsewhere.model_copy(update={"of_fleet": False}) == alone
@@ -166,7 +166,7 @@ def test_a_rig_that_is_no_gateway_any_more_loses_it(rig: Rig) -> None:
 
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(wanted: Plan) -> None:
-    told = [wanted.model_dump_json(), show_plan(wanted), inspect_script(wanted), str(read_keys(gateway_of(wanted)))]
+    told = [wanted.model_dump_json(), show_plan(wanted), inspect_text(wanted), str(read_keys(gateway_of(wanted)))]
     _, reasons, _ = changes_of(wanted, converged(wanted, {**HELD, "ann": "another key", "box.chat": "b"}))
     held = "\n".join([*told, *reasons])
     assert not [key for key in (*KEYS.values(), SERVERS) if key in held]

@@ -65,7 +65,7 @@ def test_what_moves_no_driver_arms_nothing() -> None:
     assert not [why for why in change.reasons if "go back" in why or "comes back" in why]
     # The kernel of a container is another's.
     lent = host()
-    lent.machine.virtual = "lxc"
+    lent.machine = replace(lent.machine, virtual="lxc")
     assert "llamaherd-driver-undo" not in driver_changes(declared(), lent)[-1].script
 
 

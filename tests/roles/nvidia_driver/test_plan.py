@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -218,7 +219,7 @@ def test_what_is_of_another_branch_is_named_and_tools_alone_are_no_reason() -> N
 
 def test_headers_are_wanted_of_the_kernel_that_boots_next() -> None:
     seen = host()
-    seen.machine.next_kernel = "6.8.0-90-generic"
+    seen.machine = replace(seen.machine, next_kernel="6.8.0-90-generic")
     (step,) = driver_changes(PLAN, seen)
     assert "for kernel in 6.8.0-90-generic; do" in step.script
     assert "linux-headers-generic" in step.script
@@ -236,14 +237,14 @@ def test_signed_modules_follow_the_kernel_that_the_host_follows() -> None:
 def test_a_container_needs_no_module_where_its_kernel_has_the_driver() -> None:
     seen = host(disk={})
     assert driver_changes(PLAN, seen)
-    seen.machine.virtual = "docker"
+    seen.machine = replace(seen.machine, virtual="docker")
     assert driver_changes(PLAN, seen) == []
 
 
 def test_a_driver_is_loaded_where_nothing_is_in_its_way() -> None:
     assert len(load_changes(PLAN, host(loaded=None))) == 1
     nouveau = host(loaded=None)
-    nouveau.machine.nouveau = True
+    nouveau.machine = replace(nouveau.machine, nouveau=True)
     assert load_changes(PLAN, nouveau) == []
     assert load_changes(PLAN, host(loaded=None, disk={KERNEL: "580.1.1"})) == []
     assert load_changes(PLAN, host(loaded="570.1.1")) == []
@@ -316,7 +317,7 @@ def test_the_other_source_is_named_and_not_touched() -> None:
 
 def test_a_hold_of_somebodys_is_named_only_where_it_is_in_the_way() -> None:
     seen = host()
-    seen.machine.held = {"libnvidia-compute-580:amd64", "docker.io"}
+    seen.machine = replace(seen.machine, held=("libnvidia-compute-580:amd64", "docker.io"))
     assert problems(PLAN, seen) == []
     (said,) = problems(plan_of(version="580.105.08"), seen)
     assert "on hold: libnvidia-compute-580\n" in said
@@ -338,19 +339,20 @@ def test_secure_boot_wants_a_key_that_a_person_lets_in(
 ) -> None:
     plan = plan_of(os, source)
     seen = HostState()
-    seen.machine.secure_boot, seen.machine.mok = True, mok
+    seen.machine = replace(seen.machine, secure_boot=True, mok=mok)
     said = problems(plan, seen)
     assert len(said) == bool(words)
     for word in words:
         assert word in said[0]
     loaded = host(plan)
-    loaded.machine.secure_boot = True
+    loaded.machine = replace(loaded.machine, secure_boot=True)
     assert problems(plan, loaded) == []
 
 
 def test_room_is_asked_for_before_anything_is_installed() -> None:
     seen = HostState()
-    seen.nvidia.free, seen.machine.boot_free = 10**9, 10**8
+    seen.nvidia.free = 10**9
+    seen.machine = replace(seen.machine, boot_free=10**8)
     assert [said.partition(", and")[0] for said in problems(PLAN, seen)] == [
         "/ has 1.0 GB free",
         "/boot has 100 MB free",

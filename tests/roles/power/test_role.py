@@ -59,7 +59,7 @@ def test_a_virgin_host_has_its_cards_held_before_it_serves(plan: Plan) -> None:
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
 
 
 def test_a_rig_that_declares_nothing_pays_nothing(bare: Plan) -> None:

@@ -17,7 +17,6 @@ import pytest
 from llamaherd.host.serving import DECIDING, ServingState
 from llamaherd.plan import InstancePlan
 from llamaherd.render import render
-from tests.support.machine import SAY
 from tests.support.rigs import cpu_rig, planned
 
 SERVER = """
@@ -44,6 +43,15 @@ while sys.argv[1] == "is busy":
 """One that answers, if only that it cannot; one that computes and answers nobody; one that does neither.
 
 The one that computes takes a fifth of a core.
+"""
+
+
+SAY = """say() {
+    printf '%s' "$1"
+    shift
+    printf '\\t%s' "$@"
+    printf '\\n'
+}
 """
 
 

@@ -56,7 +56,7 @@ def test_a_virgin_host_is_written_to_before_anything_is_built(plan: Plan, caplog
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
     assert "Windows" not in caplog.text
 
 

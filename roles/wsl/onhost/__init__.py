@@ -1,0 +1,1 @@
+"""WSL's part of the program on hosts."""
