@@ -55,7 +55,8 @@ class Removals:
             self._system.folder(bin_, mode=0o700)
             self._system.rename(path, f"{bin_}/it")
             # What a kill leaves here has neither its name nor a manifest.
-            self._system.remove(f"{bin_}/it/.manifest")
+            if self._system.entry(f"{bin_}/it/.manifest"):
+                self._system.remove(f"{bin_}/it/.manifest")
             self._system.remove(bin_)
         except OSError:
             if not self._system.names(bin_):
