@@ -18,7 +18,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
 from llamaherd.host.program import request
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, RunVerb, SendFile
+from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RebootHost, RunScript, RunVerb, SendFile
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
@@ -45,8 +45,8 @@ def command(change: Change) -> PyinfraCommand:
             return VerbCommand(how)
         case GuardedScript() as how:
             return GuardedScriptCommand(how)
-        case DeferredScript() as how:
-            return DeferredScriptCommand(how)
+        case DeferredVerb() as how:
+            return DeferredVerbCommand(how)
         case RebootHost() as how:
             return RebootHostCommand(how, "; ".join(change.reasons))
         case SendFile() as how:
@@ -158,10 +158,10 @@ class SendFileCommand(FileUploadCommand):
         return host.put_file(self.src, self.dest, settled=self.settled, **connector_arguments)
 
 
-class DeferredScriptCommand(PyinfraCommand):
-    """A script that is put together when its turn comes: other hosts are asked for it."""
+class DeferredVerbCommand(PyinfraCommand):
+    """A verb whose input is made when its turn comes: other hosts are queried for it."""
 
-    def __init__(self, how: DeferredScript) -> None:
+    def __init__(self, how: DeferredVerb) -> None:
         super().__init__()
         self.how = how
 
@@ -172,10 +172,10 @@ class DeferredScriptCommand(PyinfraCommand):
 
         say(self.how.says)
         try:
-            script = self.how.make(say)
+            how = self.how.make(say)
         except (UserError, InventoryError) as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
-        return ScriptCommand(script).execute(state, host, connector_arguments)[0]
+        return VerbCommand(how).execute(state, host, connector_arguments)[0]
 
 
 class RebootHostCommand(PyinfraCommand):

@@ -15,15 +15,19 @@ Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from llamaherd.host.program import Events, Program
+from llamaherd.host.pipes import Patience
+from llamaherd.host.program import Events, Program, packed_program, request
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
+from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 
 BEGIN, END = "@ begin", "@ end"
+
+T = TypeVar("T")
 
 _SHOWN = 200
 """Characters of what a host said that an error shows."""
@@ -75,16 +79,48 @@ def ask_host(remote: Remote, script: str | Callable[[], str], seconds: float) ->
     return answer(result.out.split("\n"), result.err.split("\n"))
 
 
-def query_host(remote: Remote, program: Program, document: bytes | Callable[[], bytes], seconds: float) -> object:
-    """Run a verb that changes nothing on a rig's host, and return its result.
+def query_host(
+    remote: Remote,
+    program: Program,
+    document: bytes | Callable[[], bytes],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> object:
+    """Run a verb on a rig's host, and return its result. What it reports meanwhile goes to `report`, line by line.
 
-    A document that is yet to be made is requested once a shell is there. Raise RemoteError where the verb fails, and
-    CutOffError where the program does not finish.
+    A host that is not set up stores nothing of the program. A document that is yet to be made is requested once a shell
+    is there. Raise RemoteError where the verb fails, and CutOffError where the program does not finish.
     """
     complaints: list[str] = []
-    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
-    remote.perform(program, document, events, seconds)
+
+    def hear(stream: str, line: str) -> None:
+        if stream == "stderr":
+            complaints.append(line)
+        elif report:
+            report(line.rstrip("\n"))
+
+    events = Events(hear)
+    remote.perform(program, document, events, limit)
     return result_of(events, complaints)
+
+
+def query_verb(
+    remote: Remote,
+    verb: str,
+    given: object,
+    kind: type[T],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> T:
+    """Run a verb of ours on a rig's host, and return its result, which is of this kind.
+
+    Raise RemoteError as `query_host` does, and UnaskedError where the program cannot have returned the result.
+    """
+    result = query_host(remote, packed_program(), request(verb, given), limit, report)
+    try:
+        return decode(kind, result)
+    except DocumentError as error:
+        raise UnaskedError(str(error)) from None
 
 
 def result_of(events: Events, complaints: Iterable[str]) -> object:

@@ -108,13 +108,16 @@ class Remote:
             code = shell.run(text, lambda stream, line: said[stream].append(line), patience)
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
 
-    def perform(self, program: Program, document: bytes | Callable[[], bytes], events: Events, timeout: float) -> int:
-        """Run a verb that changes nothing, and return the exit code of the program.
+    def perform(
+        self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
+    ) -> int:
+        """Run a verb, and return the exit code of the program. A host that is not set up stores nothing of it.
 
-        Login and verb have `timeout` seconds together. Raise RemoteError as `run` does, and NoPythonError.
+        Login and verb have so many seconds together, or end with the patience. Raise RemoteError as `run` does, and
+        NoPythonError.
         """
-        patience = Patience(timeout, timeout)
-        with Shell(self.connect, note_key=self.note_key, login_seconds=min(timeout, LOGIN_SECONDS)) as shell:
+        patience = limit if isinstance(limit, Patience) else Patience.within(limit)
+        with Shell(self.connect, note_key=self.note_key, login_seconds=min(patience.total, LOGIN_SECONDS)) as shell:
             return shell.run_program(program, document, events, patience, keep=False)
 
     def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:

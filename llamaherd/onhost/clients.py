@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from llamaherd.onhost.system import TIMED_OUT, Ended, System, UnknownStateError
+from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System, UnknownStateError
 
 PAUSES = (0.2, 0.3, 0.5, 1.0)
 """Seconds between tries while systemd re-executes: it responds to no client for a moment, and drops those that wait."""
 DOCKER_SECONDS, DOCKER_LONG_SECONDS, DOCKER_PULL_SECONDS = 300, 9000, 43_200
 """Docker's client waits without end for a daemon that hangs, and a step that waits holds the lock of its host."""
 UNIT_SECONDS = 90
+_RESPONSES = 10
 QUERY_SECONDS = 10
 DOCKER_PAUSES = (0.5, 0.5, 1.0)
 """Seconds between tries while Docker's daemon restarts."""
@@ -70,6 +71,17 @@ def unit_properties(system: System, unit: str, *names: str) -> dict[str, str]:
     """Return properties of a unit by `systemctl show`; nothing where systemd does not respond."""
     ended = systemctl(system, "show", "-p", ",".join(names), unit)
     return dict(line.split("=", 1) for line in ended.out.splitlines() if "=" in line) if ended.ok else {}
+
+
+def unit_runs(system: System, unit: str) -> bool:
+    """Return whether a unit runs. Raise FailedError where systemd does not respond: nothing follows from that."""
+    for _ in range(_RESPONSES):
+        state = unit_properties(system, unit, "ActiveState").get("ActiveState", "")
+        if state:
+            return state in ("active", "activating", "deactivating", "reloading")
+        system.sleep(1)
+    message = f"systemd does not respond, so it is unknown whether {unit} runs; nothing was changed"
+    raise FailedError(message, "run `herd up` again")
 
 
 def docker(system: System, *words: str) -> Ended:

@@ -13,6 +13,7 @@ from llamaherd.onhost.system import System
 
 _NAME = re.compile(r"([a-z][a-z0-9_]{0,40})(\.[a-z][a-z0-9_]{0,40})?\.([a-z][a-z0-9_]{0,40})")
 _OF_ALL_ROLES = {"inspect": "llamaherd.onhost.inspection", "verify": "llamaherd.onhost.verification"}
+_NO_ROLE = "llamaherd"
 
 Input = TypeVar("Input")
 
@@ -28,11 +29,14 @@ class Verb(Generic[Input]):
 def find_verb(name: str) -> Verb[Any]:
     """Return the verb `ROLE.VERB` of `roles.ROLE.onhost`, or `ROLE.MODULE.VERB` of `roles.ROLE.onhost.MODULE`.
 
-    `inspect` and `verify` are of all roles. Raise DocumentError where there is none.
+    `inspect` and `verify` are of all roles, and `llamaherd.MODULE.VERB` is of no role. Raise DocumentError where there
+    is none.
     """
     if name in _OF_ALL_ROLES:
         module, verb = _OF_ALL_ROLES[name], name
-    elif found := _NAME.fullmatch(name):
+    elif (found := _NAME.fullmatch(name)) and found[1] == _NO_ROLE:
+        module, verb = f"llamaherd.onhost{found[2] or ''}", found[3]
+    elif found:
         module, verb = f"roles.{found[1]}.onhost{found[2] or ''}", found[3]
     else:
         raise DocumentError("the document names no verb")

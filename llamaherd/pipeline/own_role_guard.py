@@ -18,12 +18,12 @@ from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
-from llamaherd.role.changes import Change, DeferredScript
+from llamaherd.role.changes import Change, DeferredVerb
 from llamaherd.role.role import Role, Task
 from llamaherd.text.characters import harmful
 from llamaherd.text.numbers import MOST
 
-Value = TypeVar("Value", Role, Task, DeferredScript)
+Value = TypeVar("Value", Role, Task, DeferredVerb)
 Function = Callable[..., Any]
 
 EXACTLY = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
@@ -132,7 +132,7 @@ class _Guard:
         """Functions are in what functions give, too."""
         if isinstance(given, Task):
             return self.over(given, f"{called}: ")
-        if isinstance(given, Change) and isinstance(given.how, DeferredScript):
+        if isinstance(given, Change) and isinstance(given.how, DeferredVerb):
             return replace(given, how=self.over(given.how, f"{called}: "))
         return given
 

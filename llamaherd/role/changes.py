@@ -70,10 +70,10 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class DeferredScript:
-    """A script that depends on what other hosts say, which are asked when it is carried out. `says` as above."""
+class DeferredVerb:
+    """A verb whose input depends on other hosts, which are queried when it is carried out. `says` as above."""
 
-    make: Callable[[Say], RunScript]
+    make: Callable[[Say], RunVerb]
     says: str = ""
 
 
@@ -103,7 +103,7 @@ class GuardedScript:
     says: str = ""
 
 
-How = RunScript | RunVerb | GuardedScript | SendFile | DeferredScript | RebootHost
+How = RunScript | RunVerb | GuardedScript | SendFile | DeferredVerb | RebootHost
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Change:
     @property
     def says(self) -> str:
         """What is shown while it is carried out."""
-        return self.how.says if isinstance(self.how, RunScript | RunVerb | GuardedScript | DeferredScript) else ""
+        return self.how.says if isinstance(self.how, RunScript | RunVerb | GuardedScript | DeferredVerb) else ""
 
 
 def difference(file: TextFile, state: HostState) -> str:

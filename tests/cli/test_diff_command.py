@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import diff, history_ask, outlook_ask
 from tests.support import gguf_files
 from tests.support.ours import plans, queried
@@ -56,7 +57,7 @@ def as_planned(fleet: Path) -> list[str]:
 def answers(monkeypatch: pytest.MonkeyPatch, world: list[str]) -> None:
     """Have every host answer so."""
     monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(world))
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [])
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
 
 
 def another_unit(fleet: Path) -> list[str]:
@@ -111,7 +112,8 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     answers(monkeypatch, another_unit(fleet))
     ((_, plan),) = plans(fleet).values()
     packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [f"planned\t7\t{packed}"])
+    stored = Stored((StoredRelease(7, "", packed),))
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: stored)
     monkeypatch.setattr(diff, "ask_host", lambda *_: [])
     said = herd(fleet, "diff").stdout
     assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")

@@ -15,6 +15,7 @@ from llamaherd.deploy import lean
 from llamaherd.history.release import Origin, Release
 from llamaherd.host import turn
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import history_ask, rollback_ask
 from llamaherd.plan import Plan
 from tests.support.fake import Alone
@@ -35,17 +36,18 @@ SECOND = Release(
 FAILED = Release(at="2026-11-25T10:00:00+00:00", origin=Origin(user="ann"), changes=(), failed=("chat: it did not",))
 
 
-def answer(releases: dict[int, tuple[Release, Plan]]) -> list[str]:
-    """What a host with these releases says."""
-    told = [
-        f"release\t{number}\t{base64.b64encode(release.model_dump_json().encode()).decode()}"
-        for number, (release, _) in releases.items()
-    ]
-    plans = [
-        f"planned\t{number}\t{base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()}"
-        for number, (_, plan) in releases.items()
-    ]
-    return [*told, *plans]
+def answer(releases: dict[int, tuple[Release, Plan]]) -> Stored:
+    """Return what a host with these releases has stored."""
+    return Stored(
+        tuple(
+            StoredRelease(
+                number,
+                release.model_dump_json(),
+                base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode(),
+            )
+            for number, (release, plan) in releases.items()
+        )
+    )
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A rig whose host has two releases, and then one that failed."""
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: told)
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: told)
     monkeypatch.setattr(turn, "Turn", Alone)
     monkeypatch.setattr(lean, "load_pyinfra", lambda: None)  # which would change what all other tests wait by
     return tmp_path
@@ -83,7 +85,7 @@ def test_what_was_done_is_told(fleet: Path) -> None:
 
 
 def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [])
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
     assert herd(fleet, "history").stdout.startswith("box: no release yet; ")
     said = herd(fleet, "rollback", "box")
     assert said.exit_code == 1
@@ -91,10 +93,10 @@ def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> list[str]:
+    def refuse(*_: object) -> Stored:
         raise RemoteError("nothing listens there", "start it")
 
-    monkeypatch.setattr(history_ask, "ask_host", refuse)
+    monkeypatch.setattr(history_ask, "query_verb", refuse)
     for words in (("history", "--json"), ("rollback", "box", "--yes")):
         said = herd(fleet, *words)
         assert said.exit_code == 1

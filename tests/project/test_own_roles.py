@@ -118,7 +118,7 @@ def test_the_name_of_one_of_ours_is_taken(tmp_path: Path) -> None:
 
 
 HEAD = """from llamaherd.role.role import PlanPart, Role, Task
-from llamaherd.role.changes import Change, DeferredScript, RunScript
+from llamaherd.role.changes import Change, DeferredVerb, RunScript
 
 """
 ODD = "ROLE = Role(name='odd', summary='', {})"
@@ -314,7 +314,7 @@ ROLE = Role(name="odd", summary="", tasks=lambda plan: [Task("it", {changes})])
     [
         ("RunScript('true')", "lambda state, run: 1 / 0"),
         ("RunScript(3)", "changes"),
-        ("DeferredScript(make)", "changes"),
+        ("DeferredVerb(make)", "changes"),
     ],
 )
 def test_a_run_fails_on_that_host_alone(

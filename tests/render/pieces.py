@@ -26,7 +26,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RunScript, Say
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
 from roles.chat_page.files import KEY as CHAT_KEY
@@ -177,11 +177,11 @@ def fetch_id() -> str:
     return str(fetch_job(GPU, to_fetch(GPU, HostState()), [])["id"])
 
 
-def made(steps: Sequence[Change]) -> str:
-    """The text of a first step that is put together when its turn comes."""
+def made(steps: Sequence[Change]) -> list[Change]:
+    """Return the first step, whose input is made when its turn comes, with that input."""
     how = steps[0].how
-    assert isinstance(how, DeferredScript)
-    return how.make(print).script
+    assert isinstance(how, DeferredVerb)
+    return [replace(steps[0], how=how.make(print))]
 
 
 def ask_memory(*names: str) -> str:

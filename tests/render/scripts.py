@@ -7,39 +7,28 @@ from collections.abc import Callable
 from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
-from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
-from llamaherd.prune import ask as prune
 from llamaherd.render import render
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
-from llamaherd.store import hashes
-from llamaherd.store.ask import look_script, prune_script
-from llamaherd.text.quoting import base64_lines
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
-from roles.models.changes import begin_changes, model_changes
-from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
     build,
-    fetch_id,
-    hub,
     instance,
-    made,
     not_loaded,
     other_driver,
     script,
@@ -54,13 +43,9 @@ from tests.render.plans import (
     GROUP,
     IK_CPU,
     KEYED,
-    NEIGHBOUR,
-    REMOVALS,
     SIGNED,
     STAYING,
-    UNUSED,
     URL,
-    WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
 from tests.render.scripts_judging import JUDGING
@@ -89,10 +74,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
     ),
     "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
-    # Packed plans differ with the library that packs them.
-    "step_release": lambda: render(
-        "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
-    ),
     "step_room": lambda: render("serve/room.sh.j2"),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
@@ -106,11 +87,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
-    "ask_releases": lambda: read_script(newest=3, number=7),
-    "ask_texts": lambda: read_script(newest=1, texts=True),
-    "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
-    "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
-    "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "step_repository": lambda: script(
         repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
     ),
@@ -124,13 +100,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
     "driver_undo": lambda: undo_text(DRIVER, 0),
     "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
-    "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
-    "store_look": lambda: look_script("/var/lib/llamaherd/models"),
-    "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
-    "prune_look": lambda: prune.look_script(3),
-    "prune_remove": lambda: prune.remove_script(UNUSED, 3),
-    "store_hash": lambda: hashes.hash_script(GPU),
-    "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],

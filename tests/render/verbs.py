@@ -8,8 +8,14 @@ from collections.abc import Callable, Sequence
 from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.onhost.serving import ContainerState, UnitState
+from llamaherd.onhost.store import LookInput
+from llamaherd.prune.ask import remove_input
 from llamaherd.role.changes import Change, RunVerb
+from llamaherd.store.ask import prune_input
+from llamaherd.store.hashes import files_once, hash_input
 from roles.cuda_toolkit.changes import toolkit_changes
+from roles.models.changes import begin_changes, model_changes
+from roles.models.lending import share
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
@@ -17,8 +23,8 @@ from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
 from roles.serve.state import question as inspected_servers
-from tests.render.pieces import instance, taking
-from tests.render.plans import CPU, GPU, PULLED
+from tests.render.pieces import fetch_id, hub, instance, made, taking
+from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
 
 GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
 """Servers that are not declared any more, and serve until the new ones do."""
@@ -34,6 +40,11 @@ def document(changes: Sequence[Change]) -> str:
 def indented(verb: str, given: object) -> str:
     """Return the document of a verb, indented."""
     return json.dumps(json.loads(request(verb, given)), indent=2, ensure_ascii=False) + "\n"
+
+
+def queried(verb: str, given: object) -> list[Change]:
+    """Return a verb that no change of a plan runs, as one."""
+    return [Change("update", "host", verb, (), RunVerb(verb, given))]
 
 
 def unit_with_candidate() -> list[Change]:
@@ -59,6 +70,15 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
     "exchange": exchange,
+    "fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
+    "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
+    "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
+    "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
+    "share": lambda: queried("models.share.share", share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")),
+    "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
+    "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
+    "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
+    "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
 }

@@ -40,7 +40,7 @@ class RecordingHost(PlayedHost):
                 return ended
         return super().run(argv, seconds=seconds, text=text, environment=environment)
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Record and write a file."""
         self.done.append(["write", path])
         super().write(path, text, mode=mode, owner=owner)

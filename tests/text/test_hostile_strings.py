@@ -26,7 +26,6 @@ from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import RunVerb
 from llamaherd.role.repositories import repository_changes
-from llamaherd.store.ask import look_script
 from llamaherd.text.characters import harmful
 from roles.base.changes import base_changes
 from roles.cuda_toolkit.changes import toolkit_changes
@@ -161,7 +160,6 @@ def scripts(planned: Plan) -> Iterator[str]:
     yield from (build.script for build in planned.builds)
     yield inspect_script(planned)
     yield verify.question(planned)
-    yield look_script(planned.store.path)
 
 
 def build_steps_of(planned: Plan) -> list[Any]:
