@@ -9,7 +9,7 @@ from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KE
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, differs, write_on_host
-from llamaherd.role.packages import install
+from llamaherd.role.packages import install_changes
 from llamaherd.role.programs import fingerprint, programs
 
 _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
@@ -18,12 +18,7 @@ _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/
 def package_changes(plan: Plan, state: HostState) -> list[Change]:
     """Install what is missing from the distribution."""
     missing = [package for package in plan.packages if package not in state.packages]
-    if not missing:
-        return []
-    names = ", ".join(missing)
-    return [
-        Change("install", "packages", names, ("not installed",), RunScript(install(missing), f"installing {names}"))
-    ]
+    return install_changes(missing)
 
 
 def strange_accounts(plan: Plan, state: HostState) -> list[str]:

@@ -9,10 +9,11 @@ import hashlib
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import PINNED
+from llamaherd.onhost.apt import LOCK_SECONDS
 from llamaherd.plan import ContainerToolkitPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, difference, differences, put_files, write_on_host
-from llamaherd.role.packages import LOCK_SECONDS, install
+from llamaherd.role.packages import install
 from llamaherd.role.repositories import repository_changes
 from llamaherd.role.way_in import WITHIN, guarded, undo_functions
 from llamaherd.text.quoting import base64_lines

@@ -12,14 +12,12 @@ from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
-from llamaherd.inventory.schema import Rig
 from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.prune import ask as prune
 from llamaherd.render import render
-from llamaherd.role.repositories import nvidia_repository, repository_changes
 from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
 from llamaherd.store import hashes
@@ -66,7 +64,6 @@ from tests.render.scripts_beside import BESIDE
 from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
 from tests.support.ours import inspect_script
-from tests.support.rigs import gpu_rig
 
 SCRIPTS: dict[str, Callable[[], str]] = {
     "observe_gpu": lambda: inspect_script(GPU),
@@ -85,7 +82,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
     "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
-    "step_packages": lambda: script(package_changes(CPU, HostState())),
+    "step_python": lambda: script(package_changes(CPU, HostState()), 0),
     "step_admit_source": lambda: script(build_changes(build(CPU, "main"), HostState()), 1),
     "step_build": lambda: script(build_changes(build(CPU, "main"), HostState())),
     "step_vouch": lambda: script(
@@ -114,9 +111,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
     "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
     "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
-    "step_repository": lambda: script(
-        repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
-    ),
     "observe_driver": lambda: inspect_script(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
     "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),

@@ -58,7 +58,7 @@ def test_every_template_is_rendered_here() -> None:
 
 def test_a_name_that_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render("host/install-packages.sh.j2")
+        render("host/install-python.sh.j2")
 
 
 @pytest.mark.parametrize("case", [case for case in texts() if case.endswith(".sh")])

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from llamaherd.host.program import request
 from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Rig
 from llamaherd.role.changes import Change, RunVerb
+from llamaherd.role.repositories import nvidia_repository, repository_changes
+from roles.base.changes import package_changes
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
@@ -18,6 +21,7 @@ from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
 from tests.render.pieces import instance, taking
 from tests.render.plans import CPU, GPU, PULLED
+from tests.support.rigs import gpu_rig
 
 GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
 """Servers that are not declared any more, and serve until the new ones do."""
@@ -49,6 +53,8 @@ def exchange() -> list[Change]:
 
 
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
+    "install": lambda: package_changes(CPU, HostState(packages={"python3"})),
+    "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
     "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),

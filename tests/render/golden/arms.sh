@@ -35,7 +35,7 @@ at_exit() { systemctl stop llamaherd-arms.service 2>/dev/null; }
 trap at_exit EXIT
 trap 'exit 1' HUP INT TERM
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /run/systemd/system/llamaherd-arm-a-chat.service /run/systemd/system 0644 root <<'END'
 base64|<<< systemd_cpu.service: # Written by llamaherd for instance `chat` of rig `box`: change the inventory, not this file.

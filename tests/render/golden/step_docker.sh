@@ -40,8 +40,10 @@ END
     } | arm docker 3600 || exit 1
     armed=yes
 fi
-<<< step_packages.sh: # Installs what is missing.
->>> mend
+# Installs what is missing.
+<<< step_toolkit.sh: # For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
+>>>     exit 1
+mend
 apt_get update && apt_get install --no-install-recommends --no-remove docker.io docker-cli docker-compose ||
     give_up 'apt could not install: docker.io docker-cli docker-compose'
 

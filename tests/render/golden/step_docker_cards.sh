@@ -58,7 +58,7 @@ rm -f "$undos/docker.settings"
 [ ! -e "$path" ] || cp -p "$path" "$undos/docker.settings" || exit 1
 arm_docker || exit 1
 mv -fT "$path.llamaherd-new" "$path" || exit 1
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /etc/systemd/system/docker.service.d/llamaherd-cards.conf /etc/systemd/system/docker.service.d 0644 root <<'END'
 base64|<<< docker_cards.conf: # Written by llamaherd for rig `duo`: change the inventory, not this file.

@@ -10,7 +10,7 @@ before=/var/lib/llamaherd/driver-before
 }
 printf '%s\n' 'chat is slower by it: writing code -9.0%' >"$before/slower.new" && mv -f "$before/slower.new" "$before/slower" || exit 1
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 <<< step_driver_distribution.sh: put_file /etc/systemd/system/llamaherd-driver-undo.service /etc/systemd/system 0644 root <<'END'
 >>> base64|WantedBy=multi-user.target

@@ -102,7 +102,7 @@ elif keep "$works" "$to"; then
     mkdir -p /run/llamaherd
     : >/run/llamaherd/driver-armed || exit 1
     (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /opt/llamaherd/libexec/driver-undo /opt/llamaherd/libexec 0755 root <<'END'
 base64|#!/bin/sh
