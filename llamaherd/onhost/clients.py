@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from llamaherd.onhost.system import TIMED_OUT, Ended, System
+from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 
 PAUSES = (0.2, 0.3, 0.5, 1.0)
 """Seconds between tries while systemd re-executes: it responds to no client for a moment, and drops those that wait."""
 DOCKER_SECONDS, DOCKER_LONG_SECONDS, DOCKER_PULL_SECONDS = 300, 9000, 43_200
 """Docker's client waits without end for a daemon that hangs, and a step that waits holds the lock of its host."""
 UNIT_SECONDS = 90
+_TRIES = 10
 _NO_BUS = re.compile(
     r"onnect to .*bus|Connection reset by peer|Connection refused|Connection timed out|"
     r"Transport endpoint is not connected|onnection terminated|disconnected"
@@ -32,6 +33,19 @@ def unit_properties(system: System, unit: str, *names: str) -> dict[str, str]:
     """Return properties of a unit by `systemctl show`; nothing where systemd does not respond."""
     ended = systemctl(system, "show", "-p", ",".join(names), unit)
     return dict(line.split("=", 1) for line in ended.out.splitlines() if "=" in line) if ended.ok else {}
+
+
+def unit_is_running(system: System, unit: str) -> bool:
+    """Return whether a unit runs, starts or stops. Raise FailedError where systemd does not respond.
+
+    As while it re-executes: that is no reason to conclude anything.
+    """
+    for _ in range(_TRIES):
+        if state := unit_properties(system, unit, "ActiveState").get("ActiveState"):
+            return state in ("active", "activating", "deactivating", "reloading")
+        system.sleep(1)
+    message = f"systemd does not respond, so it is unknown whether {unit} runs; nothing was changed: run again"
+    raise FailedError(message)
 
 
 def docker(system: System, *words: str) -> Ended:

@@ -27,13 +27,11 @@ from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
 from roles.cuda_toolkit.changes import toolkit_changes
-from roles.engines.changes import build_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
-    build,
     fetch_id,
     hub,
     instance,
@@ -50,14 +48,12 @@ from tests.render.plans import (
     GATEWAY,
     GPU,
     GROUP,
-    IK_CPU,
     KEYED,
     NEIGHBOUR,
     REMOVALS,
     SIGNED,
     STAYING,
     UNUSED,
-    URL,
     WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
@@ -68,11 +64,6 @@ from tests.support.ours import inspect_script
 SCRIPTS: dict[str, Callable[[], str]] = {
     "observe_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
-    "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
-    "build_llama_cpp_cuda_git": lambda: build(GPU, "main").script,
-    "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
-    "build_ik_cpu": lambda: build(IK_CPU, "main").script,
-    "build_llama_cpp_url": lambda: build(URL, "main").script,
     "observe_cpu": lambda: inspect_script(CPU),
     "verify_cpu": lambda: verify.question(CPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
@@ -83,11 +74,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "gpu_check": lambda: render("serve/gpu-check.sh"),
     "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
     "step_python": lambda: script(package_changes(CPU, HostState()), 0),
-    "step_admit_source": lambda: script(build_changes(build(CPU, "main"), HostState()), 1),
-    "step_build": lambda: script(build_changes(build(CPU, "main"), HostState())),
-    "step_vouch": lambda: script(
-        build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
-    ),
     "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
     # Packed plans differ with the library that packs them.
     "step_release": lambda: render(

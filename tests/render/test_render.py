@@ -17,7 +17,6 @@ from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
 from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
-    build,
     hub,
     in_wsl,
     made,
@@ -90,7 +89,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     hostile_wsl = planned(wsl_rig(), {"host/wsl/windows_profile": f"/mnt/c/Users/{HOSTILE}"})
     named = plan.model_copy(update={"models": (*(m for m in plan.models if not m.url), hostile)})
     texts = {
-        "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
         "verify": verify.question(plan),
         "fetch": made(begin_changes(named, HostState(), hub, WATCHER)),

@@ -13,13 +13,14 @@ from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.repositories import nvidia_repository, repository_changes
 from roles.base.changes import package_changes
 from roles.cuda_toolkit.changes import toolkit_changes
+from roles.engines.changes import build_changes
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
 from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
-from tests.render.pieces import instance, taking
+from tests.render.pieces import build, instance, taking
 from tests.render.plans import CPU, GPU, PULLED
 from tests.support.rigs import gpu_rig
 
@@ -55,6 +56,11 @@ def exchange() -> list[Change]:
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "install": lambda: package_changes(CPU, HostState(packages={"python3"})),
     "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
+    "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),
+    "build_ik_cuda_overlay_url": lambda: build_changes(build(GPU, "ik"), HostState()),
+    "build_llama_cpp_cpu": lambda: build_changes(build(CPU, "main"), HostState())[2:],
+    "admit_source": lambda: build_changes(build(CPU, "main"), HostState())[1:2],
+    "vouch": lambda: build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"})),
     "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),

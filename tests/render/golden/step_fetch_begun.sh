@@ -15,8 +15,18 @@ all_here() {
     [ -f "$incoming/1111111111111111111111111111111111111111111111111111111111111111" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00001-of-00002.gguf 1111111111111111111111111111111111111111111111111111111111111111 || return 1
     [ -f "$incoming/2222222222222222222222222222222222222222222222222222222222222222" ] || let_in /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc UD-Q4_K_XL/35b-00002-of-00002.gguf 2222222222222222222222222222222222222222222222222222222222222222 || return 1
 }
-<<< step_build.sh: # Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
->>>     exit 1
+# Return whether unit $1 runs. systemd that does not respond, as while it re-executes, is no reason to conclude anything.
+runs() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        case $(systemctl show -P ActiveState "$1" 2>/dev/null) in
+        active | activating | deactivating | reloading) return 0 ;;
+        '') sleep 1 ;;
+        *) return 1 ;;
+        esac
+    done
+    echo "systemd does not respond, so it is unknown whether $1 runs; nothing was changed: run again" >&2
+    exit 1
+}
 ours() { [ "$(cat "$run.id" 2>/dev/null)" = 8e2bba1ef066 ]; }
 # Whoever wants what a fetch brings writes itself down: what that fetch ends with is its answer, and it begins no other.
 waits() { grep -Fxqs 0123456789abcdef "$run.watchers"; }
