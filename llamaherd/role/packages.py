@@ -26,8 +26,3 @@ def install_changes(missing: Iterable[str]) -> list[Change]:
         how = RunVerb("base.install", InstallInput(tuple(wanted)), f"installing {names}")
         changes.append(Change("install", "packages", names, _WHY, how))
     return changes
-
-
-def install(packages: Iterable[str]) -> str:
-    """Return the script that installs these."""
-    return render("host/install-packages.sh.j2", packages=list(packages), wait=LOCK_SECONDS)

@@ -24,7 +24,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredScript, RunScript, Say
 from llamaherd.role.service import ServiceState
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
@@ -161,7 +161,7 @@ def windows_scripts() -> dict[str, str]:
 def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
     how = steps[of].how
-    assert isinstance(how, RunScript | GuardedScript)
+    assert isinstance(how, RunScript)
     return how.script
 
 

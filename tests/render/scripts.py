@@ -18,14 +18,11 @@ from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.prune import ask as prune
 from llamaherd.render import render
-from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
 from llamaherd.store import hashes
 from llamaherd.store.ask import look_script, prune_script
 from llamaherd.text.quoting import base64_lines
-from roles.base.changes import base_changes, package_changes
-from roles.container_runtime.changes import docker_changes
-from roles.container_runtime.changes import toolkit_changes as container_steps
+from roles.base.changes import package_changes
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
@@ -72,9 +69,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "started": lambda: render("serve/started.sh", root=""),
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
-    "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
     "step_python": lambda: script(package_changes(CPU, HostState()), 0),
-    "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
     # Packed plans differ with the library that packs them.
     "step_release": lambda: render(
         "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
@@ -90,7 +85,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", b"a zip file")),
-    "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "ask_releases": lambda: read_script(newest=3, number=7),
     "ask_texts": lambda: read_script(newest=1, texts=True),
@@ -150,9 +144,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         limit=show_limit(86400),
     ),
     "step_toolkit": lambda: script(toolkit_changes(GPU, HostState())),
-    "step_docker": lambda: script(docker_changes(CPU, HostState())),
-    "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
-    "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
     **JUDGING,

@@ -11,7 +11,9 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.repositories import nvidia_repository, repository_changes
-from roles.base.changes import package_changes
+from roles.base.changes import base_changes, package_changes
+from roles.container_runtime.changes import docker_changes
+from roles.container_runtime.changes import toolkit_changes as container_toolkit_changes
 from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
 from roles.serve.beside import candidate_input
@@ -54,6 +56,8 @@ def exchange() -> list[Change]:
 
 
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
+    "accounts": lambda: base_changes(CPU, HostState())[:1],
+    "open": lambda: base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"]))[1:2],
     "install": lambda: package_changes(CPU, HostState(packages={"python3"})),
     "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
     "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),
@@ -61,6 +65,9 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "build_llama_cpp_cpu": lambda: build_changes(build(CPU, "main"), HostState())[2:],
     "admit_source": lambda: build_changes(build(CPU, "main"), HostState())[1:2],
     "vouch": lambda: build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"})),
+    "install_docker": lambda: docker_changes(CPU, HostState()),
+    "wire_docker": lambda: container_toolkit_changes(GPU, HostState())[-1:],
+    "install_container_toolkit": lambda: container_toolkit_changes(GPU, HostState())[-2:-1],
     "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),

@@ -2,7 +2,7 @@
 # comes back whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of
 # systemd, and what systemd does after that brings it back. A boot starts it by itself.
 trap : PIPE
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'measuring llama-chat' || exit 1
 # A guard of before has what it waits for by now.

@@ -8,7 +8,7 @@
     } | sort -u
 }
 
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 # While the first is held no server is started, while the second is none is let in.
 open_lock 8 host && open_lock 9 build || exit 1

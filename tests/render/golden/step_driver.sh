@@ -2,7 +2,7 @@
 # so that a host which cannot have it stays as it was. What an earlier run left half-way is set right by the same way.
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "NVIDIA's driver" || exit 1
 mkdir -p /var/log/llamaherd /run/llamaherd

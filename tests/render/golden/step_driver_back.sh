@@ -1,6 +1,6 @@
 # Goes back to the driver of before, by the program and the unit that do so where a driver does not answer. Whatever ends
 # it, the next boot goes on with it.
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'taking a driver back' || exit 1
 before=/var/lib/llamaherd/driver-before

@@ -112,7 +112,7 @@ base64|export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 base64|PATH=$PATH:/usr/sbin:/sbin
 base64|before=/var/lib/llamaherd/driver-before
 base64|[ ! -e /run/llamaherd/driver-armed ] || exit 0
-base64|<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+base64|<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 base64|>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 base64|hold 8 host 3600 'judging a driver' || exit 1
 base64|# Nobody goes back any more, and what was kept for that is removed.

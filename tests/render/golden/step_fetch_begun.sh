@@ -95,7 +95,7 @@ END
         /opt/llamaherd/libexec/fetcher/fetch fetch "$run.json" "$run" && join
 }
 
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 # Two runs at once begin one fetch.
 hold_fetch() { hold 9 fetch 3600 'beginning to fetch' || exit 1; }

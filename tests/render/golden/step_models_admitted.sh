@@ -1,7 +1,7 @@
 # Lets files in: each gets its name in the store by one rename, and the manifest of its folder says that it is whole
 # (size, time, hash, name), so that it is never hashed again.
 incoming=/var/lib/llamaherd/models/.incoming
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 store 3600 'letting models in' || exit 1
 mkdir -p /var/lib/llamaherd/models || exit 1

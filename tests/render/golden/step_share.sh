@@ -13,7 +13,7 @@ unit=llamaherd-share.service
 has=$(find "$store" -name .manifest -exec cut -f 3 {} + 2>/dev/null | sort -u | grep -Fx -e 1111111111111111111111111111111111111111111111111111111111111111 -e 2222222222222222222222222222222222222222222222222222222222222222)
 [ "$has" ] || finish
 umask 022
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 9 share 3600 'lending models' >&2 || exit 1
 if [ "$(systemctl show -P ActiveState "$unit")" != active ]; then

@@ -27,7 +27,7 @@ give_up() {
     [ -z "$held" ] || echo "  help: $held holds apt's locks; let it end, or end it, and run again" >&2
     exit 1
 }
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'CUDA 13.0' || exit 1
 mend

@@ -5,7 +5,7 @@
 # manifest, and the next run removes it.
 <<< store_look.sh: # Who uses the store. `uses` prints a line "kind TAB name TAB path" for every path in it that is named, open or mapped.
 >>>         chmod 0644 .manifest.part && sync .manifest.part
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 cd "$real" || exit 1
 # The first is held while a fetch is begun, the second while what has arrived is let in.
