@@ -67,7 +67,7 @@ class DockerHost(ServiceHost):
     described: bool = True
     """Whether `nvidia-cdi-refresh` describes cards."""
     live: str = "false"
-    running: list[str] = field(default_factory=lambda: ["abc", "def"])
+    up_now: list[str] = field(default_factory=lambda: ["abc", "def"])
     started: list[str] = field(default_factory=list)
     versions: dict[str, list[str]] = field(default_factory=dict)
     after_restart: tuple[bool, bool] = (True, True)
@@ -98,7 +98,7 @@ class DockerHost(ServiceHost):
                 self.up = self.read(PATH) != self.refuses
                 if words[1] == "restart":
                     self.cdi, self.runtime = self.after_restart
-                    self.running = []
+                    self.up_now = []
                 return Ended(0)
             case ["systemctl", "reload", "docker"]:
                 self.runtime = True
@@ -133,7 +133,7 @@ class DockerHost(ServiceHost):
                 answers = {"Runtimes": runtimes, "CDISpecDirs": '["/etc/cdi"]' if self.cdi else "[]"}
                 return Ended(0, next((text for name, text in answers.items() if name in form), f"{self.live}\n"))
             case ["ps", *_]:
-                return Ended(0, "\n".join(self.running))
+                return Ended(0, "\n".join(self.up_now))
             case ["start", *names]:
                 self.started += names
         return Ended(0)
@@ -353,7 +353,7 @@ def test_a_restart_without_new_settings_is_armed_and_restores_none() -> None:
 def test_containers_that_run_are_restarted_only_where_that_is_allowed(
     may: bool, live: str, running: list[str], is_refused: bool
 ) -> None:
-    host = old(cdi=False, live=live, running=running)
+    host = old(cdi=False, live=live, up_now=running)
     given = wiring(settings=Secret(""), may_restart=may)
     if is_refused:
         with pytest.raises(FailedError, match=r"must be restarted once to .*, and these run: a b") as caught:
