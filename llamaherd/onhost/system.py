@@ -115,6 +115,12 @@ class System(Protocol):
     ) -> Ended:
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that appends its output to a file, also where this one is killed. Raise OSError.
+
+        Return how it ended, with what it has written.
+        """
+
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
 
@@ -231,6 +237,35 @@ class Host:
             except subprocess.TimeoutExpired:
                 return Ended(TIMED_OUT, *_ended_by_force(process))
         return Ended(process.returncode, _text(out), _text(err))
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that writes to a file; see System."""
+        _make_folder(Path(log).parent)
+        handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(handle, "rb") as file:
+            os.fchmod(handle, 0o644)  # users read it, whatever the umask
+            began = file.seek(0, os.SEEK_END)
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=handle,
+                    stderr=handle,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                    close_fds=False,
+                )
+            except OSError as error:
+                return Ended(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = TIMED_OUT
+            file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
+            return Ended(code, _text(file.read(MOST_OUTPUT)))
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""

@@ -53,6 +53,20 @@ class RunScript:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """Of a verb after which the host may be unreachable: it arms an undo called `name` before it changes anything.
+
+    A new login disarms the undo, and is tried for `seconds`. The undo may last for `patience` seconds. `undone` is what
+    users read where the host was faster.
+    """
+
+    name: str
+    undone: str
+    seconds: int
+    patience: int
+
+
+@dataclass(frozen=True)
 class RunVerb:
     """One round trip: a verb of the program that runs on hosts. Its input may hold secrets.
 
@@ -63,6 +77,7 @@ class RunVerb:
     given: object = field(repr=False)
     says: str = ""
     seconds: int = STEP_SECONDS
+    guard: Guard | None = None
 
 
 Say = Callable[[str], None]
@@ -88,22 +103,7 @@ class RebootHost:
     extra: int = 0
 
 
-@dataclass(frozen=True)
-class GuardedScript:
-    """A script after which the host may not be reached any more: it arms an undo there before it changes anything.
-
-    `disarm` is run by a new login, which is tried for `seconds`. Where it prints `undone`, the host was faster, and
-    `undone` says so to people.
-    """
-
-    script: str = field(repr=False)
-    disarm: str = field(repr=False)
-    undone: str
-    seconds: int
-    says: str = ""
-
-
-How = RunScript | RunVerb | GuardedScript | SendFile | DeferredVerb | RebootHost
+How = RunScript | RunVerb | SendFile | DeferredVerb | RebootHost
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,12 @@ class Change:
     @property
     def script(self) -> str:
         """The script that is known by now; empty where there is none yet."""
-        return self.how.script if isinstance(self.how, RunScript | GuardedScript) else ""
+        return self.how.script if isinstance(self.how, RunScript) else ""
 
     @property
     def says(self) -> str:
         """What is shown while it is carried out."""
-        return self.how.says if isinstance(self.how, RunScript | RunVerb | GuardedScript | DeferredVerb) else ""
+        return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
 def difference(file: TextFile, state: HostState) -> str:

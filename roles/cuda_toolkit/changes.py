@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llamaherd.host.state import HostState
+from llamaherd.onhost.apt import LOCK_SECONDS
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript, differences, write_on_host
-from llamaherd.role.packages import LOCK_SECONDS
 from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.repositories import repository_changes
 from roles.cuda_toolkit.plan import DRIVER

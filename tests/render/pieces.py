@@ -26,7 +26,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
 from roles.chat_page.files import KEY as CHAT_KEY
@@ -163,7 +163,7 @@ def windows_scripts() -> dict[str, str]:
 def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
     how = steps[of].how
-    assert isinstance(how, RunScript | GuardedScript)
+    assert isinstance(how, RunScript)
     return how.script
 
 

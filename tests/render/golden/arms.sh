@@ -2,7 +2,7 @@
 # comes back whatever ends this: the kernel opens this script's lock with its process, which ends the guard, a unit of
 # systemd, and what systemd does after that brings it back. A boot starts it by itself.
 trap : PIPE
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'measuring llama-chat' || exit 1
 # A guard of before has what it waits for by now.
@@ -35,7 +35,7 @@ at_exit() { systemctl stop llamaherd-arms.service 2>/dev/null; }
 trap at_exit EXIT
 trap 'exit 1' HUP INT TERM
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /run/systemd/system/llamaherd-arm-a-chat.service /run/systemd/system 0644 root <<'END'
 base64|<<< systemd_cpu.service: # Written by llamaherd for instance `chat` of rig `box`: change the inventory, not this file.

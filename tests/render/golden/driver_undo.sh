@@ -5,7 +5,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 before=/var/lib/llamaherd/driver-before
 [ ! -e /run/llamaherd/driver-armed ] || exit 0
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'judging a driver' || exit 1
 <<< step_driver_distribution.sh: # Nobody goes back any more, and what was kept for that is removed.

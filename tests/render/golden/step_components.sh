@@ -1,7 +1,7 @@
 # Parts of the distribution's repository that apt does not know yet, added beside the host's own sources: the same
 # address, the same suites, the same key.
 export LC_ALL=C
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "parts of the distribution's repository" || exit 1
 work=$(mktemp -d) || exit 1

@@ -2,7 +2,7 @@
 # so that a host which cannot have it stays as it was. What an earlier run left half-way is set right by the same way.
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "NVIDIA's driver" || exit 1
 mkdir -p /var/log/llamaherd /run/llamaherd
@@ -10,8 +10,14 @@ log=/var/log/llamaherd/apt.log
 date -u +'== %F %T driver 580' >>"$log"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-<<< step_packages.sh: # Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
->>>         [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
+# Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
+holder() {
+    for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+        [ -f "$lock" ] || continue
+        pid=$(awk -v inode="$(stat -c %i "$lock")" '{n = split($6, a, ":"); if (a[n] == inode && $5 > 0) {print $5; exit}}' /proc/locks)
+        [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
+    done
+}
 fail() {
     printf '%s\n' "$@" >&2
     exit 1
@@ -118,8 +124,33 @@ done <"$work/said" >"$work/problems"
 
 # What files are written with is not what packages are installed with.
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
->>>     } 2>&1) || cannot_write "$1" "$why"
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-wanted /etc/apt/preferences.d 0644 root <<'END'
 base64|<<< driver_wanted.pref: # Written by llamaherd for rig `duo`: change the inventory, not this file.
 base64|>>> Pin-Priority: 1001
@@ -155,8 +186,33 @@ dpkg-query -W -f '${Package} ${db:Status-Status}\n' 'nvidia-driver-pinning-*' 2>
 
 version=$(version_of libnvidia-compute-580)
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
->>>     } 2>&1) || cannot_write "$1" "$why"
+# Writes files beside their places, then renames each: no reader ever sees half a file.
+umask 077
+# $1 the path, $2 what the system says; the way out is by the reason.
+cannot_write() {
+    echo "cannot write $1: ${2##*: }" >&2
+    near=$1
+    until [ -d "$near" ]; do near=${near%/*} && near=${near:-/}; done
+    on=$(df -P "$near" | awk 'NR == 2 {print $6}')
+    case $2 in
+    *'No space'*) echo "  help: make room on $on (\`df -h $on\`; \`df -i $on\` where it has room, but no more files), then run again" >&2 ;;
+    *Read-only*) echo "  help: make $on writable (\`findmnt $on\` says how it is mounted; a disk with errors is mounted so, see \`dmesg\`), then run again" >&2 ;;
+    *'not permitted'*) echo "  help: \`lsattr -d $near $1\` says whether it may not be changed (\`chattr -i\`), then run again" >&2 ;;
+    *) echo "  help: see what is at $near with \`ls -la\`, then run again" >&2 ;;
+    esac
+    rm -f "$1.llamaherd-new" 2>/dev/null
+    exit 1
+}
+# $1 path, $2 folder, $3 mode, $4 owner; its content comes on stdin.
+put_file() {
+    why=$({
+        { [ -d "$2" ] || (umask 022 && mkdir -p "$2"); } &&
+            base64 -d >"$1.llamaherd-new" &&
+            chown "$4" "$1.llamaherd-new" &&
+            chmod "$3" "$1.llamaherd-new" &&
+            mv -fT "$1.llamaherd-new" "$1"
+    } 2>&1) || cannot_write "$1" "$why"
+}
 put_file /etc/apt/preferences.d/00-llamaherd-nvidia-kept /etc/apt/preferences.d 0644 root <<'END'
 base64|# Written by llamaherd when it installed the driver. To move to another version, declare it.
 base64|Package: src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0

@@ -1,6 +1,6 @@
 # Goes back to the driver of before, by the program and the unit that do so where a driver does not answer. Whatever ends
 # it, the next boot goes on with it.
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'taking a driver back' || exit 1
 before=/var/lib/llamaherd/driver-before
@@ -10,7 +10,7 @@ before=/var/lib/llamaherd/driver-before
 }
 printf '%s\n' 'chat is slower by it: writing code -9.0%' >"$before/slower.new" && mv -f "$before/slower.new" "$before/slower" || exit 1
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 <<< step_driver_distribution.sh: put_file /etc/systemd/system/llamaherd-driver-undo.service /etc/systemd/system 0644 root <<'END'
 >>> base64|WantedBy=multi-user.target

@@ -102,7 +102,7 @@ elif keep "$works" "$to"; then
     mkdir -p /run/llamaherd
     : >/run/llamaherd/driver-armed || exit 1
     (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /opt/llamaherd/libexec/driver-undo /opt/llamaherd/libexec 0755 root <<'END'
 base64|#!/bin/sh
@@ -112,7 +112,7 @@ base64|export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 base64|PATH=$PATH:/usr/sbin:/sbin
 base64|before=/var/lib/llamaherd/driver-before
 base64|[ ! -e /run/llamaherd/driver-armed ] || exit 0
-base64|<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+base64|<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 base64|>>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 base64|hold 8 host 3600 'judging a driver' || exit 1
 base64|# Nobody goes back any more, and what was kept for that is removed.

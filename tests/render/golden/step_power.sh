@@ -1,8 +1,8 @@
 # Power limits, clocks and fans of cards: the files, and the unit anew where a card is not held to what is planned.
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'power limits' || exit 1
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< step_driver.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 
 systemctl daemon-reload

@@ -1,7 +1,33 @@
 # Installs CUDA 13.0, and nothing that is of a driver; others beside it, and their links, are left alone.
-<<< step_packages.sh: # For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
->>>     exit 1
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+# For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+wait=600
+mkdir -p /var/log/llamaherd
+log=/var/log/llamaherd/apt.log
+date -u +'== %F %T' >>"$log"
+apt_get() { apt-get -q -y -o DPkg::Lock::Timeout="$wait" "$@" >>"$log" 2>&1; }
+<<< step_driver.sh: # Who holds a lock of apt or dpkg, name and id of the process: by the kernel's own list, since fuser may not be installed.
+>>>         [ -n "$pid" ] && [ -r "/proc/$pid/comm" ] && echo "$(cat "/proc/$pid/comm") (process $pid)" && return
+# A dpkg that was killed half-way is set right first; one that runs is waited for.
+mend() {
+    waited=0
+    while :; do
+        said=$(dpkg --configure -a 2>&1) && break
+        case $said in *lock*) [ "$waited" -lt "$wait" ] || break ;; *) break ;; esac
+        sleep 5
+        waited=$((waited + 5))
+    done
+    printf '%s\n' "$said" >>"$log"
+}
+# $1: what could not be done
+give_up() {
+    held=$(holder)
+    tail -n 12 "$log"
+    echo "$1. The whole log is $log on the host." >&2
+    [ -z "$held" ] || echo "  help: $held holds apt's locks; let it end, or end it, and run again" >&2
+    exit 1
+}
+<<< step_release.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 'CUDA 13.0' || exit 1
 mend

@@ -12,6 +12,7 @@ from llamaherd.onhost.document import Secret, dump
 from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan
 from roles.base.changes import base_changes
+from roles.base.onhost import AccountsInput
 from roles.serve.onhost.model import RemovalInput
 from roles.serve.onhost.removal import run_removal
 from roles.serve.onhost.switch import run_switch
@@ -130,7 +131,7 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
         path = f"/etc/llamaherd/keys/{name}"
         before.files[path] = replace(before.files[path], owner=owner)
     (accounts,) = base_changes(KEYED, before)
-    assert "llama-chat" in accounts.script
+    assert "llama-chat" in input_of(accounts, AccountsInput).users
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
         (key,) = switch_of(step).files
