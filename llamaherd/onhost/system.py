@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
@@ -81,6 +82,12 @@ class System(Protocol):
         environment: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that appends its output to a file, also where this one is killed. Raise OSError.
+
+        Return how it ended, with what it has written.
+        """
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
@@ -168,12 +175,40 @@ class Host:
             )
         except OSError as error:
             return Ended(NOT_STARTED, "", f"{argv[0]}: {error.strerror}")
-        with process:
-            try:
-                out, err = process.communicate(text.encode(), timeout=seconds)
-            except subprocess.TimeoutExpired:
-                return Ended(TIMED_OUT, *_ended_by_force(process))
+        try:
+            out, err = process.communicate(text.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Ended(TIMED_OUT, *_ended_by_force(process))
         return Ended(process.returncode, _text(out), _text(err))
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that writes to a file; see System."""
+        _make_folder(Path(log).parent)
+        handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(handle, "rb") as file:
+            os.fchmod(handle, 0o644)  # users read it, whatever the umask
+            began = file.seek(0, os.SEEK_END)
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=handle,
+                    stderr=handle,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                    close_fds=False,
+                )
+            except OSError as error:
+                return Ended(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = TIMED_OUT
+            file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
+            return Ended(code, _text(file.read(MOST_OUTPUT)))
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
@@ -389,8 +424,10 @@ def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         out, err = process.communicate(timeout=_PIPE_SECONDS)
     except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes.
+        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
+        # where no signal ends it: then it is left behind.
         out, err = late.stdout or b"", late.stderr or b""
+        Thread(target=process.wait, daemon=True).start()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()

@@ -32,7 +32,6 @@ from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
-from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
     build,
@@ -40,11 +39,8 @@ from tests.render.pieces import (
     hub,
     instance,
     made,
-    not_loaded,
-    other_driver,
     script,
     taking,
-    undo_text,
 )
 from tests.render.plans import (
     CPU,
@@ -56,14 +52,11 @@ from tests.render.plans import (
     KEYED,
     NEIGHBOUR,
     REMOVALS,
-    SIGNED,
-    STAYING,
     UNUSED,
     URL,
     WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
-from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
 from tests.support.ours import inspect_script
 from tests.support.rigs import gpu_rig
@@ -119,15 +112,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "observe_driver": lambda: inspect_script(DRIVER),
     "verify_driver": lambda: verify.question(DRIVER),
-    "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),
-    "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),
-    "step_driver_distribution": lambda: script(driver_changes(SIGNED, HostState())),
-    "step_load_driver": lambda: script(load_changes(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).ask,
-    "step_back": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).back,
-    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
-    "driver_undo": lambda: undo_text(DRIVER, 0),
-    "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
     "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
     "store_look": lambda: look_script("/var/lib/llamaherd/models"),
     "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
@@ -175,6 +159,5 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
-    **JUDGING,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

@@ -209,6 +209,13 @@ class PlayedHost:
                 return Ended(0)
         return Ended(NOT_STARTED, "", f"{argv[0]}: not played")
 
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Play a program whose output goes to a file."""
+        ended = self.run(argv, seconds=seconds)
+        text = ended.out + ended.err
+        self.files[log] = File((self.read(log) or "") + text)
+        return Ended(ended.code, text)
+
     def _systemctl(self, verb: str, argv: Sequence[str]) -> Ended:
         unit = argv[-1]
         name = unit.removesuffix(".service")

@@ -1,38 +1,43 @@
-"""Scripts of a driver that servers judge: what is kept before it, and how it goes."""
+"""Verbs of NVIDIA's driver, as documents: what is installed, how it is judged, and how it goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
-from llamaherd.role.changes import JudgedSince, MeasuredBefore, RebootHost
-from roles.nvidia_driver.changes import driver_changes
-from roles.nvidia_driver.going_back import undo_files
+from llamaherd.role.changes import Change, JudgedSince, MeasuredBefore, RebootHost, RunVerb
+from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from roles.nvidia_driver.judging import settle_changes, take_back
-from tests.render.pieces import script
+from tests.render.pieces import not_loaded, other_driver
+from tests.render.plans import DRIVER, SIGNED
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, gpu_rig, planned
 
 GATED = planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "instances/worker/gate": {"decode": "-3%"}})
-BEFORE = "570.211.01"
+BEFORE, VERSION = "570.211.01", "580.95.05"
+REBOOT = reboot(VERSION, "6.8.0-88-generic", kept=True)
 
-JUDGING: dict[str, Callable[[], str]] = {
-    "driver_undo_judged": lambda: undo_program(),
-    "driver_reading": lambda: measured().keep('{"format": 1}'),
-    "driver_no_reading": lambda: measured().keep(""),
-    "step_driver_judged": lambda: script(driver_changes(GATED, other_version())),
-    "step_driver_settled": lambda: script(settle_changes(GATED, answering(), retry=False)),
-    "step_driver_servers_settled": lambda: judged().settled,
-    "step_driver_back": lambda: taken_back().ask,
-    "step_driver_after_back": lambda: taken_back().after,
+DRIVERS: dict[str, Callable[[], Sequence[Change]]] = {
+    "driver_components": lambda: driver_changes(SIGNED, HostState())[:1],
+    "driver_install": lambda: driver_changes(DRIVER, other_driver())[-1:],
+    "driver_install_signed": lambda: driver_changes(SIGNED, HostState())[-1:],
+    "driver_install_judged": lambda: driver_changes(GATED, other_version())[-1:],
+    "driver_load": lambda: load_changes(DRIVER, not_loaded()),
+    "driver_reboot": lambda: change(REBOOT.ask),
+    "driver_booted": lambda: change(REBOOT.back),
+    "driver_after_reboot": lambda: change(REBOOT.after),
+    "driver_reading": lambda: change(measured().keep('{"format": 1}')),
+    "driver_settled": lambda: settle_changes(GATED, answering(), retry=False),
+    "driver_servers_settled": lambda: change(judged().settled),
+    "driver_back": lambda: change(taken_back().ask),
+    "driver_after_back": lambda: change(taken_back().after),
 }
 
 
-def undo_program() -> str:
-    """What judges a driver at the next boot, and keeps the one before where it answers."""
-    assert GATED.driver
-    return undo_files(GATED.driver, judged=True)[0].text
+def change(how: RunVerb) -> list[Change]:
+    """Return a change by a verb."""
+    return [Change("reboot", "host", "gpu", (), how)]
 
 
 def other_version() -> HostState:
