@@ -17,10 +17,22 @@ LOG = "/var/log/llamaherd/apt.log"
 _INSTALL_SECONDS = 43_200
 """A package manager that is killed leaves packages half-way: this ends only one that hangs."""
 _POLL_SECONDS = 5
-_LOCKS = ("lib/dpkg/lock-frontend", "lib/dpkg/lock", "lib/apt/lists/lock", "cache/apt/archives/lock")
+_LOCKS = (
+    "/var/lib/dpkg/lock-frontend",
+    "/var/lib/dpkg/lock",
+    "/var/lib/apt/lists/lock",
+    "/var/cache/apt/archives/lock",
+)
 _UNATTENDED = ("env", "DEBIAN_FRONTEND=noninteractive")
 _LINES, _REASONS = 12, 5
 _KEY_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class InstallInput:
+    """Packages of the distribution that are missing."""
+
+    packages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ def lock_holder(system: System) -> str:
 
     The kernel's list of locks is read, because fuser may not be installed.
     """
-    inodes = system.run(["stat", "-c", "%i", *(f"/var/{each}" for each in _LOCKS)]).out.split()
+    inodes = system.run(["stat", "-c", "%i", *_LOCKS]).out.split()
     locks = [line.split() for line in (system.read("/proc/locks") or "").splitlines()]
     for inode in inodes:
         for words in locks:

@@ -28,7 +28,6 @@ from llamaherd.text.quoting import base64_lines
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_steps
-from roles.cuda_toolkit.changes import toolkit_changes
 from roles.engines.changes import build_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
@@ -153,7 +152,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         total=86400,
         limit=show_limit(86400),
     ),
-    "step_toolkit": lambda: script(toolkit_changes(GPU, HostState())),
     "step_docker": lambda: script(docker_changes(CPU, HostState())),
     "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
     "step_docker_cards": lambda: script(container_steps(GPU, HostState())),

@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llamaherd.gateway.ask import ask_script as gateway_ask
-from llamaherd.host.state import HostState
 from roles.chat_page.state import inspect as chat_inspect
 from roles.chat_page.verify import question as chat_question
 from roles.gateway.verify import question as gateway_question
 from roles.monitoring.verify import question as monitoring_question
-from roles.power.changes import power_changes, power_leftovers
-from roles.power.state import PowerState
-from roles.power.state import UnitState as PowerUnitState
 from roles.virtual_address.state import inspect as address_inspect
 from roles.virtual_address.verify import question as address_question
-from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
-    in_wsl,
     power,
-    script,
-    unheld,
 )
 from tests.render.plans import (
     CHATTING,
     GATEWAY,
-    GPU,
     HELD,
     SHARING,
     WATCHING,
@@ -51,12 +42,6 @@ BESIDE: dict[str, Callable[[], str]] = {
     "observe_power": lambda: inspect_script(HELD),
     "verify_power": lambda: verify.question(HELD),
     "gpu_power": lambda: power(HELD).program.text,
-    "step_power": lambda: script(power_changes(HELD, unheld())),
-    "step_remove_power": lambda: script(
-        power_leftovers(GPU, HostState(parts={PowerState: PowerState(PowerUnitState("active", "enabled", False))}))
-    ),
     "observe_wsl": lambda: inspect_script(WSL),
-    "step_wsl_files": lambda: script(wsl_changes(WSL, in_wsl())),
-    "step_wsl_restart": lambda: script(wsl_changes(WSL, in_wsl(systemd=False))),
 }
 """By the names of their golden files."""

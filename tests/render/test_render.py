@@ -15,11 +15,9 @@ from llamaherd.host.state import HostState
 from llamaherd.render import render
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
-from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
     build,
     hub,
-    in_wsl,
     made,
     script,
 )
@@ -98,7 +96,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "admit": script(model_changes(named, HostState(), hub, WATCHER)),
         "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
         "observe under WSL": inspect_script(hostile_wsl),
-        "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []

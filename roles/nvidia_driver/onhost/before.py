@@ -97,7 +97,7 @@ def _keep_parts(system: System, works: str, new: Sequence[str], old: Sequence[st
     system.folder(_NEW, mode=0o700)
     for name in ("debs", "files"):
         system.folder(f"{_NEW}/{name}", mode=0o700)
-    size = _keep_packages(system, old)
+    size = keep_packages(system, old)
     for path in WRITTEN:
         if system.entry(path):
             system.copy(path, f"{_NEW}/files/{path.rpartition('/')[2]}")
@@ -113,7 +113,7 @@ def _keep_parts(system: System, works: str, new: Sequence[str], old: Sequence[st
     return size
 
 
-def _keep_packages(system: System, names: Sequence[str]) -> int:
+def keep_packages(system: System, names: Sequence[str]) -> int:
     """Copy packages that apt has stored, and fetch the others. Return their bytes.
 
     Raise FailedError with the reason where that is not possible.

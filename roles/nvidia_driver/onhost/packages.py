@@ -106,9 +106,9 @@ def install(given: InstallInput, system: System) -> None:
     """Install the driver, and what keeps it. Raise FailedError; before apt's plan is approved, nothing is changed."""
     with locked(system, "NVIDIA's driver"):
         start_log(system, f"driver {given.driver.wanted}")
-        _update(system)
+        update_lists(system)
         try:
-            plan = _Plan(given, system)
+            plan = AptPlan(given, system)
             words = plan.words()
             actions = plan.simulate(words)
         finally:
@@ -173,7 +173,7 @@ def _enable_persistence(version: str, system: System) -> None:
         raise FailedError(f"cannot enable {PERSISTENCE}", f"see `systemctl status {PERSISTENCE}`")
 
 
-def _update(system: System) -> None:
+def update_lists(system: System) -> None:
     """Complete what was left half-way, and let apt read its lists.
 
     Raise FailedError where another process holds apt for too long.
@@ -189,7 +189,7 @@ def _update(system: System) -> None:
         raise FailedError(f"apt is held by {held} for more than ten minutes", "let it end, or end it, and run again")
 
 
-class _Plan:
+class AptPlan:
     """What apt is to install, by the host's preferences and those that are to be written."""
 
     def __init__(self, given: InstallInput, system: System) -> None:

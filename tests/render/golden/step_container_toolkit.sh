@@ -1,5 +1,7 @@
 # NVIDIA's container toolkit: all its packages at one version, which apt then keeps.
-<<< step_toolkit.sh: # For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
+<<< step_packages.sh: # For scripts that install: apt waits for whoever else installs, and takes nothing away to make room.
+>>>     exit 1
+<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 hold 8 host 3600 "NVIDIA's container toolkit" || exit 1
 mend
