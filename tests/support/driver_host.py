@@ -94,6 +94,9 @@ class DriverHost(ServiceHost):
                 return Ended(0, f"{KERNEL}\n")
             case "readlink":
                 return Ended(0, f"/boot/vmlinuz-{KERNEL}\n")
+            case "tail":
+                lines = (self.read(words[3]) or "").splitlines(keepends=True)
+                return Ended(0, "".join(lines[-int(words[2]) :]))
             case "df":
                 return Ended(0, f"Avail\n{self.free}\n")
             case "date" | "printf" | "sync" | "dmesg" | "stat" | "sh":

@@ -159,5 +159,5 @@ def _size_of_missing(system: System, missing: Sequence[str]) -> int:
 
 def _apt_error(said: str) -> str:
     """Return the first error in what apt prints."""
-    found = re.search(r"^(?:E: |Err\S* )(.*)", said, re.MULTILINE)
+    found = re.search(r"^E: (.*)", said, re.MULTILINE) or re.search(r"^Err\S* (.*)", said, re.MULTILINE)
     return found[1] if found else ""

@@ -317,8 +317,8 @@ def _compiler_log(system: System) -> list[str]:
     for name in system.names("/var/lib/dkms"):
         if name.startswith("nvidia"):
             for version in system.names(f"/var/lib/dkms/{name}"):
-                text = system.read(f"/var/lib/dkms/{name}/{version}/build/make.log") or ""
-                found += text.splitlines()[-_SHOWN:]
+                log = f"/var/lib/dkms/{name}/{version}/build/make.log"
+                found += system.run(["tail", "-n", str(_SHOWN), log]).out.splitlines()
     return found
 
 

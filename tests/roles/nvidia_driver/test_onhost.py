@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llamaherd.host.program import packed_program
 from llamaherd.layout import (
     DRIVER_ARMED,
     DRIVER_BEFORE,
@@ -23,7 +27,7 @@ from llamaherd.layout import (
     REBOOT_NOTE,
 )
 from llamaherd.onhost.apt import LOG
-from llamaherd.onhost.document import Secret, decode, dump, parse_document
+from llamaherd.onhost.document import VERSION, Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.nvidia_driver.changes import NAMES
@@ -579,6 +583,17 @@ def test_nothing_goes_back_to_what_is_gone() -> None:
     host.ends["systemctl --no-block start"] = Ended(1, "", "it is masked\n")
     with pytest.raises(FailedError, match="cannot start llamaherd-driver-undo"):
         take_back(BACK, host)
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_unit_runs_the_copied_program_with_its_document(tmp_path: Path) -> None:
+    """Its name has no ending, and Python runs it even so. The document lacks a field, so that it changes nothing."""
+    program, document = tmp_path / "driver-undo", tmp_path / "undo.json"
+    program.write_bytes(packed_program().data)
+    document.write_text(dump({"version": VERSION, "verb": "nvidia_driver.undo.judge", "input": {"kind": "open"}}))
+    words = [sys.executable, "-I", str(program), str(document)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (2, "UndoInput.may_reboot is missing")
 
 
 # --- killed anywhere -----------------------------------------------------------------------------------------
