@@ -52,7 +52,6 @@ class DriverHost(ServiceHost):
     pending: bool = False
     """Whether the unit that judges was started."""
     fetches: bool = True
-    half_way: bool = False
 
     def run(
         self,

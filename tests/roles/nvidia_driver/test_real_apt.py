@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
 from llamaherd.onhost import apt
-from llamaherd.onhost.system import FailedError, Host
+from llamaherd.onhost.system import Ended, FailedError, Host
 from roles.nvidia_driver.changes import NAMES as PATTERNS
 from roles.nvidia_driver.changes import driver_changes
 from roles.nvidia_driver.onhost import before, driver, packages
@@ -170,7 +170,7 @@ def test_removed_pinning_packages_are_found(root: Path) -> None:
     purged: list[list[str]] = []
 
     class Noted(Host):
-        def run_logged(self, argv: object, log: str, *, seconds: float) -> object:
+        def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
             purged.append(list(argv))
             return super().run_logged(["true"], log, seconds=seconds)
 

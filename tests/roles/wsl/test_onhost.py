@@ -154,7 +154,7 @@ def test_killed_anywhere_the_next_run_writes_it(tmp_path: Path, steps: int) -> N
 @STARTS
 @pytest.mark.parametrize("text", PLAIN)
 def test_no_shell_reads_a_value(text: str, tmp_path: Path) -> None:
-    name = text.replace("/", "_")
+    name = text.replace("/", "_")[:60]
     path = tmp_path / f"of {name}" / f"{name}.ps1"
     write(FilesInput((WindowsFile(str(path), text, kept=True, before=""),), ()), Host(print, print))
     assert path.read_bytes().decode() == text
