@@ -189,9 +189,9 @@ class RebootHostCommand(PyinfraCommand):
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
-        def run(script: str) -> bool:
-            # Of their own: what an earlier command was given on stdin is not for this one.
-            done: bool = ScriptCommand(RunScript(script)).execute(state, host, dict(connector_arguments))[0]
+        def run(how: RunVerb) -> bool:
+            # Arguments of its own: the document of an earlier command is not for this one.
+            done: bool = VerbCommand(how).execute(state, host, dict(connector_arguments))[0]
             return done
 
         logger.info(f"{host.print_prefix}rebooting: {self.why}")
@@ -212,8 +212,9 @@ class RebootHostCommand(PyinfraCommand):
 
     def _booted(self, host: Host, connector_arguments: Any) -> bool:
         """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
-        arguments = {**connector_arguments, "_stdin": _on_stdin(self.how.back), "_timeout": self._seconds}
-        booted: bool = host.run_shell_command(StringCommand("sh", "-s"), **arguments)[0]
+        how = self.how.back
+        arguments = {**connector_arguments, "_document": request(how.verb, how.given), "_timeout": self._seconds}
+        booted: bool = host.run_shell_command(VerbCommand(how), **arguments)[0]
         return booted
 
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:

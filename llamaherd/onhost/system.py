@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
@@ -231,11 +232,10 @@ class Host:
             )
         except OSError as error:
             return Ended(NOT_STARTED, "", f"{argv[0]}: {error.strerror}")
-        with process:
-            try:
-                out, err = process.communicate(text.encode(), timeout=seconds)
-            except subprocess.TimeoutExpired:
-                return Ended(TIMED_OUT, *_ended_by_force(process))
+        try:
+            out, err = process.communicate(text.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Ended(TIMED_OUT, *_ended_by_force(process))
         return Ended(process.returncode, _text(out), _text(err))
 
     def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
@@ -559,8 +559,10 @@ def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         out, err = process.communicate(timeout=_PIPE_SECONDS)
     except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes.
+        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
+        # where no signal ends it: then it is left behind.
         out, err = late.stdout or b"", late.stderr or b""
+        Thread(target=process.wait, daemon=True).start()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()

@@ -94,12 +94,14 @@ class DeferredVerb:
 
 @dataclass(frozen=True)
 class RebootHost:
-    """The host is booted anew: `ask` is the script that asks for it, `back` succeeds once it is back for good, and
-    `after` tells whether it helped. `extra` seconds are waited for it beyond what a boot may take."""
+    """A reboot: `ask` schedules it, `back` succeeds once the host is back for good, and `after` fails unless it helped.
 
-    ask: str = field(repr=False)
-    back: str = field(repr=False)
-    after: str = field(repr=False)
+    The host may take `extra` seconds beyond those of a boot.
+    """
+
+    ask: RunVerb
+    back: RunVerb
+    after: RunVerb
     extra: int = 0
 
 
@@ -142,13 +144,13 @@ class Gated:
 class MeasuredBefore:
     """Servers that are measured as they serve before their driver is changed, each with the spec that serves.
 
-    `driver` is the version that they run with. `keep` makes the script with which their host keeps what was measured:
-    nothing, where that is empty.
+    `driver` is the version that they run with. `keep` returns what their host is to do to keep what was measured;
+    without a measurement it removes the one before.
     """
 
     servers: tuple[tuple[InstancePlan, str], ...]
     driver: str
-    keep: Callable[[str], str] = field(compare=False, repr=False)
+    keep: Callable[[str], RunVerb] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         names = ", ".join(each.name for each, _ in self.servers)
@@ -161,13 +163,13 @@ class MeasuredBefore:
 class JudgedSince:
     """Servers that are measured again since their driver was changed from `before` to `driver`, beside `reading`.
 
-    `settled` is the script that waits until they have started. `back` makes what takes the driver back, and why.
+    `settled` waits until they have started. `back` returns what takes the driver back, by the reason for it.
     """
 
     driver: str
     before: str
     reading: str = field(repr=False)
-    settled: str = field(compare=False, repr=False)
+    settled: RunVerb = field(compare=False, repr=False)
     back: Callable[[str], RebootHost] = field(compare=False, repr=False)
 
 

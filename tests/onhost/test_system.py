@@ -109,6 +109,17 @@ def test_a_program_that_hangs_is_ended(host: Host) -> None:
 
 
 @STARTS
+def test_a_program_that_no_signal_ends_is_left_behind(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that hangs in a driver of the kernel: here it is simply not killed."""
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    monkeypatch.setattr(system, "_PIPE_SECONDS", 0.2)
+    began = time.monotonic()
+    ended = host.run(["sh", "-c", "echo begun; exec sleep 4"], seconds=0.3)
+    assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")
+    assert time.monotonic() - began < 3.5
+
+
+@STARTS
 def test_what_a_program_prints_last_is_kept(host: Host) -> None:
     ended = host.run(["sh", "-c", f"printf first; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' a; printf '\\377last'"])
     assert len(ended.out) == MOST_OUTPUT

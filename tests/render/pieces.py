@@ -38,7 +38,6 @@ from roles.gateway.state import GatewayState
 from roles.models.changes import ModelSource, fetch_job, to_fetch
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.monitoring.state import MonitoringState
-from roles.nvidia_driver.going_back import undo_files
 from roles.power.state import PowerState
 from roles.serve.beside import beside_files, moved
 from tests.render.plans import (
@@ -96,12 +95,6 @@ def power(plan: Plan) -> PowerPlan:
     """How the GPUs of a plan are held."""
     assert plan.power
     return plan.power
-
-
-def undo_text(plan: Plan, number: int) -> str:
-    """What judges a driver at the next boot, and its unit."""
-    assert plan.driver
-    return undo_files(plan.driver)[number].text
 
 
 def driver_file(plan: Plan, part: str) -> str:

@@ -8,7 +8,6 @@ from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.host.program import Program, bootstrap
-from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
 from llamaherd.pipeline.drift_tell import tell_script
@@ -17,28 +16,19 @@ from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
 from llamaherd.status.ask import look_script as status_look
-from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
     instance,
-    not_loaded,
-    other_driver,
-    script,
     taking,
-    undo_text,
 )
 from tests.render.plans import (
     CPU,
-    DRIVER,
     GATEWAY,
     GPU,
     GROUP,
     KEYED,
-    SIGNED,
-    STAYING,
 )
 from tests.render.scripts_beside import BESIDE
-from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
 
 SCRIPTS: dict[str, Callable[[], str]] = {
@@ -62,15 +52,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "host_unlock": unlock_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
-    "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),
-    "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),
-    "step_driver_distribution": lambda: script(driver_changes(SIGNED, HostState())),
-    "step_load_driver": lambda: script(load_changes(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).ask,
-    "step_back": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).back,
-    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
-    "driver_undo": lambda: undo_text(DRIVER, 0),
-    "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],
@@ -107,6 +88,5 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
-    **JUDGING,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llamaherd.gateway.ask import ask_script as gateway_ask
-from llamaherd.host.state import HostState
-from roles.power.changes import power_changes, power_leftovers
-from roles.power.state import PowerState
-from roles.power.state import UnitState as PowerUnitState
-from roles.wsl.changes import wsl_changes
 from tests.render.pieces import (
-    in_wsl,
     power,
-    script,
-    unheld,
 )
 from tests.render.plans import (
-    GPU,
     HELD,
     SHARING,
-    WSL,
 )
 from tests.support.virtual_address import shared_by
 
@@ -30,11 +20,5 @@ BESIDE: dict[str, Callable[[], str]] = {
     "ask_gateway_to_renew": lambda: gateway_ask("renew", "box.chat"),
     "virtual_address": lambda: shared_by(SHARING["box"]).program.text,
     "gpu_power": lambda: power(HELD).program.text,
-    "step_power": lambda: script(power_changes(HELD, unheld())),
-    "step_remove_power": lambda: script(
-        power_leftovers(GPU, HostState(parts={PowerState: PowerState(PowerUnitState("active", "enabled", False))}))
-    ),
-    "step_wsl_files": lambda: script(wsl_changes(WSL, in_wsl())),
-    "step_wsl_restart": lambda: script(wsl_changes(WSL, in_wsl(systemd=False))),
 }
 """By the names of their golden files."""

@@ -12,11 +12,6 @@ import pytest
 from jinja2 import UndefinedError
 
 from llamaherd.render import render
-from roles.wsl.changes import wsl_changes
-from tests.render.pieces import (
-    in_wsl,
-    script,
-)
 from tests.render.texts import GOLDEN, texts
 from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
@@ -79,7 +74,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
         "observe": inspect_script(plan),
         "verify": verify_script(plan),
         "observe under WSL": inspect_script(hostile_wsl),
-        "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []
