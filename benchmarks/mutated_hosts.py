@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shlex
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from benchmarks.mutated import TOLD, printed, refused, written
+from benchmarks.mutated import TOLD, printed, printed_as, refused, written
 from llamaherd.bench.results import document
 from llamaherd.bench.results.result import Result
 from llamaherd.cli.herd import main as herd
@@ -22,6 +21,8 @@ from llamaherd.gateway import now as gateway
 from llamaherd.gateway.now_show import now_lines
 from llamaherd.history.release import past_of
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.releases import Stored, StoredRelease
+from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import saved
 from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.outlook import outlook
@@ -72,9 +73,9 @@ def would_change(_: Path, data: bytes) -> str:
 
 
 def unused(_: Path, data: bytes) -> str:
-    """What a host answers that is asked what nobody needs."""
+    """What the program on a host prints that inspects what is unused."""
     try:
-        found = things_of(NOW["duo"], lines_of(data))
+        found = things_of(NOW["duo"], printed_as(Things, data))
     except UserError as error:
         return refused(error.message, error.help)
     assert json.dumps(found.as_json())
@@ -82,13 +83,8 @@ def unused(_: Path, data: bytes) -> str:
 
 
 def history(_folder: Path, data: bytes) -> str:
-    """What a host keeps of a run: the JSON of a release, below the line of a number."""
-    number, _, text = data.partition(b"\n")
-    line = f"release\t{number.decode(errors='replace')}\t{base64.b64encode(text).decode()}"
-    try:
-        past = past_of([line])
-    except UserError as error:
-        return refused(error.message, error.help)
+    """What a host keeps of a run: the JSON of a release."""
+    past = past_of(Stored((StoredRelease(12, data.decode(errors="replace")),)))
     return "read" if past.releases else "left out"
 
 
