@@ -6,9 +6,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
 from llamaherd.host.state import HostState
 from llamaherd.layout import (
-    DRIVER_ARMED,
     DRIVER_BEFORE,
-    DRIVER_REFUSED,
     DRIVER_UNDO,
     DRIVER_UNDO_UNIT,
     UNITS,
@@ -25,14 +23,6 @@ JUDGING_SECONDS = 3600
 
 BACK_SECONDS = 1800
 """How much longer a host is waited for that may go back: modules are compiled, and it boots once more."""
-
-WHERE = {
-    "before": DRIVER_BEFORE,
-    "armed": DRIVER_ARMED,
-    "refused": DRIVER_REFUSED,
-    "undo_unit": DRIVER_UNDO_UNIT,
-}
-"""What templates call the places."""
 
 
 def way_back(driver: DriverPlan, *, judged: bool) -> WayBack:

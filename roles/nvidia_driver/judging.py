@@ -11,9 +11,6 @@ from roles.nvidia_driver.going_back import BACK_SECONDS, undo_input, undo_unit
 from roles.nvidia_driver.onhost.booting import NothingInput, ReadingInput, SettleInput, TakenBackInput
 from roles.nvidia_driver.onhost.undo import TakeBackInput
 
-MOST_READING = 1 << 16
-"""Bytes of what was measured that a host is asked for."""
-
 
 def gated(plan: Plan) -> tuple[InstancePlan, ...]:
     """The servers that must not become slower by a driver: where one is not rebooted for it, nobody can judge it."""

@@ -24,6 +24,8 @@ from roles.gateway.onhost import Found as GatewayFound
 from roles.gateway.onhost import RunningState
 from roles.gpus.onhost import Found as GpusFound
 from roles.monitoring.onhost import Found as MonitoringFound
+from roles.nvidia_driver.onhost.inspection import Found as DriverFound
+from roles.nvidia_driver.onhost.inspection import PersistenceFound
 from roles.serve.onhost.inspected import Found as ServeFound
 from roles.serve.onhost.inspected import HeldPort
 from roles.virtual_address.onhost import Found as AddressFound
@@ -278,11 +280,57 @@ def _serving(before: ServingState, what: str, values: Sequence[str]) -> ServingS
     raise ValueError(what)
 
 
+def _driver(rows: Rows) -> DriverFound:
+    found = DriverFound()
+    for row in rows:
+        match row[1:]:
+            case "package", name, version, status:
+                installed = {name: version} if status == "installed" else {}
+                found = replace(found, packages={**found.packages, **installed})
+            case "origin", name, source:
+                sources = tuple(sorted({*found.origins.get(name, ()), source}))
+                found = replace(found, origins={**found.origins, name: sources})
+            case "loaded", version:
+                found = replace(found, loaded=version)
+            case ("uvm",):
+                found = replace(found, uvm=True)
+            case "disk", kernel, version:
+                found = replace(found, disk={**found.disk, kernel: version})
+            case "library", version:
+                found = replace(found, library=version)
+            case "says", problem:
+                found = replace(found, problem=problem)
+            case ("run",):
+                found = replace(found, runfile=True)
+            case "persistence", active, enabled:
+                found = replace(found, persistence=PersistenceFound(active, enabled))
+            case "component", name:
+                found = replace(found, components=(*found.components, name))
+            case "free", size:
+                found = replace(found, free=int(size))
+            case "tried", note:
+                found = replace(found, tried=note)
+            case "kept", version:
+                found = replace(found, kept=version)
+            case ("judging",):
+                found = replace(found, judging=True)
+            case ("answered",):
+                found = replace(found, answered=True)
+            case "reading", content:
+                found = replace(found, reading=base64.b64decode(content, validate=True).decode())
+            case "refused", *fields:
+                found = replace(found, refused=tuple(fields))
+            case other:
+                raise ValueError(other)
+    return found
+
+
 PARTS: dict[str, Callable[[Rows], Any]] = {
     "serve.inspection.inspect": _serve,
     "base.inspection.inspect": _base,
     "wsl.inspection.inspect": _wsl,
     "gpus.inspect": _gpus,
+    "nvidia_driver.inspection.inspect": _driver,
     "gateway.inspect": _gateway,
     "virtual_address.inspect": _address,
     "chat_page.inspect": _chat,
@@ -299,6 +347,7 @@ _KINDS = {
     ),
     "wsl.inspection.inspect": ("wsl",),
     "gpus.inspect": ("card", "driver"),
+    "nvidia_driver.inspection.inspect": ("nvidia",),
     "gateway.inspect": ("gateway",),
     "virtual_address.inspect": ("virtual-address",),
     "chat_page.inspect": ("chat",),

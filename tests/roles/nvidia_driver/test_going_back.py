@@ -9,7 +9,6 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
-from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.only import tasks_of
@@ -131,12 +130,6 @@ def test_a_host_that_may_boot_twice_is_waited_for_longer() -> None:
         if hasattr(change.how, "extra")
     ]
     assert extra == [0, BACK_SECONDS]
-
-
-@pytest.mark.parametrize("line", ["nvidia\trefused\t590.48.01", "nvidia\tkept", "nvidia\tjudging\tyes"])
-def test_a_line_that_cannot_have_been_printed(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        host(line)
 
 
 def test_a_run_says_so_and_does_nothing_to_the_driver(caplog: pytest.LogCaptureFixture) -> None:

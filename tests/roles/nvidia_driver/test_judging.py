@@ -10,7 +10,6 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
-from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.plan import Plan
@@ -180,14 +179,6 @@ def test_one_that_was_slower_is_not_tried_again() -> None:
     assert "`herd up --retry` to have it as slow as it is" in str(refused.value)
     change = installs(NEW, seen, retry=True)
     assert change.measured is None
-
-
-@pytest.mark.parametrize(
-    "line", ["nvidia\tanswered\tyes", "nvidia\treading", "nvidia\treading\t%%%", "nvidia\treading\tA"]
-)
-def test_a_line_that_cannot_have_been_printed(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        host(OLD, line)
 
 
 def test_a_run_lets_a_driver_stay_of_which_nothing_is_known(caplog: pytest.LogCaptureFixture) -> None:
