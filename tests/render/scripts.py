@@ -30,8 +30,10 @@ from tests.render.plans import (
 )
 from tests.render.scripts_beside import BESIDE
 from tests.support import ours as verify
+from tests.support.ours import inspect_script
 
 SCRIPTS: dict[str, Callable[[], str]] = {
+    "inspect_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),

@@ -1,3 +1,0 @@
-{
-<<< verify_gpu.sh: LC_ALL=C
->>> } </dev/null
