@@ -262,7 +262,8 @@ class Host:
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                with suppress(subprocess.TimeoutExpired):  # it may be stuck in the kernel
+                    process.wait(_PIPE_SECONDS)
                 code = TIMED_OUT
             file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
             return Ended(code, _text(file.read(MOST_OUTPUT)))
