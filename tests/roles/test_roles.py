@@ -57,11 +57,11 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
     assert not ran.failed
     assert ran.changed == [name for name in names(plan) if not any(word in name for word in WITHOUT_STEPS)]
     marks = (
-        "apt-get -q -y",
-        "useradd --system",
+        '"verb":"base.install"',
+        '"verb":"base.accounts"',
         "wait-healthy",
-        "/var/cache/llamaherd/sources/",
-        "llamaherd-build-",
+        '"verb":"engines.builds.admit_source"',
+        '"verb":"engines.builds.build"',
         '"verb":"serve.image.make"',
         switch_of("chat"),
         switch_of("drafter"),
@@ -100,15 +100,15 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
     first, build, wait = (
         next(n for n, script in enumerate(ran.scripts) if mark in script)
         for mark in (
-            "fetching 2 files of 35b (30.0 GB) meanwhile",
-            'systemd-run -q --unit="$unit" --collect -p User=llama-build',
-            "watch() {",
+            '"verb":"models.fetch.begin"',
+            '"verb":"engines.builds.build"',
+            '"verb":"models.fetch.wait"',
         )
     )
     assert first < build < wait
-    carried = base64.b64encode(b"hf_canary").decode()
-    assert len([script for script in ran.scripts if carried in script]) == 2
-    assert not [text for text in (*ran.commands, *ran.scripts) if "hf_canary" in text]
+    carrying = [each["verb"] for each in ran.documents if "hf_canary" in json.dumps(each)]
+    assert carrying == ["models.fetch.begin", "models.fetch.wait"]
+    assert not [command for command in ran.commands if "hf_canary" in command]
 
 
 def test_a_fetch_costs_nothing_when_all_is_there(with_hub: Plan) -> None:
@@ -252,8 +252,8 @@ def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: 
 
 
 BROKEN = {
-    "build": ("systemd-run -q --unit", "engines | main", ["chat", "drafter"]),
-    "model": ("admit ", "models | in the store", ["drafter"]),
+    "build": ('"verb":"engines.builds.build"', "engines | main", ["chat", "drafter"]),
+    "model": ('"verb":"models.admit.admit"', "models | in the store", ["drafter"]),
     "image": ('"verb":"serve.image.make"', "serve | images", ["drafter"]),
     "instance": (switch_of("chat"), "serve | chat (systemd)", []),
 }

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import BUILD_SECONDS, SOURCE_SECONDS, STEP_SECONDS
+from llamaherd.host.totals import SOURCE_SECONDS
 from llamaherd.onhost.system import FailedError, Host
-from llamaherd.role.changes import DeferredVerb, RunScript
-from roles.engines import changes as engines
+from llamaherd.role.changes import DeferredVerb
 from roles.engines.changes import compile_input
 from roles.engines.onhost.compiling import compile_engine
 from roles.models import changes as models
@@ -63,24 +62,6 @@ def moved(script: str, folder: Path) -> str:
     for place in ("/var/lib/llamaherd", "/opt/llamaherd", "/run/llamaherd", "/srv/llms"):
         script = script.replace(place, f"{folder}{place}")
     return script
-
-
-def test_a_build_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BUILD_SECONDS", LIMIT)
-    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
-    assert isinstance(how, RunScript)
-    with ends_in_time():
-        ended = run(moved(how.script, tmp_path), tmp_path)
-    assert ended.returncode == 1
-    assert " has not ended within 1 s; its logs are in " in ended.stderr
-    assert "  help: see with `ps -ef --forest` what hangs, end it with `systemctl stop llamaherd-build-" in ended.stderr
-
-
-def test_the_unit_of_a_build_has_a_total_and_the_step_a_longer_one() -> None:
-    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
-    assert isinstance(how, RunScript)
-    assert f"-p RuntimeMaxSec={BUILD_SECONDS} " in how.script
-    assert how.seconds == STEP_SECONDS > BUILD_SECONDS
 
 
 def test_the_unit_of_a_fetch_has_a_total_and_the_step_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from llamaherd.role.changes import DeferredVerb, RunScript, Say, SendFile
+from llamaherd.role.changes import DeferredVerb, Say, SendFile
 from roles.engines.changes import build_changes
+from roles.engines.onhost.builds import BuildInput, SourceFileInput
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
 from roles.models.onhost.admit import AdmitInput, AdmittedFile, AdmittedModel
 from roles.models.onhost.fetch import FetchInput, JoinInput
@@ -31,10 +32,8 @@ def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
     build, admit, run = build_changes(CPU.builds[0], HostState())
     assert isinstance(build.how, SendFile)
     assert build.how.remote == f"/var/lib/llamaherd/incoming/{SHA}"
-    assert isinstance(admit.how, RunScript)
-    assert SHA in admit.script
-    assert isinstance(run.how, RunScript)
-    assert CPU.builds[0].id in run.says
+    assert input_of(admit, SourceFileInput) == SourceFileInput(SHA)
+    assert input_of(run, BuildInput).engine.id == CPU.builds[0].id
     assert [send.sha256 for send in sends(CPU, HostState())] == [SHA, "a5" * 32, "04" * 32]
     assert [send.sha256 for send in sends(GPU, HostState())] == ["a5" * 32]
 
