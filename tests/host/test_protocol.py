@@ -60,11 +60,13 @@ class Saying(Remote):
         assert timeout
         return Result(self.code, self.out, self.err)
 
-    def perform(self, program: Program, document: bytes | Callable[[], bytes], events: Events, timeout: float) -> int:
+    def perform(
+        self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
+    ) -> int:
         """Hand over what the program prints."""
         assert program.path
         assert document
-        assert timeout
+        assert limit
         for line in self.out.splitlines(keepends=True):
             events.hear("stdout", line)
         events.hear("stderr", self.err)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program
 from llamaherd.host.protocol import UnaskedError, query_verb
 from llamaherd.host.remote import Remote
@@ -120,10 +121,12 @@ class Rig(Remote):
 
     host: ModelsHost = field(default_factory=lender)
 
-    def perform(self, program: Program, document: bytes | Callable[[], bytes], events: Events, timeout: float) -> int:
+    def perform(
+        self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
+    ) -> int:
         """Run the verb there."""
         assert program.path
-        assert timeout
+        assert limit
         assert isinstance(document, bytes)
         result = perform(parse_document(document), self.host)
         events.hear("stdout", dump({"event": "result", "value": result}) + "\n")
