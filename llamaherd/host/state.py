@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from llamaherd.host.driver import DriverState
-from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.onhost.machine import MachineState
 from llamaherd.onhost.nvidia_smi import GpuState
+from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
 from llamaherd.wsl.state import WslState
 
 
@@ -27,14 +27,6 @@ class FolderState(NamedTuple):
 
     mode: int
     owner: str
-
-
-class Holder(NamedTuple):
-    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
-
-    pid: int
-    program: str
-    container: str
 
 
 class UserState(NamedTuple):

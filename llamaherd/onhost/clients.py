@@ -11,10 +11,10 @@ PAUSES = (0.2, 0.3, 0.5, 1.0)
 DOCKER_SECONDS, DOCKER_LONG_SECONDS, DOCKER_PULL_SECONDS = 300, 9000, 43_200
 """Docker's client waits without end for a daemon that hangs, and a step that waits holds the lock of its host."""
 UNIT_SECONDS = 90
-_RESPONSES = 10
 QUERY_SECONDS = 10
 DOCKER_PAUSES = (0.5, 0.5, 1.0)
 """Seconds between tries while Docker's daemon restarts."""
+_TRIES = 10
 _NO_BUS = re.compile(
     r"onnect to .*bus|Connection reset by peer|Connection refused|Connection timed out|"
     r"Transport endpoint is not connected|onnection terminated|disconnected"
@@ -74,14 +74,16 @@ def unit_properties(system: System, unit: str, *names: str) -> dict[str, str]:
 
 
 def unit_runs(system: System, unit: str) -> bool:
-    """Return whether a unit runs. Raise FailedError where systemd does not respond: nothing follows from that."""
-    for _ in range(_RESPONSES):
-        state = unit_properties(system, unit, "ActiveState").get("ActiveState", "")
-        if state:
+    """Return whether a unit runs, starts or stops. Raise FailedError where systemd does not respond.
+
+    As while it re-executes: that is no reason to conclude anything.
+    """
+    for _ in range(_TRIES):
+        if state := unit_properties(system, unit, "ActiveState").get("ActiveState"):
             return state in ("active", "activating", "deactivating", "reloading")
         system.sleep(1)
-    message = f"systemd does not respond, so it is unknown whether {unit} runs; nothing was changed"
-    raise FailedError(message, "run `herd up` again")
+    message = f"systemd does not respond, so it is unknown whether {unit} runs; nothing was changed: run again"
+    raise FailedError(message)
 
 
 def docker(system: System, *words: str) -> Ended:

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
@@ -115,6 +116,12 @@ class System(Protocol):
     ) -> Ended:
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that appends its output to a file, also where this one is killed. Raise OSError.
+
+        Return how it ended, with what it has written.
+        """
+
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
 
@@ -147,6 +154,9 @@ class System(Protocol):
 
     def entry(self, path: str) -> Entry | None:
         """Return what is at a path, without following a link; None where nothing is."""
+
+    def same_file(self, path: str, other: str) -> bool:
+        """Return whether two paths lead to one file, by following links."""
 
     def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
         """Yield the paths in a folder, each folder before what is in it, `depth` names deep. No link is followed.
@@ -222,12 +232,41 @@ class Host:
             )
         except OSError as error:
             return Ended(NOT_STARTED, "", f"{argv[0]}: {error.strerror}")
-        with process:
-            try:
-                out, err = process.communicate(text.encode(), timeout=seconds)
-            except subprocess.TimeoutExpired:
-                return Ended(TIMED_OUT, *_ended_by_force(process))
+        try:
+            out, err = process.communicate(text.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Ended(TIMED_OUT, *_ended_by_force(process))
         return Ended(process.returncode, _text(out), _text(err))
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that writes to a file; see System."""
+        _make_folder(Path(log).parent)
+        handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(handle, "rb") as file:
+            os.fchmod(handle, 0o644)  # users read it, whatever the umask
+            began = file.seek(0, os.SEEK_END)
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=handle,
+                    stderr=handle,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                    close_fds=False,
+                )
+            except OSError as error:
+                return Ended(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                with suppress(subprocess.TimeoutExpired):  # it may be stuck in the kernel
+                    process.wait(_PIPE_SECONDS)
+                code = TIMED_OUT
+            file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
+            return Ended(code, _text(file.read(MOST_OUTPUT)))
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
@@ -351,6 +390,13 @@ class Host:
                 inner += [f"{path}/{name}"] if there.kind == "folder" else []
         for each in inner if depth > 1 else ():
             yield from self.tree(each, depth - 1)
+
+    def same_file(self, path: str, other: str) -> bool:
+        """Compare two files; see System."""
+        try:
+            return Path(path).samefile(other)
+        except OSError:
+            return False
 
     def resolved(self, path: str) -> str:
         """Resolve a path; see System."""
@@ -514,8 +560,10 @@ def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         out, err = process.communicate(timeout=_PIPE_SECONDS)
     except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes.
+        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
+        # where no signal ends it: then it is left behind.
         out, err = late.stdout or b"", late.stderr or b""
+        Thread(target=process.wait, daemon=True).start()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()

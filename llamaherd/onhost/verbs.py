@@ -12,7 +12,7 @@ from llamaherd.onhost.document import VERSION, DocumentError, decode
 from llamaherd.onhost.system import System
 
 _NAME = re.compile(r"([a-z][a-z0-9_]{0,40})(\.[a-z][a-z0-9_]{0,40})?\.([a-z][a-z0-9_]{0,40})")
-_OF_ALL_ROLES = {"inspect": "llamaherd.onhost.inspection"}
+_OF_ALL_ROLES = {"inspect": "llamaherd.onhost.inspection", "verify": "llamaherd.onhost.verification"}
 _NO_ROLE = "llamaherd"
 
 Input = TypeVar("Input")
@@ -29,7 +29,8 @@ class Verb(Generic[Input]):
 def find_verb(name: str) -> Verb[Any]:
     """Return the verb `ROLE.VERB` of `roles.ROLE.onhost`, or `ROLE.MODULE.VERB` of `roles.ROLE.onhost.MODULE`.
 
-    `inspect` is of all roles, and `llamaherd.MODULE.VERB` is of no role. Raise DocumentError where there is none.
+    `inspect` and `verify` are of all roles, and `llamaherd.MODULE.VERB` is of no role. Raise DocumentError where there
+    is none.
     """
     if name in _OF_ALL_ROLES:
         module, verb = _OF_ALL_ROLES[name], name

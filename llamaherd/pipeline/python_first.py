@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llamaherd.onhost.apt import LOCK_SECONDS
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.role.facts import Row
@@ -17,7 +18,7 @@ def python_change() -> Change:
 
 def install_script() -> str:
     """Return the shell script that installs python3."""
-    return render("host/install-python.sh.j2")
+    return render("host/install-python.sh.j2", wait=LOCK_SECONDS)
 
 
 def python_row() -> Row:

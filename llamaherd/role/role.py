@@ -19,6 +19,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import (
     BuildPlan,
     ChatPlan,
@@ -230,8 +231,10 @@ class Role:
     """What takes away that which it did here once, where its tasks are none any more. Base carries it out."""
     tasks: Callable[[Plan], Iterable[Task]] = _nothing
     """What it does, in this order."""
+    probes: Callable[[Plan], Iterable[Probe]] = _nothing
+    """Programs that print, by other means than its inspection, whether it is true."""
     verify: Callable[[Plan], str] = _no_text
-    """The shell script that asks, by means of its own, whether it is true: `section WHAT OF-WHAT`, then lines."""
+    """The same as a shell script, after all probes: `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
     """What follows from the answers."""
     section: Literal["machine", "cards", "driver"] = "machine"

@@ -14,7 +14,7 @@ from roles.base.preflight import facts
 from roles.base.refusals import refusals
 from roles.base.state import question as state_question
 from roles.base.state import take
-from roles.base.verify import judge, question
+from roles.base.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -34,7 +34,7 @@ ROLE = Role(
     refusals=refusals,
     facts=facts,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -13,7 +13,7 @@ from roles.chat_page.plan import plan
 from roles.chat_page.refusals import refusals
 from roles.chat_page.state import ChatState
 from roles.chat_page.state import question as state_question
-from roles.chat_page.verify import judge, question
+from roles.chat_page.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -32,7 +32,7 @@ ROLE = Role(
     refusals=refusals,
     leftovers=chat_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -14,7 +14,7 @@ from roles.gateway.plan import plan
 from roles.gateway.refusals import facts, refusals
 from roles.gateway.state import GatewayState
 from roles.gateway.state import question as state_question
-from roles.gateway.verify import judge, question
+from roles.gateway.verify import judge, probes
 
 _PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
@@ -36,7 +36,7 @@ ROLE = Role(
     facts=facts,
     leftovers=gateway_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -16,7 +16,7 @@ from roles.monitoring.plan import plan
 from roles.monitoring.refusals import facts, refusals
 from roles.monitoring.state import MonitoringState
 from roles.monitoring.state import question as state_question
-from roles.monitoring.verify import judge, question
+from roles.monitoring.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -50,7 +50,7 @@ ROLE = Role(
     facts=facts,
     leftovers=leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -12,7 +12,7 @@ from roles.virtual_address.plan import plan
 from roles.virtual_address.refusals import facts, refusals
 from roles.virtual_address.state import AddressState
 from roles.virtual_address.state import question as state_question
-from roles.virtual_address.verify import judge, question
+from roles.virtual_address.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -31,7 +31,7 @@ ROLE = Role(
     facts=facts,
     leftovers=address_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -24,6 +24,7 @@ from llamaherd.host.protocol import BEGIN, END, CutOffError, UnaskedError, answe
 from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.verification import VerifyResult
 from llamaherd.pipeline import engine_estimate, preflight_ask
 from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.verify import verify
@@ -210,7 +211,6 @@ MEMORY = [
 LOOK = (DATA / "look-duo.txt").read_text(encoding="utf-8").splitlines()
 
 QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
-    "verify": ((DATA / "verify-box.txt").read_text(encoding="utf-8"), verified),
     "memory": (between(*MEMORY), estimated),
     "init": (between(*LOOK), looked),
 }
@@ -235,6 +235,16 @@ def test_an_inspection_that_is_cut_off_is_none() -> None:
     for at in range(0, len(whole), 101):
         with pytest.raises(CutOffError):
             inspected(saying(f"Welcome\n{whole[:at]}"))
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_verification_that_is_cut_off_is_none() -> None:
+    lines = (DATA / "verify-box.txt").read_text(encoding="utf-8").splitlines()
+    whole = dump({"event": "result", "value": VerifyResult(lines=tuple(lines))})
+    assert verified(saying(f"{whole}\n"))
+    for at in range(0, len(whole), 101):
+        with pytest.raises(CutOffError):
+            verified(saying(whole[:at]))
 
 
 def test_preflight_shows_what_was_cut_off_as_its_row() -> None:

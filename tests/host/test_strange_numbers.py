@@ -30,11 +30,7 @@ from tests.support.host_lines import inspected
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, cpu_rig, planned
 
-FACTS = (
-    "holder\t{0}\t{0}\tprogram\t-",
-    "serving\tchat\tloaded\t{}",
-    'docker\tinfo\t{{"ServerVersion": {}}}',
-)
+FACTS = ('docker\tinfo\t{{"ServerVersion": {}}}',)
 GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090"
 
 

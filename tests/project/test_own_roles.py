@@ -11,14 +11,14 @@ import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.pipeline import describe, verify
+from llamaherd.pipeline import describe
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
 from tests.support.fake import run
-from tests.support.ours import inspect_text, parse_state
+from tests.support.ours import inspect_text, parse_state, probes_text
 from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import KEY, ROOT, changed, converged, cpu_rig, hub_lock, planned
 
@@ -47,7 +47,7 @@ def test_it_takes_part_in_every_verb(fleet: Path) -> None:
     plan, roles = planned(cpu_rig()), all_roles(fleet)
     assert SHOWN in describe.show_plan(plan, roles)
     assert "/etc/motd" in inspect_text(plan, roles)
-    assert "/etc/motd" in verify.question(plan, roles)
+    assert "/etc/motd" in probes_text(plan, roles)
 
 
 def test_it_is_done_where_it_is_not_as_planned_and_then_no_more(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def ask_everything(fleet: Path) -> None:
     """Have every function of its roles called."""
     plan, roles = planned_with(fleet), all_roles(fleet)
     inspect_text(plan, roles)
-    verify.question(plan, roles)
+    probes_text(plan, roles)
     describe.show_plan(plan, roles)
     for role in roles:
         role.tasks(plan)

@@ -26,7 +26,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredVerb, GuardedScript, RunScript, Say
+from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
 from roles.chat_page.files import KEY as CHAT_KEY
@@ -38,7 +38,6 @@ from roles.gateway.state import GatewayState
 from roles.models.changes import ModelSource, fetch_job, to_fetch
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.monitoring.state import MonitoringState
-from roles.nvidia_driver.going_back import undo_files
 from roles.power.state import PowerState
 from roles.serve.beside import beside_files, moved
 from tests.render.plans import (
@@ -96,12 +95,6 @@ def power(plan: Plan) -> PowerPlan:
     """How the GPUs of a plan are held."""
     assert plan.power
     return plan.power
-
-
-def undo_text(plan: Plan, number: int) -> str:
-    """What judges a driver at the next boot, and its unit."""
-    assert plan.driver
-    return undo_files(plan.driver)[number].text
 
 
 def driver_file(plan: Plan, part: str) -> str:
@@ -163,7 +156,7 @@ def windows_scripts() -> dict[str, str]:
 def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
     how = steps[of].how
-    assert isinstance(how, RunScript | GuardedScript)
+    assert isinstance(how, RunScript)
     return how.script
 
 

@@ -12,16 +12,10 @@ import pytest
 from jinja2 import UndefinedError
 
 from llamaherd.render import render
-from roles.wsl.changes import wsl_changes
-from tests.render.pieces import (
-    build,
-    in_wsl,
-    script,
-)
 from tests.render.texts import GOLDEN, texts
-from tests.support import ours as verify
 from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
+from tests.support.ours import question as verify_script
 from tests.support.rigs import ROOT, gpu_rig, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -49,7 +43,7 @@ def test_every_template_is_rendered_here() -> None:
 
 def test_a_name_that_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render("host/install-packages.sh.j2")
+        render("host/install-python.sh.j2")
 
 
 @pytest.mark.parametrize("case", [case for case in texts() if case.endswith(".sh")])
@@ -77,11 +71,9 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     plan = planned(declared)
     hostile_wsl = planned(wsl_rig(), {"host/wsl/windows_profile": f"/mnt/c/Users/{HOSTILE}"})
     texts = {
-        "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
-        "verify": verify.question(plan),
+        "verify": verify_script(plan),
         "observe under WSL": inspect_script(hostile_wsl),
-        "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []

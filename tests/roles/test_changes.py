@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState, UserState
+from llamaherd.onhost.serving import ContainerState, UnitState
 from llamaherd.plan import Plan
 from roles.base.changes import base_changes, package_changes
 from roles.engines.changes import build_changes
@@ -55,10 +55,10 @@ def test_nothing_is_done_to_a_host_that_is_as_planned(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("plan", "steps"),
     [
-        (CPU, {"packages": 1, "base": 3, "main": 3, "models": 3, "image 0": 1, "chat": 1, "drafter": 1}),
+        (CPU, {"packages": 2, "base": 3, "main": 3, "models": 3, "image 0": 1, "chat": 1, "drafter": 1}),
         (
             GPU,
-            {"packages": 1, "base": 3, "main": 1, "ik": 1, "begin": 1, "models": 3, "image 0": 1}
+            {"packages": 2, "base": 3, "main": 1, "ik": 1, "begin": 1, "models": 3, "image 0": 1}
             | {"boxed": 1, "reasoner": 1, "small": 1, "worker": 1},
         ),
     ],

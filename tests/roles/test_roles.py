@@ -304,9 +304,8 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
         f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone, World\nturns.Turn = Alone\n"
-        "from pyinfra.connectors.fake import FakeConnector\n"
-        "FakeConnector.run_shell_command = World.run_shell_command\n"
+        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone, play_inspections\n"
+        "turns.Turn = Alone\nplay_inspections()\n"
         'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
     )
     return subprocess.run(

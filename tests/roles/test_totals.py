@@ -8,16 +8,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.host.totals import BUILD_SECONDS, SOURCE_SECONDS, STEP_SECONDS
+from llamaherd.onhost.system import FailedError, Host
 from llamaherd.role.changes import DeferredVerb, RunScript
 from roles.engines import changes as engines
+from roles.engines.changes import compile_input
+from roles.engines.onhost.compiling import compile_engine
 from roles.models import changes as models
 from roles.models.onhost.fetch import FetchInput
 from tests.render.pieces import hub
@@ -129,20 +132,21 @@ def drips() -> Iterator[str]:
 def test_a_source_that_never_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: str, source: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(import_module("roles.engines.plan"), "SOURCE_SECONDS", LIMIT)
+    monkeypatch.setenv("no_proxy", "*")
     named = {key: value.format(url=drips) for key, value in source.items()}
-    script = planned(cpu_rig(), {"engines/main/source": named}).builds[0].script
+    planned_input = compile_input(planned(cpu_rig(), {"engines/main/source": named}).builds[0])
+    given = replace(
+        planned_input,
+        source=replace(planned_input.source, seconds=LIMIT),
+        work=str(tmp_path / "work"),
+        cache=str(tmp_path / "cache"),
+        user="root",
+    )
     (tmp_path / "cache/sources").mkdir(parents=True)
     (tmp_path / "work").mkdir()
-    (tmp_path / "build.sh").write_text(script)
-    with ends_in_time():
-        ended = run(
-            f"sh {tmp_path}/build.sh {tmp_path}/work {tmp_path}/cache", tmp_path, no_proxy="*", HOME=str(tmp_path)
-        )
-    assert ended.returncode == 1
-    why = (tmp_path / "work/failed").read_text()
-    assert why.startswith("cannot fetch ")
-    assert "within" in why or "timed out" in why
+    with ends_in_time(), pytest.raises(FailedError, match=r"cannot fetch .*(within|timed out)"):
+        compile_engine(given, Host(print, print))
+    assert (tmp_path / "work/failed").read_text().startswith("cannot fetch ")
 
 
 def test_an_hour_is_enough_for_a_source_on_a_slow_line() -> None:

@@ -106,13 +106,16 @@ def inspect(events: Events, world: Iterable[str]) -> tuple[bool, CommandOutput]:
     return True, CommandOutput([])
 
 
-class World(FakeConnector):
-    """@fake for pyinfra's own command: a host in the state that its data has as `world`."""
+def play_inspections() -> None:
+    """Have @fake hosts of pyinfra's own command be in the state that their data has as `world`."""
+    run = FakeConnector.run_shell_command
 
-    def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
+    def play(self: FakeConnector, command: Any, *args: Any, **arguments: Any) -> Any:
         if "_events" in arguments:
-            return inspect(arguments["_events"], self.data["world"])
-        return super().run_shell_command(command, *args, **arguments)
+            return inspect(arguments["_events"], self.host.data.get("world"))
+        return run(self, command, *args, **arguments)
+
+    patch.object(FakeConnector, "run_shell_command", play).start()
 
 
 def is_question(script: str) -> bool:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from llamaherd.host.limits import read_limits
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.inspection import FileFound, Inspected
 from llamaherd.onhost.machine import MachineState, PciGpu
 from llamaherd.onhost.nvidia_smi import parse_gpu
+from llamaherd.onhost.serving import ContainerState, Holder, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.units import ServiceState
+from llamaherd.text.numbers import parse_whole
 from roles.base.onhost.inspection import FolderFound, UserFound
 from roles.base.onhost.inspection import Found as BaseFound
 from roles.chat_page.onhost import Found as ChatFound
@@ -21,6 +24,10 @@ from roles.gateway.onhost import Found as GatewayFound
 from roles.gateway.onhost import RunningState
 from roles.gpus.onhost import Found as GpusFound
 from roles.monitoring.onhost import Found as MonitoringFound
+from roles.nvidia_driver.onhost.inspection import Found as DriverFound
+from roles.nvidia_driver.onhost.inspection import PersistenceFound
+from roles.serve.onhost.inspected import Found as ServeFound
+from roles.serve.onhost.inspected import HeldPort
 from roles.virtual_address.onhost import Found as AddressFound
 from roles.wsl.onhost.inspection import Found as WslFound
 from roles.wsl.onhost.inspection import ScriptFound, TextFound, VirtualMachineFound
@@ -213,22 +220,134 @@ def _monitoring(rows: Rows) -> MonitoringFound:
     return found
 
 
+def _serve(rows: Rows) -> ServeFound:
+    units: dict[str, UnitState] = {}
+    containers: dict[str, ContainerState] = {}
+    serving: dict[str, ServingState] = {}
+    lists: dict[str, list[Any]] = {}
+    names = {"project": "projects", "image": "images", "off-cards": "off_gpus", "key-file": "keys", "closed": "closed"}
+    cut_off = ""
+    for row in rows:
+        match row:
+            case "unit", name, active, enabled, reload, run, spec, port, waits:
+                ports = (parse_whole(each) if each else None for each in (port, waits))
+                units[name] = UnitState(active, enabled, reload == "yes", run, spec, *ports)
+            case "container", name, status, health, run, spec, port, limits:
+                number = parse_whole(port) if port else None
+                state = ContainerState(status, health, run, spec, number, read_limits(limits))
+                containers[name.lstrip("/")] = state
+            case "serving", name, what, *values:
+                serving[name] = _serving(serving.get(name, ServingState()), what, values)
+            case "holder", port, pid, program, container:
+                held = HeldPort(parse_whole(port), "", Holder(parse_whole(pid), program, container))
+                lists.setdefault("ports", []).append(held)
+            case "own-port", port, unit:
+                lists.setdefault("ports", []).append(HeldPort(parse_whole(port), unit, Holder(0, "", "")))
+            case "exchange", text:
+                cut_off = text
+            case kind, value:
+                lists.setdefault(names[kind], []).append(value)
+            case other:
+                raise ValueError(other)
+    tuples = {name: tuple(values) for name, values in lists.items()}
+    return ServeFound(units=units, containers=containers, serving=serving, cut_off=cut_off, **tuples)
+
+
+def _serving(before: ServingState, what: str, values: Sequence[str]) -> ServingState:
+    """Return what is known of a server with one more fact."""
+    match what, values:
+        case "changed", [_, path]:
+            return replace(before, changed=(*before.changed, path))
+        case (("foreign" | "untried"), [value]):
+            several: dict[str, Any] = {what: (*getattr(before, what), value)}
+            return replace(before, **several)
+        case "shared", [path, keys]:
+            return replace(before, shared={**before.shared, path: keys})
+        case (("argv" | "replaced" | "user" | "groups" | "hangs"), [value]):
+            one: dict[str, Any] = {what: value}
+            return replace(before, **one)
+        case "variables", [names, given]:
+            return replace(before, variables=names, given_to_all=given.strip())
+        case "beside", []:
+            return replace(before, beside=True)
+        case "refused", [tried, when, why]:
+            return replace(before, refused=Refused(tried, when, why))
+        case "loaded", [milliseconds, *folders]:
+            return replace(before, loaded=Loaded(parse_whole(milliseconds) / 1000, tuple(folders)))
+        case "holding", [spec, *room]:
+            pairs = (each.rpartition("=") for each in room)
+            return replace(before, holding=Holding(spec, {where: parse_whole(size) for where, _, size in pairs}))
+    raise ValueError(what)
+
+
+def _driver(rows: Rows) -> DriverFound:
+    found = DriverFound()
+    for row in rows:
+        match row[1:]:
+            case "package", name, version, status:
+                installed = {name: version} if status == "installed" else {}
+                found = replace(found, packages={**found.packages, **installed})
+            case "origin", name, source:
+                sources = tuple(sorted({*found.origins.get(name, ()), source}))
+                found = replace(found, origins={**found.origins, name: sources})
+            case "loaded", version:
+                found = replace(found, loaded=version)
+            case ("uvm",):
+                found = replace(found, uvm=True)
+            case "disk", kernel, version:
+                found = replace(found, disk={**found.disk, kernel: version})
+            case "library", version:
+                found = replace(found, library=version)
+            case "says", problem:
+                found = replace(found, problem=problem)
+            case ("run",):
+                found = replace(found, runfile=True)
+            case "persistence", active, enabled:
+                found = replace(found, persistence=PersistenceFound(active, enabled))
+            case "component", name:
+                found = replace(found, components=(*found.components, name))
+            case "free", size:
+                found = replace(found, free=int(size))
+            case "tried", note:
+                found = replace(found, tried=note)
+            case "kept", version:
+                found = replace(found, kept=version)
+            case ("judging",):
+                found = replace(found, judging=True)
+            case ("answered",):
+                found = replace(found, answered=True)
+            case "reading", content:
+                found = replace(found, reading=base64.b64decode(content, validate=True).decode())
+            case "refused", *fields:
+                found = replace(found, refused=tuple(fields))
+            case other:
+                raise ValueError(other)
+    return found
+
+
 PARTS: dict[str, Callable[[Rows], Any]] = {
+    "serve.inspection.inspect": _serve,
     "base.inspection.inspect": _base,
     "wsl.inspection.inspect": _wsl,
     "gpus.inspect": _gpus,
+    "nvidia_driver.inspection.inspect": _driver,
     "gateway.inspect": _gateway,
     "virtual_address.inspect": _address,
     "chat_page.inspect": _chat,
     "monitoring.inspect": _monitoring,
 }
 _KINDS = {
+    "serve.inspection.inspect": (
+        *("unit", "container", "serving", "holder", "own-port", "exchange", "project", "image", "off-cards"),
+        *("key-file", "closed"),
+    ),
     "base.inspection.inspect": (
         *("os", "arch", "fetcher", "systemd", "free", "address", "listens", "folder", "package", "user"),
         *("twin", "password", "repository", "machine"),
     ),
     "wsl.inspection.inspect": ("wsl",),
     "gpus.inspect": ("card", "driver"),
+    "nvidia_driver.inspection.inspect": ("nvidia",),
     "gateway.inspect": ("gateway",),
     "virtual_address.inspect": ("virtual-address",),
     "chat_page.inspect": ("chat",),

@@ -9,11 +9,15 @@ from typing import Any
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
+from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.onhost.document import encode
+from llamaherd.onhost.system import System
+from llamaherd.onhost.verification import Probe, VerifyInput
+from llamaherd.onhost.verification import verify as run_probes
 from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
 from llamaherd.pipeline import plan as planning
 from llamaherd.plan import Estimate, Plan, TextFile
@@ -89,8 +93,18 @@ def sends(made: Plan, state: HostState) -> list[SendFile]:
 
 
 def question(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script that verifies a host for these roles."""
-    return verify.question(made, roles)
+    """Return the script of roles that need more than programs to verify a host."""
+    return verify.verify_input(made, roles).script
+
+
+def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return all that a host is sent to verify it."""
+    return request("verify", verify.verify_input(made, roles)).decode()
+
+
+def probed(probes: Iterable[Probe], system: System) -> Answers:
+    """Return what probes print on a host."""
+    return verify.answers_of(encode(run_probes(VerifyInput(tuple(probes)), system)))
 
 
 def judge(rig: Rig, made: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:

@@ -167,6 +167,9 @@ class PlayedHost:
             return Entry("file", file.mode, file.owner, len(file.text))
         return Entry("folder") if path in self.folders or self.names(path) else None
 
+    def same_file(self, path: str, other: str) -> bool:
+        return self.target(path) == other or path == other
+
     def tree(self, path: str, depth: int = 100) -> Iterator[tuple[str, Entry]]:
         for name in self.names(path):
             found = self.entry(f"{path}/{name}")
@@ -237,6 +240,13 @@ class PlayedHost:
             case "systemd-run" | "ss":
                 return Ended(0)
         return Ended(NOT_STARTED, "", f"{argv[0]}: not played")
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Play a program whose output goes to a file."""
+        ended = self.run(argv, seconds=seconds)
+        text = ended.out + ended.err
+        self.files[log] = File((self.read(log) or "") + text)
+        return Ended(ended.code, text)
 
     def _systemctl(self, verb: str, argv: Sequence[str]) -> Ended:
         unit = argv[-1]

@@ -14,12 +14,15 @@ from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
 from llamaherd.onhost.nvidia_smi import GpuState, parse_gpu, parse_number
 from llamaherd.plan import GpuPower, Plan
+from llamaherd.role.changes import RunVerb
 from roles.base.changes import base_changes
 from roles.power.changes import power_changes, power_leftovers
+from roles.power.onhost import ApplyInput, RemoveInput
 from roles.power.refusals import power_refusals
 from roles.power.state import HeldGpu, PowerState, UnitState
 from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
+from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 PLAN = held(BOTH)
@@ -189,7 +192,7 @@ def seen_of(plan: Plan) -> HostState:
 
 def restarts(plan: Plan, seen: HostState) -> list[bool]:
     """For each step, whether it starts the unit anew."""
-    return ["systemctl restart" in step.script for step in power_changes(plan, seen)]
+    return [input_of(step, ApplyInput).restart for step in power_changes(plan, seen)]
 
 
 @pytest.mark.parametrize("plan", [PLAN, FANS, CLOCKS, BARE, WSL], ids=["both", "fans", "clocks", "bare", "wsl"])
@@ -202,8 +205,8 @@ def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
     (step,) = power_changes(PLAN, HostState(cards=seen_of(PLAN).cards))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
-    for file in PLAN.power.files if PLAN.power else ():
-        assert f"put_file {file.path} " in step.script
+    assert PLAN.power
+    assert [each.path for each in input_of(step, ApplyInput).files] == [file.path for file in PLAN.power.files]
 
 
 def card_is(**values: Any) -> Any:
@@ -326,7 +329,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen = parse_state([*converged(BARE, {}), "power\tactive\tenabled\tno"])
     (change,) = power_leftovers(BARE, seen)
     assert power_changes(BARE, seen) == []
-    assert "/opt/llamaherd/libexec/gpu-power release" in change.script
+    assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
     PowerState.within(seen).unit = None
     assert power_leftovers(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in inspect_script(BARE)
@@ -337,7 +340,7 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
     plan = planned(cpu_rig())
     assert "llamaherd-gpu-power.service ]" in inspect_script(plan)
     (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
-    assert "/opt/llamaherd/libexec/gpu-power release" in step.script
+    assert step.how == RunVerb("power.remove", RemoveInput(), step.says)
 
 
 @pytest.mark.parametrize(
