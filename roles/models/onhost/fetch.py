@@ -210,6 +210,9 @@ def _watch(given: FetchInput, began: float, system: System) -> None:
             )
         system.sleep(1)
         seconds += 1
+        # A run that is gone must not begin a fetch later, of what may not be declared any more.
+        if not system.is_heard():
+            raise FailedError("the connection ended while models were fetched; the fetch continues")
         if seconds % (2 if seconds < _SOON else 10 if seconds < _LATER else 30) == 0:
             lines = reported(system, f"{RUN}/progress")
             if lines != shown:

@@ -193,6 +193,20 @@ def test_what_is_let_in_while_it_waits_for_the_store_is_no_failure() -> None:
     assert host.begun == 1
 
 
+def test_a_run_that_is_gone_begins_no_other_fetch() -> None:
+    """Its fetch gave way to that of another run: once that is over, nobody waits for the first one."""
+
+    class Gone(ModelsHost):
+        def is_heard(self) -> bool:
+            return self.begun < 2
+
+    host = Gone({}, outcome=ModelsHost.runs_unit)
+    begin(given(RUN_A), host)
+    begin(given(RUN_B, id="another"), host)
+    assert "the connection ended" in refusal(given(RUN_A), host).message
+    assert host.begun == 2
+
+
 def test_progress_is_reported_often_at_first() -> None:
     host = made(outcome=ModelsHost.runs_unit)
     begin(given(seconds=1000), host)
