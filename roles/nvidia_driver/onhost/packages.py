@@ -119,8 +119,8 @@ def install(given: InstallInput, system: System) -> None:
         if given.moves:
             system.remove(str(DRIVER_KEPT))
         if plan.pinning:
-            _apt_install(system, [plan.pinning])
-        _apt_install(system, words)
+            install_packages(system, [plan.pinning])
+        install_packages(system, words)
         purge_pinning(system)
         _complete(given, system)
 
@@ -296,7 +296,7 @@ class AptPlan:
         return False
 
 
-def _apt_install(system: System, words: Sequence[str]) -> None:
+def install_packages(system: System, words: Sequence[str]) -> None:
     """Install packages, and remove those with a `-`. Raise FailedError."""
     conf = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
     how = ("install", "--no-install-recommends", "--allow-downgrades")

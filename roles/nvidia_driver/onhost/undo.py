@@ -231,7 +231,7 @@ def _is_restored(before: Before, system: System) -> bool:
         # What was written for the new driver goes first, so that no preferences pin that.
         _restore_files(WRITTEN, system)
         run_logged(system, "dpkg", "--configure", "-a")
-        if not _install_kept(system):
+        if not install_kept(system):
             return False
         purge_pinning(system)
         kernel = next_kernel(system)
@@ -254,8 +254,11 @@ def _restore_files(paths: Iterable[str], system: System) -> None:
             system.copy(kept, path)
 
 
-def _install_kept(system: System) -> bool:
-    """Install the packages that were kept, and remove what the new driver brought. Nothing is fetched."""
+def install_kept(system: System) -> bool:
+    """Install the packages that were kept, and remove what the new driver brought.
+
+    apt takes a package from a repository that responds, and otherwise the one that was kept.
+    """
     debs = [f"{BEFORE}/debs/{name}" for name in system.names(f"{BEFORE}/debs") if name.endswith(".deb")]
     new = (system.read(f"{BEFORE}/new") or "").split()
     removed = [f"{name}-" for name in new if system.run(["dpkg-query", "-W", name]).ok]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from llamaherd.onhost import apt
 from llamaherd.onhost.system import Ended, FailedError, Host
 from roles.nvidia_driver.changes import NAMES as PATTERNS
 from roles.nvidia_driver.changes import driver_changes
-from roles.nvidia_driver.onhost import before, driver, packages
+from roles.nvidia_driver.onhost import before, driver, packages, undo
 from roles.nvidia_driver.onhost.packages import AptPlan, InstallInput
 from roles.nvidia_driver.onhost.simulation import new_parts, replaced_parts
 from tests.support.apt_repository import AptRepository
@@ -23,6 +24,7 @@ from tests.support.deb import Package
 from tests.support.nvidia_packages import debian_driver, metapackages, pinning
 from tests.support.recording import input_of
 from tests.support.rigs import gpu_rig, planned
+from tests.support.stores import needs_root
 
 pytestmark = pytest.mark.usefixtures("starts_processes", "root")
 
@@ -47,13 +49,15 @@ def repository() -> Iterator[AptRepository]:
 @pytest.fixture
 def root(repository: AptRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that apt and dpkg work in: nothing of this machine is read or changed."""
-    for each in ("etc/apt/preferences.d", "etc/apt/apt.conf.d", "var/lib/apt/lists/partial", "var/lib/dpkg"):
+    folders = ("var/lib/apt/lists/partial", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log/apt")
+    for each in ("etc/apt/preferences.d", "etc/apt/apt.conf.d", *folders):
         (tmp_path / each).mkdir(parents=True)
     (tmp_path / "var/cache/apt/archives/partial").mkdir(parents=True)
     (tmp_path / "etc/apt/sources.list").write_text(f"deb [trusted=yes] {repository.url} ./\n")
     (tmp_path / "apt.conf").write_text(
         f'Dir "{tmp_path}";\nDir::State::status "{tmp_path}/var/lib/dpkg/status";\nAPT::Architecture "amd64";\n'
         'APT::Architectures "amd64";\nAPT::Sandbox::User "root";\nAcquire::Languages "none";\n'
+        f'DPkg::Options {{ "--root={tmp_path}"; }};\n'
     )
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path / "var/lib/dpkg"))
@@ -64,6 +68,7 @@ def root(repository: AptRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (packages, "_STAGED", "staged"),
         (before, "_NEW", "kept"),
         (before, "APT_ARCHIVES", "var/cache/apt/archives"),
+        (undo, "BEFORE", "before"),
     ):
         monkeypatch.setattr(module, name, str(tmp_path / path))
     monkeypatch.setattr(before, "BESIDE_KEPT", 0)
@@ -161,6 +166,38 @@ def test_packages_that_are_gone_cannot_be_kept(root: Path, repository: AptReposi
             before.keep_packages(Host(print, print), NAMES)
     finally:
         repository.status = 200
+
+
+@needs_root
+def test_a_driver_is_installed_and_the_one_before_is_restored_without_a_network(
+    root: Path, repository: AptRepository
+) -> None:
+    """Without modules, whose scripts need a whole system below them."""
+    installed(root, *NAMES, "dkms")
+    host = Host(print, print)
+    found, words = plan()
+    packages.install_packages(host, [found.pinning, *(each for each in words if each != DKMS)])
+    assert versions(root) == {**dict.fromkeys(NAMES, f"{NEW}-1"), "dkms": "3.1-1", found.pinning: "590-1"}
+    debs = root / "before" / "debs"
+    debs.mkdir(parents=True)
+    for each in debian_driver(OLD):
+        if each.name in NAMES:
+            (debs / each.filename).write_bytes(each.deb)
+    (root / "before" / "new").write_text(f"{found.pinning}\n")
+    repository.status = 503
+    try:
+        assert undo.install_kept(host)
+    finally:
+        repository.status = 200
+    assert versions(root) == {**dict.fromkeys(NAMES, f"{OLD}-1"), "dkms": "3.1-1"}
+
+
+def versions(root: Path) -> dict[str, str]:
+    """Return the versions of installed packages, by dpkg."""
+    words = ["dpkg-query", "--admindir", str(root / "var/lib/dpkg"), "-W", "-f"]
+    listed = subprocess.run([*words, "${db:Status-Status} ${Package} ${Version}\n"], capture_output=True, text=True)
+    found = [line.split() for line in listed.stdout.splitlines()]
+    return {name: version for status, name, version in found if status == "installed"}
 
 
 def test_removed_pinning_packages_are_found(root: Path) -> None:
