@@ -57,11 +57,12 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
     assert not ran.failed
     assert ran.changed == [name for name in names(plan) if not any(word in name for word in WITHOUT_STEPS)]
     marks = (
-        "apt-get -q -y",
-        "useradd --system",
+        "install --no-install-recommends --no-remove python3",
+        '"verb":"base.install"',
+        '"verb":"base.accounts"',
         "wait-healthy",
-        "/var/cache/llamaherd/sources/",
-        "llamaherd-build-",
+        '"verb":"engines.builds.admit_source"',
+        '"verb":"engines.builds.build"',
         '"verb":"serve.image.make"',
         switch_of("chat"),
         switch_of("drafter"),
@@ -101,7 +102,7 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
         next(n for n, script in enumerate(ran.scripts) if mark in script)
         for mark in (
             "fetching 2 files of 35b (30.0 GB) meanwhile",
-            'systemd-run -q --unit="$unit" --collect -p User=llama-build',
+            '"verb":"engines.builds.build"',
             "watch() {",
         )
     )
@@ -252,7 +253,7 @@ def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: 
 
 
 BROKEN = {
-    "build": ("systemd-run -q --unit", "engines | main", ["chat", "drafter"]),
+    "build": ('"verb":"engines.builds.build"', "engines | main", ["chat", "drafter"]),
     "model": ("admit ", "models | in the store", ["drafter"]),
     "image": ('"verb":"serve.image.make"', "serve | images", ["drafter"]),
     "instance": (switch_of("chat"), "serve | chat (systemd)", []),

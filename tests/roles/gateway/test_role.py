@@ -77,8 +77,9 @@ def test_a_virgin_host_becomes_a_gateway_before_it_serves(wanted: Plan) -> None:
     assert TASK in ran.changed
     assert ran.operations.index(TASK) < ran.operations.index("serve | chat (compose)")
     assert [each["input"]["how"] for each in ran.documents if each["verb"] == "gateway.apply"] == ["restart"]
-    assert any("haproxy" in script and "apt" in script for script in ran.scripts)
-    assert any("useradd" in script and "llamaherd-gateway" in script for script in ran.scripts)
+    given = {each["verb"]: each["input"] for each in ran.documents}
+    assert "haproxy" in given["base.install"]["packages"]
+    assert "llamaherd-gateway" in given["base.accounts"]["users"]
 
 
 def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
