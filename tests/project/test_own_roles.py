@@ -117,7 +117,7 @@ def test_the_name_of_one_of_ours_is_taken(tmp_path: Path) -> None:
         all_roles(tmp_path)
 
 
-HEAD = """from llamaherd.role.role import PlanPart, Role, Task
+HEAD = """from llamaherd.role.role import Inspection, PlanPart, Role, Task
 from llamaherd.role.changes import Change, DeferredVerb, RunScript
 
 """
@@ -129,6 +129,11 @@ BROKEN = {
     "brings": ("def f(plan):\n    yield 3\n" + ODD.format("brings=f"), 4, f"{NONE}0"),
     "inspect": (ODD.format("inspect=lambda plan: None"), 4, f"{NONE}Input should be a valid string"),
     "tasks": (ODD.format("tasks=lambda plan: [Task(3, None)]"), 4, f"{NONE}0.name"),
+    "inspection.given": (
+        ODD.format("inspection=Inspection('odd.inspect', lambda plan: 1 / 0, dict, lambda state, found: None)"),
+        4,
+        "ends in ZeroDivisionError: division by zero",
+    ),
     "verify": ("import sys\n" + ODD.format("verify=lambda plan: sys.exit()"), 5, "ends in SystemExit"),
 }
 
