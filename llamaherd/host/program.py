@@ -65,10 +65,13 @@ def _sources(own_roles: Path | None) -> dict[str, bytes]:
     """Return the files in the zip: packages of roles are empty there, as only their `onhost` runs on hosts."""
     modules = [*(_PACKAGE / "onhost").rglob("*.py"), _PACKAGE / "layout.py"]
     found = {each.relative_to(_PACKAGE.parent).as_posix(): each.read_bytes() for each in modules}
-    # Ours last: a fleet's role cannot take the place of one of them.
-    for roles in (*([own_roles] if own_roles else []), _PACKAGE.parent / "roles"):
-        parts = [*roles.glob("*/onhost.py"), *roles.glob("*/onhost/*.py")]
-        found |= {f"roles/{each.relative_to(roles).as_posix()}": each.read_bytes() for each in parts}
+    ours = _PACKAGE.parent / "roles"
+    for roles in (*([own_roles] if own_roles else []), ours):
+        for each in (*roles.glob("*/onhost.py"), *roles.glob("*/onhost/*.py")):
+            inside = each.relative_to(roles)
+            # A fleet's role cannot take the place of one of ours.
+            if roles == ours or not (ours / inside.parts[0]).is_dir():
+                found[f"roles/{inside.as_posix()}"] = each.read_bytes()
     packages = {f"{folder}/__init__.py" for name in found for folder in map(str, Path(name).parents) if folder != "."}
     empty = dict.fromkeys(packages - found.keys(), b"")
     return dict(sorted({**found, **empty, "__main__.py": _MAIN.encode()}.items()))

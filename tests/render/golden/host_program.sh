@@ -4,7 +4,7 @@ command -v python3 >/dev/null 2>&1 || { . /etc/os-release; echo "llamaherd: no p
 [ ! -f "$program" ] || { echo 'llamaherd: go'; exec python3 -I "$program"; }
 echo 'llamaherd: send'
 exec python3 -I -c '
-import os, sys
+import importlib.util, io, marshal, os, sys, zipfile
 path, keep = sys.argv[1], sys.argv[2] == "keep"
 folder, new = os.path.dirname(path), path + "." + str(os.getpid())
 size = data = b""
@@ -21,8 +21,15 @@ try:
     if not keep and not os.path.isdir(os.path.dirname(folder)):
         raise FileNotFoundError
     os.makedirs(folder, exist_ok=True)
-    with open(new, "wb") as file:
-        file.write(data)
+    # With its modules compiled for this Python: each run saves a tenth of a second. Another Python compiles them again.
+    with open(new, "wb") as file, zipfile.ZipFile(io.BytesIO(data)) as sent:
+        with zipfile.ZipFile(file, "w") as stored:
+            for name in sent.namelist():
+                source = sent.read(name)
+                stored.writestr(name, source)
+                if name.endswith(".py"):
+                    head = importlib.util.MAGIC_NUMBER + bytes((1, 0, 0, 0)) + importlib.util.source_hash(source)
+                    stored.writestr(name + "c", head + marshal.dumps(compile(source, path + "/" + name, "exec")))
         file.flush()
         os.fsync(file.fileno())
     os.rename(new, path)
