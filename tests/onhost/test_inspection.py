@@ -42,7 +42,7 @@ def test_files_and_scripts_of_this_machine(tmp_path: Path) -> None:
     assert found.lines == ("one", "two")
     assert found.files.keys() == {str(file), str(link)}
     assert found.files[str(file)].mode == 0o640
-    assert found.files[str(file)].written == file.stat().st_mtime
+    assert found.files[str(file)].written == pytest.approx(file.stat().st_mtime, abs=1e-6)
     assert {each.sha256 for each in found.files.values()} == {hashlib.sha256(b"text").hexdigest()}
 
 
