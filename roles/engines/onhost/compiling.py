@@ -183,7 +183,8 @@ def _jobs(bytes_per_job: int, system: System) -> int:
 def _environment(given: CompileInput, jobs: int) -> list[str]:
     """Return the command that sets ccache's variables.
 
-    It compares compiles by content, not by path or time, so that a rebuild from scratch finds them.
+    It compares compiles by content, not by path or time, so that a rebuild from scratch finds them. It also compares
+    locales: units have none.
     """
     variables = {
         "CCACHE_DIR": f"{given.cache}/ccache",
@@ -194,7 +195,7 @@ def _environment(given: CompileInput, jobs: int) -> list[str]:
         "CCACHE_SLOPPINESS": "time_macros",
         "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
     }
-    return ["env", *(f"{name}={value}" for name, value in variables.items())]
+    return ["env", "--unset=LC_ALL", *(f"{name}={value}" for name, value in variables.items())]
 
 
 def _configure(given: CompileInput, root: str, jobs: int, system: System) -> None:
