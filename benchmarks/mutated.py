@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -22,12 +23,17 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parsed import GgufError
-from llamaherd.host.protocol import answer, heard, texts
+from llamaherd.host.program import Events
+from llamaherd.host.protocol import UnaskedError, answer, result_of, texts
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
+from llamaherd.onhost.document import DocumentError, decode
+from llamaherd.onhost.hashes import Hashes
+from llamaherd.onhost.store import StoreState
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.pipeline.preflight_show import print_preflight
 from llamaherd.pipeline.verify_show import print_report
@@ -36,16 +42,18 @@ from llamaherd.recipes.suggest import fragment
 from llamaherd.scaffold.look import parse_look, refuse_unfit
 from llamaherd.scaffold.rig import rig_yaml
 from llamaherd.store import hashes
-from llamaherd.store import state as seen
 from llamaherd.store.judge import judge_store as holdings
 from llamaherd.store.show import print_holdings, print_removals
+from roles import ROLES
 from tests.pipeline.test_verify import PLAN, RIG
 from tests.support import gguf_files
 from tests.support import ours as verify
 from tests.support.examples import EXAMPLES, locked, planned
 from tests.support.liar import OK, Liar, raw
-from tests.support.ours import parse_state, plan, show_plan, survey
+from tests.support.ours import plan, show_plan, survey
 from tests.support.rigs import ROOT
+
+T = TypeVar("T")
 
 DATA = ROOT / "tests" / "data"
 TOLD = Console(file=StringIO(), width=200)
@@ -222,11 +230,28 @@ def http(body: bytes, more: bytes = b"") -> bytes:
     return OK + more + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
 
 
+def printed(data: bytes) -> object:
+    """Return the result in what the program on a host prints. Raise RemoteError where there is none."""
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
+    for line in data.decode(errors="replace").split("\n"):
+        events.hear("stdout", line)
+    return result_of(events, complaints)
+
+
+def printed_as(kind: type[T], data: bytes) -> T:
+    """Return that result as a value. Raise RemoteError where it is none."""
+    try:
+        return decode(kind, printed(data))
+    except DocumentError as error:
+        raise UnaskedError(str(error)) from None
+
+
 def seen_host(_: Path, data: bytes) -> str:
-    """What a host answers that is asked what it looks like, and the table that is shown of it."""
+    """What the program on a host prints that inspects it, and the table that is shown of it."""
     made = planned("duo")
     try:
-        there = parse_state(answer(data.decode(errors="replace").split("\n")))
+        there = state_of(printed(data), ROLES)
     except UserError as error:
         return refused(error.message, error.help)
     print_preflight(survey(made, there, {}), TOLD)
@@ -265,27 +290,26 @@ def verified(_: Path, data: bytes) -> str:
 
 
 def store(_: Path, data: bytes) -> str:
-    """What a host answers that is asked for its models."""
+    """What the program on a host prints that inspects its store."""
     try:
-        there = seen.parse_store(answer(data.decode(errors="replace").split("\n")))
+        held = holdings(planned("duo"), printed_as(StoreState, data))
     except UserError as error:
         return refused(error.message, error.help)
-    held = holdings(planned("duo"), there)
     print_holdings(held, TOLD)
     print_removals(held, TOLD)
     return "read"
 
 
 def hashed(_: Path, data: bytes) -> str:
-    """What a host says while it hashes its models."""
-    hearing = hashes.Hearing(hashes.files_once(planned("duo")))
+    """What the program on a host prints while it hashes its models."""
+    wanted = hashes.files_once(planned("duo"))
+    for line in data.decode(errors="replace").split("\n"):
+        progress = hashes.progress_of(line, [name for _, name in wanted])
+        assert progress is None or progress.total >= 0
     try:
-        for line in heard(data.decode(errors="replace").split("\n")):
-            hearing.hear(line)
-            assert hearing.progress is None or hearing.progress.total >= 0
+        assert hashes.checks_of(wanted, printed_as(Hashes, data))
     except UserError as error:
         return refused(error.message, error.help)
-    assert hearing.checks()
     return "read"
 
 

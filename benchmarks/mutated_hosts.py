@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shlex
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from benchmarks.mutated import TOLD, refused, written
+from benchmarks.mutated import TOLD, printed, printed_as, refused, written
 from llamaherd.bench.results import document
 from llamaherd.bench.results.result import Result
 from llamaherd.cli.herd import main as herd
@@ -22,7 +21,10 @@ from llamaherd.gateway import now as gateway
 from llamaherd.gateway.now_show import now_lines
 from llamaherd.history.release import past_of
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.releases import Stored, StoredRelease
+from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import saved
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.outlook import outlook
 from llamaherd.prune.unused import things_of
 from llamaherd.report.gather import gather
@@ -36,7 +38,6 @@ from llamaherd.status.show import status_lines
 from llamaherd.status.told import parse_told
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned
-from tests.support.ours import parse_state
 from tests.support.rigs import KEY, cpu_rig
 from tests.support.rigs import planned as planned_of
 
@@ -54,12 +55,13 @@ def lines_of(data: bytes) -> list[str]:
 
 
 def would_change(_: Path, data: bytes) -> str:
-    """What a host answers that is inspected, and what a run would do to it. The first line is the rig's name."""
-    name, *lines = lines_of(data)
+    """What the program on a host prints that inspects it, and what a run would do. The first line is the rig's name."""
+    first, *rest = data.split(b"\n", 1)
+    name = first.decode(errors="replace")
     made = NOW.get(name.removeprefix("# "), NOW["duo"])
     os.environ |= dict.fromkeys(("CHAT_KEY", "WSL_CHAT_KEY", "LLAMA_API_KEY", "SIX_CODER_KEY"), KEY)
     try:
-        found = outlook(made, ROLES, parse_state(lines), Connect(host="box"), {})
+        found = outlook(made, ROLES, state_of(printed(b"".join(rest)), ROLES), Connect(host="box"), {})
     except UserError as error:
         return refused(error.message, error.help)
     for problem in found.problems:
@@ -71,9 +73,9 @@ def would_change(_: Path, data: bytes) -> str:
 
 
 def unused(_: Path, data: bytes) -> str:
-    """What a host answers that is asked what nobody needs."""
+    """What the program on a host prints that inspects what is unused."""
     try:
-        found = things_of(NOW["duo"], lines_of(data))
+        found = things_of(NOW["duo"], printed_as(Things, data))
     except UserError as error:
         return refused(error.message, error.help)
     assert json.dumps(found.as_json())
@@ -81,13 +83,8 @@ def unused(_: Path, data: bytes) -> str:
 
 
 def history(_folder: Path, data: bytes) -> str:
-    """What a host keeps of a run: the JSON of a release, below the line of a number."""
-    number, _, text = data.partition(b"\n")
-    line = f"release\t{number.decode(errors='replace')}\t{base64.b64encode(text).decode()}"
-    try:
-        past = past_of([line])
-    except UserError as error:
-        return refused(error.message, error.help)
+    """What a host keeps of a run: the JSON of a release."""
+    past = past_of(Stored((StoredRelease(12, data.decode(errors="replace")),)))
     return "read" if past.releases else "left out"
 
 

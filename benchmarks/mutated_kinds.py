@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 from benchmarks.mutated import (
     DATA,
@@ -46,14 +48,19 @@ from benchmarks.mutated_hosts import (
 from benchmarks.mutations import bytes_of, lines_of, numbers_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
 from llamaherd.bench.results.document import head_line, run_line, to_bytes
-from llamaherd.host.protocol import BEGIN, END
 from llamaherd.lock.resolve import gitrefs, hub, registry
+from llamaherd.onhost.document import dump
+from llamaherd.onhost.hashes import FileHash, Hashes
+from llamaherd.onhost.unused import FoundThing, Things
+from llamaherd.onhost.uses import Use
+from llamaherd.store.hashes import files_once
 from tests.history.test_release import GOOD
 from tests.pipeline.test_saved import written as saved_bytes
 from tests.report.many import many
-from tests.store.test_store import SAID
+from tests.store.test_store import SAID, told
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.host_lines import inspected
 from tests.support.registry_server import digest_of, index
 from tests.support.rigs import KEY, converged
 
@@ -95,15 +102,40 @@ def _answers(*names: str) -> tuple[bytes, ...]:
 
 
 def _look_of(name: str) -> bytes:
-    return "\n".join([BEGIN, *converged(planned(name), defaultdict(str)), END]).encode()
+    return _inspection(converged(planned(name), defaultdict(str)))
 
 
+def _inspection(lines: list[str]) -> bytes:
+    return _result(inspected(lines))
+
+
+def _result(value: object) -> bytes:
+    return b'{"event":"progress","text":"at 0 50 100"}\n' + dump({"event": "result", "value": value}).encode()
+
+
+KINDS_OF_HASHES: tuple[Literal["missing", "hashed", "sized", "unreadable"], ...] = (
+    *("missing", "hashed"),
+    *("sized", "unreadable"),
+)
 LINES = several(text_of, lines_of, numbers_of, numbers_of)
 YAML = several(of_yaml, of_yaml, text_of, lines_of, numbers_of, numbers_of)
-HASHING = b"@ begin\nthere\t0\t100\nat\t0\t50\nis\t0\tab\nsized\t1\t5\ndropped\t1\nunreadable\t0\tno\n@ end\n"
+HASHING = _result(
+    Hashes(
+        tuple(
+            FileHash(what, "ab" if what == "hashed" else "5", dropped=what == "sized")
+            for what, _ in zip(itertools.cycle(KINDS_OF_HASHES), files_once(planned("duo")), strict=False)
+        )
+    )
+)
 FIGURES = b"| Host | 100 | 20 | 3 |\nCUDA0 100 20 3\nHost 100 20 3\n"
 
-THINGS = b"thing\tbuild\tllama.cpp-000000000000\t30\nthing\timage\tx:y\t40\nneed\tunit\ta.service\tx\nbuilding"
+THINGS = _result(
+    Things(
+        (FoundThing("build", "llama.cpp-000000000000", 30), FoundThing("image", "x:y", 40)),
+        (Use("unit", "a.service", "x"),),
+        building=True,
+    )
+)
 STATUS = b"""unit\tllama-chat\tactive\trunning\tsuccess
 health\tllama-chat\t200
 slots\tllama-chat\t2\t1\t0
@@ -155,7 +187,7 @@ COMMANDS = (
 
 
 def _state_of(name: str) -> bytes:
-    return "\n".join([f"# {name}", *converged(NOW[name], defaultdict(lambda: KEY))]).encode()
+    return f"# {name}\n".encode() + _inspection(converged(NOW[name], defaultdict(lambda: KEY)))
 
 
 KINDS: dict[str, Kind] = {
@@ -197,12 +229,12 @@ KINDS: dict[str, Kind] = {
     "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
     "look": Kind(tuple(each.read_bytes() for each in sorted(DATA.glob("look-*.txt"))), LINES, looked_at, 2),
     "verify": Kind(_answers("verify-box.txt", "verify-ik.txt", "verify-stopped.txt"), LINES, verified, 4),
-    "store": Kind((SAID.encode(),), LINES, store, 2),
+    "store": Kind((_result(told(SAID)),), LINES, store, 2),
     "hashes": Kind((HASHING,), LINES, hashed, 1),
     "engine": Kind((FIGURES,), LINES, engine, 1),
     "outlook": Kind(tuple(map(_state_of, NOW)), LINES, would_change, 6),
     "unused": Kind((THINGS,), LINES, unused, 1),
-    "history": Kind((b"12\n" + GOOD.model_dump_json().encode(),), LINES, history, 1),
+    "history": Kind((GOOD.model_dump_json().encode(),), LINES, history, 1),
     "status": Kind((STATUS,), LINES, status, 2),
     "gateway": Kind((GATEWAY,), LINES, gateway_now, 1),
     "saved": Kind((saved_bytes(),), several(of_json, of_json, numbers_of, text_of), saved_diff, 2),

@@ -25,7 +25,6 @@ from llamaherd.text.quoting import Written, is_word
 FILTERS = {
     "quote": quoting.sh,
     "here_document": quoting.here_document,
-    "pattern": quoting.sh_pattern,
     "unit_quote": quoting.systemd_argument,
     "unit_value": quoting.systemd_value,
     "compose": quoting.compose,

@@ -183,6 +183,8 @@ def looking_or_exit(
     making: bool = False,
 ) -> Iterator[tuple[dict[str, tuple[Rig, Plan]], Hosts]]:
     """The plans of the rigs that are named, or of all, and their hosts, logged in to. As `usable_plans`."""
+    from llamaherd.host.program import packed_program
+    from llamaherd.pipeline.load import inventory_folder, inventory_path
     from llamaherd.pipeline.outlook_ask import Hosts
 
     hosts: list[Hosts] = []
@@ -190,7 +192,8 @@ def looking_or_exit(
     def look(rigs_to_ask: Mapping[str, Rig]) -> None:
         sound(rigs_to_ask)
         say(f"--> Looking at {counted(len(rigs_to_ask), 'host')}...", err=True)
-        hosts.append(Hosts(rigs_to_ask))
+        program = packed_program(inventory_folder(inventory_path(inventory)) / "roles")
+        hosts.append(Hosts(rigs_to_ask, program))
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only, making=making)

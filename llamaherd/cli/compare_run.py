@@ -101,14 +101,10 @@ def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: Want
 
 def _require_there(two: Two, inventory: Path | None) -> None:
     from llamaherd.bench.arms.planned import not_there
-    from llamaherd.host.protocol import ask_host
     from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.inspect import inspect_script, parse_state
-    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+    from llamaherd.pipeline.inspect import inspect_host
 
-    roles = roles_of(inventory)
-    script = inspect_script(two.asked, roles)
-    state = parse_state(ask_host(Remote(two.rig.connect), script, LOOK_SECONDS), roles)
+    state = inspect_host(Remote(two.rig.connect), two.asked, roles_of(inventory))
     if lack := not_there(two, state):
         raise UserError(lack, "`herd up` brings what the inventory declares")
 

@@ -111,16 +111,12 @@ def _bring(wanted: Try, lock_wait: int) -> None:
 def _require_served(wanted: Try) -> None:
     """Raise UserError where the host does not serve what is locked: that is what is measured against."""
     from llamaherd.bench.arms.alone import server_of
-    from llamaherd.host.protocol import ask_host
     from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.inspect import inspect_script, parse_state
-    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+    from llamaherd.pipeline.inspect import inspect_host
     from llamaherd.pipeline.rollback import keyless
 
     roles = roles_of(wanted.inventory)
-    state = parse_state(
-        ask_host(Remote(wanted.rig.connect), inspect_script(keyless(wanted.was), roles), LOOK_SECONDS), roles
-    )
+    state = inspect_host(Remote(wanted.rig.connect), keyless(wanted.was), roles)
     for each in wanted.arms():
         declared = server_of(wanted.was, each.b.instance.name)
         unit = state.units.get(declared.service)

@@ -27,8 +27,8 @@ from llamaherd.layout import IN_REACH
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
+    from llamaherd.onhost.outcome import Outcome
     from llamaherd.store.holdings import Holdings
-    from llamaherd.store.outcome import Outcome
 
 LIST = "list"
 

@@ -24,9 +24,9 @@ from llamaherd.text.units import show_size
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
+    from llamaherd.onhost.outcome import Outcome
     from llamaherd.prune.unused import Things
     from llamaherd.store.holdings import Holdings
-    from llamaherd.store.outcome import Outcome
 
 
 @dataclass(frozen=True)

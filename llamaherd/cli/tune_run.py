@@ -129,17 +129,14 @@ def _head(tuned: Tuned, wanted: Wanted) -> Head:
 
 def _require_there(tuned: Tuned, inventory: Path | None) -> None:
     """Raise UserError where the host lacks what is to be started."""
-    from llamaherd.host.protocol import ask_host
     from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.inspect import inspect_script, parse_state
-    from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+    from llamaherd.pipeline.inspect import inspect_host
     from llamaherd.pipeline.rollback import keyless, lacks
     from llamaherd.plan import Only
     from llamaherd.store.missing import missing_files
 
     roles = roles_of(inventory)
-    script = inspect_script(keyless(tuned.plan), roles)
-    state = parse_state(ask_host(Remote(tuned.rig.connect), script, LOOK_SECONDS), roles)
+    state = inspect_host(Remote(tuned.rig.connect), keyless(tuned.plan), roles)
     part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.server.name,))})
     gone = list(lacks(part, state))
     gone += [f"model {each.name}" for each in tuned.others if missing_files(each, state)]

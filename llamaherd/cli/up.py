@@ -238,11 +238,13 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
 
 def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
     """Which rigs of a wave are not as planned though none failed; what they lack is said."""
+    from llamaherd.pipeline.inspect import program_for
     from llamaherd.pipeline.outlook_ask import Hosts
 
     say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
     rigs = {name: rig for name, (rig, _) in planned.items()}
-    found = Hosts(rigs).outlooks(planned, roles_of(wish.inventory), retry=wish.retry)
+    roles = roles_of(wish.inventory)
+    found = Hosts(rigs, program_for(roles)).outlooks(planned, roles, retry=wish.retry)
     for name, each in found.items():
         _show_left(name, each)
     return tuple(name for name, each in found.items() if not each.as_planned)

@@ -17,8 +17,9 @@ from llamaherd.deploy.reasons import note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.complaints import explained
 from llamaherd.host.program import request
+from llamaherd.onhost.undo import UNDONE, DisarmInput
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RebootHost, RunScript, RunVerb, SendFile
+from llamaherd.role.changes import Change, DeferredVerb, Guard, RebootHost, RunScript, RunVerb, SendFile
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
@@ -33,6 +34,8 @@ ASK_SECONDS = 5
 LOGIN_SECONDS = 60
 """How long a login may take in all, and a script that does next to nothing."""
 
+DISARM = "base.disarm_undo"
+
 LINE_HELP = "  help: see how you reach this host, and what of that this change concerns; `herd up` tries it again"
 
 
@@ -42,11 +45,9 @@ def command(change: Change) -> PyinfraCommand:
         case RunScript() as how:
             return ScriptCommand(how)
         case RunVerb() as how:
-            return VerbCommand(how)
-        case GuardedScript() as how:
-            return GuardedScriptCommand(how)
-        case DeferredScript() as how:
-            return DeferredScriptCommand(how)
+            return GuardedVerbCommand(how, how.guard) if how.guard else VerbCommand(how)
+        case DeferredVerb() as how:
+            return DeferredVerbCommand(how)
         case RebootHost() as how:
             return RebootHostCommand(how, "; ".join(change.reasons))
         case SendFile() as how:
@@ -105,42 +106,42 @@ def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, argum
     return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
-class GuardedScriptCommand(PyinfraCommand):
-    """A script, and then a login of its own, without which the host takes back what the script has done."""
+class GuardedVerbCommand(VerbCommand):
+    """A verb, and then a login of its own, without which the host undoes what the verb has done."""
 
-    def __init__(self, how: GuardedScript) -> None:
-        super().__init__()
-        self.how = how
+    def __init__(self, how: RunVerb, guard: Guard) -> None:
+        super().__init__(how)
+        self.guard = guard
 
     @override
-    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
-        script = RunScript(self.how.script, self.how.says)
-        done: bool = ScriptCommand(script).execute(state, host, dict(connector_arguments))[0]
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        done, output = super().execute(state, host, dict(connector_arguments))
         said = self._log_in(host, connector_arguments)
         for line in said:
             logger.error(f"{host.print_prefix}{line}")
         if said:
             note(host, said)
-        return done and not said
+        return done and not said, output
 
     def _log_in(self, host: Host, connector_arguments: Any) -> list[str]:
-        """Nothing where a login came through in time; else what became of the change."""
+        """Return nothing where a login came through in time; else what became of the change."""
         began = monotonic()
-        told = began - TELL_SECONDS
+        reported = began - TELL_SECONDS
+        seconds = self.guard.seconds
         arguments = {
             **connector_arguments,
-            "_stdin": _on_stdin(self.how.disarm),
-            "_timeout": LOGIN_SECONDS + self.how.seconds,
+            "_document": request(DISARM, DisarmInput(self.guard.name, self.guard.patience)),
+            "_timeout": LOGIN_SECONDS + seconds,
             "_fresh": True,
         }
         while True:
-            reached, said = host.run_shell_command(StringCommand("sh", "-s"), **arguments)
+            reached, said = host.run_shell_command(StringCommand("python3", "-I", DISARM), **arguments)
             if reached:
-                return [self.how.undone, LINE_HELP] if "undone" in said.stdout_lines else []
-            if monotonic() - began > self.how.seconds:
-                return [f"no new login comes through since this, and not within {self.how.seconds} s either", LINE_HELP]
-            if monotonic() - told >= TELL_SECONDS:
-                told = monotonic()
+                return [self.guard.undone, LINE_HELP] if UNDONE in said.stdout_lines else []
+            if monotonic() - began > seconds:
+                return [f"no new login comes through since this, and not within {seconds} s either", LINE_HELP]
+            if monotonic() - reported >= TELL_SECONDS:
+                reported = monotonic()
                 logger.info(f"{host.print_prefix}no new login comes through: waiting for this host to take it back")
             sleep(ASK_SECONDS)
 
@@ -158,10 +159,10 @@ class SendFileCommand(FileUploadCommand):
         return host.put_file(self.src, self.dest, settled=self.settled, **connector_arguments)
 
 
-class DeferredScriptCommand(PyinfraCommand):
-    """A script that is put together when its turn comes: other hosts are asked for it."""
+class DeferredVerbCommand(PyinfraCommand):
+    """A verb whose input is made when its turn comes: other hosts are queried for it."""
 
-    def __init__(self, how: DeferredScript) -> None:
+    def __init__(self, how: DeferredVerb) -> None:
         super().__init__()
         self.how = how
 
@@ -172,10 +173,10 @@ class DeferredScriptCommand(PyinfraCommand):
 
         say(self.how.says)
         try:
-            script = self.how.make(say)
+            how = self.how.make(say)
         except (UserError, InventoryError) as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
-        return ScriptCommand(script).execute(state, host, connector_arguments)[0]
+        return VerbCommand(how).execute(state, host, connector_arguments)[0]
 
 
 class RebootHostCommand(PyinfraCommand):
@@ -188,9 +189,9 @@ class RebootHostCommand(PyinfraCommand):
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
-        def run(script: str) -> bool:
-            # Of their own: what an earlier command was given on stdin is not for this one.
-            done: bool = ScriptCommand(RunScript(script)).execute(state, host, dict(connector_arguments))[0]
+        def run(how: RunVerb) -> bool:
+            # Arguments of its own: the document of an earlier command is not for this one.
+            done: bool = VerbCommand(how).execute(state, host, dict(connector_arguments))[0]
             return done
 
         logger.info(f"{host.print_prefix}rebooting: {self.why}")
@@ -211,8 +212,9 @@ class RebootHostCommand(PyinfraCommand):
 
     def _booted(self, host: Host, connector_arguments: Any) -> bool:
         """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
-        arguments = {**connector_arguments, "_stdin": _on_stdin(self.how.back), "_timeout": self._seconds}
-        booted: bool = host.run_shell_command(StringCommand("sh", "-s"), **arguments)[0]
+        how = self.how.back
+        arguments = {**connector_arguments, "_document": request(how.verb, how.given), "_timeout": self._seconds}
+        booted: bool = host.run_shell_command(VerbCommand(how), **arguments)[0]
         return booted
 
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:

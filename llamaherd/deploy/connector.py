@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
 from llamaherd.host.pipes import Patience
-from llamaherd.host.program import packed_program
+from llamaherd.host.program import Events, packed_program
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.host.totals import STEP_SECONDS, show_limit, transfer_seconds
 from llamaherd.inventory.schema import Connect
@@ -155,6 +155,8 @@ class RigConnector(BaseConnector):
         last = bool(arguments.pop("_last", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
         document = arguments.pop("_document", None)
+        events = arguments.pop("_events", None) or Events(said.hear)
+        keep = bool(arguments.pop("_keep", True))
         try:
             with self._shell(root=root, fresh=fresh) as shell:
                 if root and not fresh and not last and is_ours(self.host):
@@ -162,7 +164,8 @@ class RigConnector(BaseConnector):
                 if document is None:
                     code = shell.run(_script(command, arguments, root=root), said.hear, patience)
                 else:
-                    code = shell.run_program(packed_program(self._own_roles), document, said.hear, patience)
+                    program = packed_program(self._own_roles)
+                    code = shell.run_program(program, document, events, patience, keep=keep)
         except RemoteError as error:
             said.hear_all(error)
             return False, said.output

@@ -18,7 +18,7 @@ from llamaherd.bench.arms.boot_measure import BootSide
 from llamaherd.bench.arms.boots import BootReading, ServerReading, read_reading
 from llamaherd.bench.arms.host import NotStartedError
 from llamaherd.bench.asking.suite import suite
-from llamaherd.deploy.commands import RebootHostCommand, RefuseCommand, ScriptCommand
+from llamaherd.deploy.commands import RebootHostCommand, RefuseCommand, VerbCommand
 from llamaherd.deploy.gating import plan_of
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gateway.aside import measured_aside
@@ -28,7 +28,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.history_ask import ask_past
 from llamaherd.pipeline.rollback import NEWEST
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import JudgedSince, MeasuredBefore, RunScript
+from llamaherd.role.changes import JudgedSince, MeasuredBefore
 from llamaherd.text.terminal import plain
 from llamaherd.text.units import utc_stamp
 
@@ -55,7 +55,7 @@ class MeasureBeforeCommand(PyinfraCommand):
                 servers=servers,
             )
             text = reading.model_dump_json()
-        keep = ScriptCommand(RunScript(self.measured.keep(text)))
+        keep = VerbCommand(self.measured.keep(text))
         done: bool = keep.execute(state, host, dict(connector_arguments))[0]
         return done
 
@@ -77,7 +77,7 @@ class JudgeDriverCommand(PyinfraCommand):
         if reading is None or reading.driver != judged.before or reading.suite != suite().ref.sha256:
             measuring.say(f"driver {judged.driver} stays unjudged: what was measured before it is gone, or is no such")
             return True
-        ScriptCommand(RunScript(judged.settled)).execute(state, host, dict(connector_arguments))
+        VerbCommand(judged.settled).execute(state, host, dict(connector_arguments))
         try:
             # The host keeps it in a field of a line.
             why = " ".join("; ".join(_slower(measuring, reading)).split())[:_LETTERS]

@@ -13,11 +13,12 @@ from pyinfra.context import ctx_host
 
 from llamaherd.deploy.reasons import HELP
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.protocol import answer
+from llamaherd.host.program import Events
+from llamaherd.host.protocol import result_of
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import INSPECT_SECONDS, inspect_request, state_of
 from llamaherd.pipeline.only import parts
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
+from llamaherd.pipeline.python_first import python_change
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -56,20 +57,43 @@ def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
     last = _looks.get(here)
     if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
         return last.seen
-    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
-    done, said = here.run_shell_command(
-        StringCommand("sh", "-s"),
-        print_output=here.state.print_fact_output,
-        print_input=here.state.print_fact_input,
-        _stdin=inspect_script(plan, roles),
-        _sudo=True,
-        _timeout=LOOK_SECONDS,
-    )
-    if not done and (unasked := _own_words(said.stderr_lines)):
-        raise unasked
-    seen = parse_state(answer(said.stdout_lines, said.stderr_lines), roles)
+    seen = _inspect(plan, roles, install=executing)
     _looks[here] = Look(monotonic(), executing, plan, seen)
     return seen
+
+
+def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
+    """Inspect the host; where it has no python3, `install` that first. Raise UserError where it cannot be inspected."""
+    here = ctx_host.get()
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
+    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
+    done, said = here.run_shell_command(
+        StringCommand("python3", "-I", "inspect"),
+        print_output=here.state.print_fact_output,
+        print_input=here.state.print_fact_input,
+        _document=inspect_request(plan, roles),
+        _events=events,
+        _keep=False,
+        _sudo=True,
+        _timeout=INSPECT_SECONDS,
+    )
+    if events.no_python and install:
+        _install_python(here)
+        return _inspect(plan, roles, install=False)
+    if not done and (unasked := _own_words(said.stderr_lines)):
+        raise unasked
+    return state_of(result_of(events, [*complaints, *said.stderr_lines]), roles)
+
+
+def _install_python(here: Host) -> None:
+    """Install python3. Raise UserError where that fails."""
+    change = python_change()
+    logger.info(f"{host.print_prefix}{change.says}")
+    script = f"{{\n{change.script}\n}} </dev/null\n"
+    done, said = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
+    if not done:
+        raise _own_words(said.stderr_lines) or UserError("python3 could not be installed", "install it on the host")
 
 
 def settled(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> HostState:

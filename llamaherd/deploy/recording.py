@@ -13,10 +13,13 @@ from pyinfra.connectors.util import CommandOutput
 
 from llamaherd.deploy.reasons import noted
 from llamaherd.history.merged import RECENT, merged
-from llamaherd.history.release import Origin, Past, Release, bounded, past_of, read_script, write_script
-from llamaherd.host.protocol import answer
+from llamaherd.history.release import Origin, Past, Release, bounded, past_of, write_input
+from llamaherd.host.program import Events, request
+from llamaherd.host.protocol import result_of
 from llamaherd.host.remote import RemoteError
 from llamaherd.host.state import HostState
+from llamaherd.onhost.document import DocumentError, decode
+from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
 
@@ -70,22 +73,23 @@ def record(host: Host) -> None:
         back_to=host.data.rig_back_to,
         only=plan.only.names if plan.only else (),
     )
-    script = write_script(release, merged(_past(host), plan, done.running) if plan.only else plan)
-    written, said = _run(host, f"{{\n{script}\n}} </dev/null\n", last=True)
+    given = write_input(release, merged(_past(host), plan, done.running) if plan.only else plan)
+    written, said = _run(host, "llamaherd.releases.write", given, last=True)
     if not written:
         why = next((line for line in said.stderr_lines if line.strip()), "it does not say why")
         logger.warning(f"{host.print_prefix}what was done could not be written down there: {why}")
 
 
 def _past(host: Host) -> Past:
-    """What the host remembers; nothing, where it does not say: a release that holds a part alone is as true."""
-    _, said = _run(host, read_script(RECENT))
+    """Return what the host remembers; nothing if it does not respond: a release that holds a part alone is as true."""
+    events = Events(lambda *_: None)
+    _run(host, "llamaherd.releases.read", ReadInput(RECENT), _events=events)
     try:
-        return past_of(answer(said.stdout_lines, said.stderr_lines))
-    except RemoteError:
+        return past_of(decode(Stored, result_of(events, ())))
+    except (RemoteError, DocumentError):
         return Past({}, {})
 
 
-def _run(host: Host, script: str, *, last: bool = False) -> tuple[bool, CommandOutput]:
-    arguments = {"_stdin": script, "_sudo": True, "_timeout": WRITE_SECONDS, "_last": last}
-    return host.run_shell_command(StringCommand("sh", "-s"), **arguments)
+def _run(host: Host, verb: str, given: object, *, last: bool = False, **more: object) -> tuple[bool, CommandOutput]:
+    arguments = {"_document": request(verb, given), "_sudo": True, "_timeout": WRITE_SECONDS, "_last": last, **more}
+    return host.run_shell_command(StringCommand("python3", "-I", verb), **arguments)

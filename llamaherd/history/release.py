@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
-from llamaherd.host.protocol import question_of, take_facts
-from llamaherd.layout import KEPT as KEPT_SERVERS
-from llamaherd.layout import RELEASES
+from llamaherd.onhost.releases import MOST_PLAN, Stored, WriteInput
 from llamaherd.plan import Plan
 from llamaherd.plan.base import Planned
-from llamaherd.render import render
-from llamaherd.text.numbers import parse_whole
-from llamaherd.text.quoting import base64_lines
-
-KEPT = 50
-"""Releases that a host keeps: the oldest go first."""
-
-MOST_PLAN = 8 << 20
-"""Bytes of a plan, unpacked; one of four servers has some 40,000."""
 
 _SENTENCES, _LETTERS = 100, 400
 """Of changes, and of what failed, as many are kept; and as many letters of each."""
@@ -86,64 +72,31 @@ def bounded(sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(each[:_LETTERS] for each in list(sentences)[:_SENTENCES])
 
 
-def write_script(release: Release, plan: Plan) -> str:
-    """The script that has the host keep a release under the next number. No secret is in either."""
-    packed = gzip.compress(plan.model_dump_json().encode(), mtime=0)
-    return render(
-        "history/write.sh.j2",
-        releases=RELEASES,
-        release=base64_lines(release.model_dump_json()),
-        plan=base64_lines(packed),
-        most=KEPT,
-    )
+def write_input(release: Release, plan: Plan) -> WriteInput:
+    """Return the input that has the host keep a release under the next number. Neither contains a secret."""
+    return WriteInput(release.model_dump_json(), plan.model_dump_json())
 
 
-def needed_places(keep: int) -> dict[str, object]:
-    """What `templates/history/needed.sh.j2` is given, to tell what so many releases need."""
-    return {"releases": RELEASES, "kept": KEPT_SERVERS, "keep": keep, "most_plan": MOST_PLAN}
+def past_of(stored: Stored) -> Past:
+    """Return what a host has stored. What this version cannot read, as of a later one, is left out."""
+    releases = {each.number: release for each in stored.releases if (release := release_of(each.release))}
+    plans = {each.number: plan for each in stored.releases if each.plan and (plan := _plan(each.plan))}
+    return Past(dict(sorted(releases.items())), plans, stored.texts)
 
 
-def read_script(newest: int = 0, number: int | None = None, *, texts: bool = False) -> str:
-    """The question for all releases, and for plans: of so many of the newest, of so many good ones, and of a number.
-
-    With `texts`, also for what has become of files that are made of keys.
-    """
-    places = {"releases": RELEASES, "most": KEPT}
-    return question_of("history/read.sh.j2", **places, newest=newest, number=number or 0, texts=texts)
-
-
-def past_of(lines: Iterable[str]) -> Past:
-    """What the answer says. Raises UnaskedError. What we cannot read, as of a later version, is left out."""
-    releases: dict[int, Release] = {}
-    plans: dict[int, Plan] = {}
-    texts: dict[str, bool] = {}
-
-    def take(kind: str, fields: list[str]) -> bool:
-        about, content = fields
-        if kind == "release" and (release := _release(content)):
-            releases[parse_whole(about)] = release
-        elif kind == "planned" and (plan := _plan(content)):
-            plans[parse_whole(about)] = plan
-        elif kind == "text":
-            texts[about] = content == "same"
-        return kind in ("release", "planned", "text")
-
-    take_facts(lines, take)
-    return Past(dict(sorted(releases.items())), plans, texts)
-
-
-def _release(content: str) -> Release | None:
+def release_of(text: str | bytes) -> Release | None:
+    """Return a release from its text; None where this version cannot read it."""
     try:
-        return Release.model_validate_json(base64.b64decode(content, validate=True))
-    except ValidationError:
+        return Release.model_validate_json(text)
+    except ValueError:
         return None
 
 
 def _plan(content: str) -> Plan | None:
-    """Unpacked no further than a plan can be long."""
-    packed = base64.b64decode(content, validate=True)
+    """Return a plan, unpacked no further than a plan can be long."""
     try:
+        packed = base64.b64decode(content, validate=True)
         text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, MOST_PLAN)
         return Plan.model_validate_json(text)
-    except (zlib.error, ValidationError):
+    except (ValueError, zlib.error):
         return None

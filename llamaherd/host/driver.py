@@ -1,14 +1,11 @@
-"""NVIDIA's driver as a host has it: see `templates/nvidia_driver/inspect.sh.j2`."""
+"""NVIDIA's driver as a host has it."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.reference.drivers import PARTS, DriverSource, branch_of, upstream
-from llamaherd.text.numbers import parse_whole
 
 GLOBS = (*PARTS, "dkms", "linux-image-[!0-9u]*", "linux-headers-[!0-9]*")
 """The packages that a host is asked about: a driver's, and those that stand for the newest kernel and its headers."""
@@ -88,46 +85,3 @@ class DriverState:
         """The driver's version, by the package that has it; None where that is not installed."""
         package = self.packages.get(library)
         return upstream(package.version) if package else None
-
-    def tell(self, what: str, fields: Sequence[str]) -> None:
-        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
-        match what, fields:
-            case "package", [name, version, status]:
-                if status == "installed":
-                    self.packages[name] = PackageState(version)
-            case "origin", [name, ("nvidia" | "distribution") as source] if name in self.packages:
-                package = self.packages[name]
-                # Two sources may have the same version; then it cannot be told.
-                self.packages[name] = package._replace(source=None if package.source else source)
-            case "loaded", [version]:
-                self.loaded = version or "of a version that it does not tell"
-            case "uvm", []:
-                self.uvm = True
-            case "disk", [kernel, version]:
-                self.disk[kernel] = version
-            case "library", [version]:
-                self.library = version
-            case "says", [words]:
-                self.says = words
-            case "run", []:
-                self.runfile = True
-            case "persistence", [active, enabled]:
-                self.persistence = Persistence(active, enabled)
-            case "component", [name]:
-                self.components.add(name.rpartition("/")[2])
-            case "free", [size]:
-                self.free = parse_whole(size)
-            case "tried", [words]:
-                self.tried = words
-            case "kept", [version]:
-                self.kept = version
-            case "judging", []:
-                self.judging = True
-            case "answered", []:
-                self.answered = True
-            case "reading", [content]:
-                self.reading = base64.b64decode(content, validate=True).decode(errors="replace")
-            case "refused", [_, _, _, _, _] | [_, _, _, _, _, _]:
-                self.refused = RefusedDriver(*fields)
-            case _:
-                raise ValueError(what)

@@ -17,11 +17,13 @@ _NUMBERS = (
     "BlkioWeight",
 )
 _NAMES = ("CpusetCpus", "CpusetMems", "RestartPolicy.Name", "RestartPolicy.MaximumRetryCount")
+LIMITS = (*_NUMBERS, *_NAMES)
+"""Fields of a container's HostConfig: all that `docker update` changes."""
 
 LIMITS_FORMAT = Written(
     " ".join([*(f"{name}={{{{json .{name}}}}}" for name in _NUMBERS), *(f"{name}={{{{.{name}}}}}" for name in _NAMES)])
 )
-"""For `docker inspect`, of a container's HostConfig: all that `docker update` changes."""
+"""Prints them by `docker inspect`."""
 
 _NONE = ("", "null", "0", "-1", "<nil>")
 

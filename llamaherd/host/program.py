@@ -6,36 +6,46 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 from llamaherd.layout import PROGRAMS
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.render import render
 
-GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3"
-"""What templates/host/program.sh.j2 prints: before the document is sent, before both are, and why neither is."""
+GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3 on "
+"""What templates/host/program.sh.j2 prints: before the document is sent, before both are, and why neither is, with the
+host's distribution."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MAIN = "import sys\n\nfrom llamaherd.onhost.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_MOST_LINE = 64 << 10
-"""Characters of an event that are read."""
+_MOST_LINE = 8 << 20
+"""Characters of an event that are read: the result of an inspection contains each file of a large store."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One version of the program: the hash of its sources, and the zip file that Python runs."""
+    """One version of the program: the hash of its sources, and its sources."""
 
     hash: str
-    data: bytes
+    sources: Mapping[str, bytes] = field(repr=False)
 
     @property
     def path(self) -> str:
         """Return where it is on a host."""
         return f"{PROGRAMS}/{self.hash}.pyz"
+
+    @cached_property
+    def data(self) -> bytes:
+        """Return the zip file that Python runs. It is packed only for a host that does not have it."""
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in self.sources.items():
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+        return packed.getvalue()
 
 
 @cache
@@ -48,29 +58,31 @@ def packed_program(own_roles: Path | None = None) -> Program:
     digest = hashlib.sha256()
     for name, data in sources.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in sources.items():
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
-    return Program(digest.hexdigest()[:16], packed.getvalue())
+    return Program(digest.hexdigest()[:16], sources)
 
 
 def _sources(own_roles: Path | None) -> dict[str, bytes]:
     """Return the files in the zip: packages of roles are empty there, as only their `onhost` runs on hosts."""
     modules = [*(_PACKAGE / "onhost").rglob("*.py"), _PACKAGE / "layout.py"]
     found = {each.relative_to(_PACKAGE.parent).as_posix(): each.read_bytes() for each in modules}
-    # Ours last: a fleet's role cannot take the place of one of them.
-    for roles in (*([own_roles] if own_roles else []), _PACKAGE.parent / "roles"):
-        parts = [*roles.glob("*/onhost.py"), *roles.glob("*/onhost/*.py")]
-        found |= {f"roles/{each.relative_to(roles).as_posix()}": each.read_bytes() for each in parts}
+    ours = _PACKAGE.parent / "roles"
+    for roles in (*([own_roles] if own_roles else []), ours):
+        for each in (*roles.glob("*/onhost.py"), *roles.glob("*/onhost/*.py")):
+            inside = each.relative_to(roles)
+            # A fleet's role cannot take the place of one of ours.
+            if roles == ours or not (ours / inside.parts[0]).is_dir():
+                found[f"roles/{inside.as_posix()}"] = each.read_bytes()
     packages = {f"{folder}/__init__.py" for name in found for folder in map(str, Path(name).parents) if folder != "."}
     empty = dict.fromkeys(packages - found.keys(), b"")
     return dict(sorted({**found, **empty, "__main__.py": _MAIN.encode()}.items()))
 
 
-def bootstrap(program: Program) -> str:
-    """Return the shell script that runs the program on a host, once it is there."""
-    return render("host/program.sh.j2", path=program.path, size=len(program.data))
+def bootstrap(program: Program, *, keep: bool) -> str:
+    """Return the shell script that runs the program on a host, once it is there.
+
+    With `keep`, the host stores it, or the script fails. Otherwise only a host that is set up stores it, if it can.
+    """
+    return render("host/program.sh.j2", path=program.path, keep=keep)
 
 
 def request(verb: str, given: object) -> bytes:
@@ -85,6 +97,11 @@ class Events:
         self._heard = heard
         self.result: object = None
         """What the verb returned."""
+        self.finished = False
+        self.no_python = False
+        """Whether the host has no python3, so that nothing ran."""
+        self.error: tuple[str, str] | None = None
+        """Why it failed, and what to do about it."""
 
     def hear(self, stream: str, line: str) -> None:
         """Take a line of the program, with its end. What is no event is shown as it is."""
@@ -95,8 +112,9 @@ class Events:
             case {"event": "warning", "text": str(text)}:
                 self._heard("stderr", f"{text}\n")
             case {"event": "result", "value": value}:
-                self.result = value
+                self.result, self.finished = value, True
             case {"event": "error", "message": str(message), "help": str(fix), "log": list(log)}:
+                self.error = message, fix
                 for each in (*map(str, log), message, *([f"  help: {fix}"] if fix else [])):
                     self._heard("stderr", f"{each}\n")
             case _:

@@ -15,14 +15,19 @@ Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+from llamaherd.host.pipes import Patience
+from llamaherd.host.program import Events, Program, packed_program, request
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
+from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 
 BEGIN, END = "@ begin", "@ end"
+
+T = TypeVar("T")
 
 _SHOWN = 200
 """Characters of what a host said that an error shows."""
@@ -72,6 +77,59 @@ def ask_host(remote: Remote, script: str | Callable[[], str], seconds: float) ->
     """
     result = remote.run(script, seconds)
     return answer(result.out.split("\n"), result.err.split("\n"))
+
+
+def query_host(
+    remote: Remote,
+    program: Program,
+    document: bytes | Callable[[], bytes],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> object:
+    """Run a verb on a rig's host, and return its result. What it reports meanwhile goes to `report`, line by line.
+
+    A host that is not set up stores nothing of the program. A document that is yet to be made is requested once a shell
+    is there. Raise RemoteError where the verb fails, and CutOffError where the program does not finish.
+    """
+    complaints: list[str] = []
+
+    def hear(stream: str, line: str) -> None:
+        if stream == "stderr":
+            complaints.append(line)
+        elif report:
+            report(line.rstrip("\n"))
+
+    events = Events(hear)
+    remote.perform(program, document, events, limit)
+    return result_of(events, complaints)
+
+
+def query_verb(
+    remote: Remote,
+    verb: str,
+    given: object,
+    kind: type[T],
+    limit: float | Patience,
+    report: Callable[[str], None] | None = None,
+) -> T:
+    """Run a verb of ours on a rig's host, and return its result, which is of this kind.
+
+    Raise RemoteError as `query_host` does, and UnaskedError where the program cannot have returned the result.
+    """
+    result = query_host(remote, packed_program(), request(verb, given), limit, report)
+    try:
+        return decode(kind, result)
+    except DocumentError as error:
+        raise UnaskedError(str(error)) from None
+
+
+def result_of(events: Events, complaints: Iterable[str]) -> object:
+    """Return the result of a verb. Raise RemoteError where it failed, and CutOffError where it did not finish."""
+    if events.error:
+        raise RemoteError(*events.error)
+    if not events.finished:
+        raise CutOffError(complaints)
+    return events.result
 
 
 def answer(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:

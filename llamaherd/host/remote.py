@@ -77,6 +77,14 @@ class Result:
     err: str
 
 
+class NoPythonError(RemoteError):
+    """A host has no python3, which the program on hosts needs."""
+
+    def __init__(self, connect: Connect, distribution: str) -> None:
+        on = f" ({distribution[:40]})" if distribution else ""
+        super().__init__(f"there is no python3 on {place(connect)}{on}", "`herd up` installs it")
+
+
 @dataclass(frozen=True)
 class Remote:
     """A rig that scripts are run on."""
@@ -99,6 +107,18 @@ class Remote:
             patience = Patience(timeout, timeout, began=time.monotonic() - took)
             code = shell.run(text, lambda stream, line: said[stream].append(line), patience)
         return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
+
+    def perform(
+        self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
+    ) -> int:
+        """Run a verb, and return the exit code of the program. A host that is not set up stores nothing of it.
+
+        Login and verb have so many seconds together, or end with the patience. Raise RemoteError as `run` does, and
+        NoPythonError.
+        """
+        patience = limit if isinstance(limit, Patience) else Patience.within(limit)
+        with Shell(self.connect, note_key=self.note_key, login_seconds=min(patience.total, LOGIN_SECONDS)) as shell:
+            return shell.run_program(program, document, events, patience, keep=False)
 
     def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:
         """Run a script that holds no secret as root; its lines as they come.
@@ -218,23 +238,35 @@ class Shell:
             heard("stderr", line)
         return self._ended(patience)
 
-    def run_program(self, program: Program, document: bytes, heard: Heard, patience: Patience) -> int:
+    def run_program(
+        self,
+        program: Program,
+        document: bytes | Callable[[], bytes],
+        events: Events,
+        patience: Patience,
+        *,
+        keep: bool = True,
+    ) -> int:
         """Run the program with a document on stdin; it is sent first where the host does not have this version.
 
-        Each line that it writes goes to `heard` as it comes. Returns the exit code. Raises as `run` does, and where the
-        host has no python3.
+        Return the exit code; `events` reads each line that the program writes. A document that is yet to be made is
+        requested once a shell is there. Without `keep`, a host that is not set up stores nothing. Raise as `run` does,
+        and NoPythonError.
         """
         pieces: Iterator[bytes] = iter(())
-        for line in self._before_it_reads(f"{{\n{bootstrap(program)}\n}}\n", replace(patience, silence=LOGIN_SECONDS)):
-            if line.decode(errors="replace") in (GO, SEND):
-                pieces = iter([document] if line == GO.encode() else [program.data, document])
+        script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
+        for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
+            text = line.decode(errors="replace")
+            if text in (GO, SEND):
+                sent = [b"%d\n" % len(program.data), program.data] if text == SEND else []
+                began = time.monotonic()
+                pieces = iter([*sent, document if isinstance(document, bytes) else document()])
+                patience.began += time.monotonic() - began
                 break
-            if line == MISSING.encode():
-                raise RemoteError(
-                    f"there is no python3 on {place(self._connect)}", "`herd up` without --only installs it"
-                )
-            heard("stdout", line.decode(errors="replace") + "\n")
-        events = Events(heard)
+            if text.startswith(MISSING):
+                events.no_python = True
+                raise NoPythonError(self._connect, text.removeprefix(MISSING))
+            events.hear("stdout", text + "\n")
         for stream, text in self._lines(pieces, patience):
             events.hear(stream, text)
         return self._ended(patience)

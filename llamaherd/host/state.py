@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from llamaherd.host.driver import DriverState
-from llamaherd.host.machine import MachineState
-from llamaherd.host.nvidia_smi import GpuState
-from llamaherd.host.serving import ContainerState, ServingState, UnitState
+from llamaherd.onhost.machine import MachineState
+from llamaherd.onhost.nvidia_smi import GpuState
+from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
 from llamaherd.wsl.state import WslState
 
 
@@ -27,14 +27,6 @@ class FolderState(NamedTuple):
 
     mode: int
     owner: str
-
-
-class Holder(NamedTuple):
-    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
-
-    pid: int
-    program: str
-    container: str
 
 
 class UserState(NamedTuple):
@@ -70,6 +62,11 @@ class StatePart:
         part = state.parts.setdefault(cls, cls())
         assert isinstance(part, cls)
         return part
+
+    @classmethod
+    def keep(cls, state: HostState, found: Self) -> None:
+        """Add what a role has found to the state of a host."""
+        state.parts[cls] = found
 
 
 @dataclass

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 
-from llamaherd.onhost.system import TIMED_OUT, Ended, System
+from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System, UnknownStateError
 
 PAUSES = (0.2, 0.3, 0.5, 1.0)
 """Seconds between tries while systemd re-executes: it responds to no client for a moment, and drops those that wait."""
 DOCKER_SECONDS, DOCKER_LONG_SECONDS, DOCKER_PULL_SECONDS = 300, 9000, 43_200
 """Docker's client waits without end for a daemon that hangs, and a step that waits holds the lock of its host."""
 UNIT_SECONDS = 90
+QUERY_SECONDS = 10
+DOCKER_PAUSES = (0.5, 0.5, 1.0)
+"""Seconds between tries while Docker's daemon restarts."""
+_TRIES = 10
 _NO_BUS = re.compile(
     r"onnect to .*bus|Connection reset by peer|Connection refused|Connection timed out|"
     r"Transport endpoint is not connected|onnection terminated|disconnected"
 )
+_NO_DAEMON = re.compile("annot connect to the Docker daemon|error during connect")
 
 
 def systemctl(system: System, *words: str, seconds: float = UNIT_SECONDS) -> Ended:
@@ -28,10 +33,57 @@ def systemctl(system: System, *words: str, seconds: float = UNIT_SECONDS) -> End
     return ended
 
 
+def query_systemctl(system: System, *words: str) -> Ended:
+    """Run systemctl for an inspection. Raise UnknownStateError where systemd does not respond.
+
+    A host that another init has booted has no systemd that could respond: systemctl fails there at once.
+    """
+    if system.entry("/run/systemd/system") is None:
+        return system.run(["systemctl", *words], seconds=QUERY_SECONDS)
+    ended = systemctl(system, *words, seconds=QUERY_SECONDS)
+    if not ended.ok and (ended.code == TIMED_OUT or _NO_BUS.search(ended.err)):
+        raise UnknownStateError("systemd")
+    return ended
+
+
+def query_docker(system: System, *words: str) -> Ended:
+    """Run docker for an inspection. Raise UnknownStateError where Docker runs and does not respond for two seconds.
+
+    A daemon that is stopped, or fails to start, has no containers that run.
+    """
+    for pause in (*DOCKER_PAUSES, None):
+        ended = system.run(["docker", *words], seconds=QUERY_SECONDS)
+        if ended.code == TIMED_OUT:
+            raise UnknownStateError("Docker")
+        if ended.ok or not _NO_DAEMON.search(ended.err) or not docker_runs(system):
+            return ended
+        if pause is not None:
+            system.sleep(pause)
+    raise UnknownStateError("Docker")
+
+
+def docker_runs(system: System) -> bool:
+    """Return whether Docker's daemon runs. Raise UnknownStateError where systemd does not respond."""
+    return query_systemctl(system, "show", "-P", "ActiveState", "docker.service").out.strip() in ("active", "reloading")
+
+
 def unit_properties(system: System, unit: str, *names: str) -> dict[str, str]:
     """Return properties of a unit by `systemctl show`; nothing where systemd does not respond."""
     ended = systemctl(system, "show", "-p", ",".join(names), unit)
     return dict(line.split("=", 1) for line in ended.out.splitlines() if "=" in line) if ended.ok else {}
+
+
+def unit_runs(system: System, unit: str) -> bool:
+    """Return whether a unit runs, starts or stops. Raise FailedError where systemd does not respond.
+
+    As while it re-executes: that is no reason to conclude anything.
+    """
+    for _ in range(_TRIES):
+        if state := unit_properties(system, unit, "ActiveState").get("ActiveState"):
+            return state in ("active", "activating", "deactivating", "reloading")
+        system.sleep(1)
+    message = f"systemd does not respond, so it is unknown whether {unit} runs; nothing was changed: run again"
+    raise FailedError(message)
 
 
 def docker(system: System, *words: str) -> Ended:

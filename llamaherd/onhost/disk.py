@@ -1,11 +1,13 @@
-"""Files that cannot be written: why, and what to do about it."""
+"""Filesystems: what is free, and why a file cannot be written and what to do about it."""
 
 from __future__ import annotations
 
 import errno
-from pathlib import Path
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from llamaherd.onhost.system import FailedError
+from llamaherd.onhost.system import FailedError, System
 
 
 def cannot_write(error: OSError, instead: str = "") -> FailedError:
@@ -24,3 +26,40 @@ def cannot_write(error: OSError, instead: str = "") -> FailedError:
     }
     fix = helps.get(error.errno or 0, f"see what is at {near} with `ls -la`, then run again")
     return FailedError(f"cannot write {path}: {error.strerror}{instead}", fix)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The filesystem of a folder: the folder, bytes free, its device, its kind, and whether it is mounted writable."""
+
+    folder: str
+    free: int
+    device: str
+    kind: str
+    writable: bool
+
+
+def disk_of(path: str, system: System) -> Disk:
+    """Return the filesystem of a folder, or of the nearest folder above it that exists."""
+    near = PurePosixPath(path)
+    while (free := system.free(str(near))) is None and near != near.parent:
+        near = near.parent
+    real = PurePosixPath(system.resolved(str(near)))
+    device, kind, options = "", "", ""
+    longest = -1
+    for line in (system.read("/proc/self/mountinfo") or "").splitlines():
+        before, dash, after = line.partition(" - ")
+        words, more = before.split(" "), after.split(" ")
+        if not dash or len(words) < 6 or len(more) < 2:
+            continue
+        mount = PurePosixPath(_unescaped(words[4]))
+        # Of mounts over each other, the last counts.
+        if real.is_relative_to(mount) and len(mount.parts) >= longest:
+            longest = len(mount.parts)
+            kind, device, options = more[0], _unescaped(more[1]), words[5]
+    return Disk(str(near), free or 0, device, kind, "ro" not in options.split(","))
+
+
+def _unescaped(field: str) -> str:
+    """Return a field of mountinfo as it is: blanks are written there as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)

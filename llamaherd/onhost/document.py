@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -17,6 +16,7 @@ MOST_BYTES = 8 << 20
 """Bytes of a document: a plan of many servers has some 100 kB, with the text of each unit."""
 MOST_DEPTH = 16
 """Objects and arrays within each other."""
+_MOST_NUMBER = 1 << 63
 
 T = TypeVar("T")
 
@@ -113,11 +113,17 @@ def _decode(kind: Any, value: object, at: str) -> Any:
         return {name: _decode(inner[1], each, f"{at}[…]") for name, each in each_of}
     if kind in (object, Any):
         return value
+    return _decode_plain(kind, value, at)
+
+
+def _decode_plain(kind: Any, value: object, at: str) -> Any:
+    """Return a number, a text, or what else has no parts. A host may return anything that JSON can express."""
+    if isinstance(value, (int, float)) and not abs(value) < _MOST_NUMBER:
+        raise DocumentError(f"{at} is too large")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise DocumentError(f"{at} is too large") from None
+        return float(value)
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
+        raise DocumentError(f"{at} is not a text")
     return _require(kind, value, at)
 
 
@@ -146,7 +152,7 @@ def _decode_fields(kind: Any, value: object, at: str) -> Any:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    return get_type_hints(kind)
 
 
 def _require(kind: type[T], value: object, at: str) -> T:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.system import System
+from llamaherd.onhost.system import Entry, System
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,16 @@ class PutFilesInput:
     files: tuple[WrittenFile, ...]
     remove: tuple[str, ...] = ()
     """Files and folders that are removed first."""
+
+
+def resolve(path: str, system: System) -> Entry | None:
+    """Return what is at a path after following links; None where nothing is."""
+    return system.entry(system.resolved(path))
+
+
+def as_text(path: str) -> str:
+    """Return the path of a file as text: bytes of its name that are no UTF-8 are replaced, as where text is read."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def write_files(system: System, files: Iterable[WrittenFile]) -> None:

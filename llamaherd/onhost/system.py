@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import select
 import shutil
 import signal
 import stat
@@ -15,8 +16,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
@@ -29,6 +32,9 @@ TIMED_OUT, NOT_STARTED = 124, 127
 """Exit codes of a program that took too long, and of one that could not be started."""
 POLL_SECONDS = 0.5
 _PIPE_SECONDS = 5
+_PIECE = 1 << 20
+MOST_DEPTH = 100
+"""Folders within each other."""
 SECRET_BYTES = 32
 
 
@@ -42,6 +48,18 @@ class FailedError(Exception):
     def __init__(self, message: str, fix: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message, self.fix, self.log = message, fix, tuple(log)
+
+
+class HeldError(FailedError):
+    """Another run holds a lock of the host."""
+
+
+class UnknownStateError(Exception):
+    """A part of the host, as `systemd`, did not respond: its state is unknown, which is not the same as absent."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"{part} did not respond")
+        self.part = part
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,22 @@ class Entry:
     mode: int = 0
     owner: str = "root"
     size: int = 0
+    number: int = field(default=0, compare=False)
+    """The owner's user id."""
+    modified: int = field(default=0, compare=False)
+    """When its content was written last: nanoseconds since 1970."""
+    links: int = field(default=1, compare=False)
+    """Names of the file: hard links."""
+    device: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+    """With its device, the same for all names of a file."""
+    blocks: int = field(default=0, compare=False)
+    """Blocks of 512 bytes that it takes of the disk."""
+
+    @property
+    def written(self) -> float:
+        """Return when its content was written last: seconds since 1970."""
+        return self.modified / 1e9
 
 
 class System(Protocol):
@@ -82,10 +116,19 @@ class System(Protocol):
     ) -> Ended:
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that appends its output to a file, also where this one is killed. Raise OSError.
+
+        Return how it ended, with what it has written.
+        """
+
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Return the text of a file, `most` bytes of it; None if it cannot be read."""
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Return `most` bytes of a file; None if it cannot be read."""
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file at once, with its folders. Raise OSError, also where there is no such owner."""
 
     def copy(self, source: str, target: str) -> None:
@@ -112,8 +155,29 @@ class System(Protocol):
     def entry(self, path: str) -> Entry | None:
         """Return what is at a path, without following a link; None where nothing is."""
 
+    def same_file(self, path: str, other: str) -> bool:
+        """Return whether two paths lead to one file, by following links."""
+
+    def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
+        """Yield the paths in a folder, each folder before what is in it, `depth` names deep. No link is followed.
+
+        What cannot be read is left out.
+        """
+
+    def resolved(self, path: str) -> str:
+        """Return a path without symbolic links, as far as it exists."""
+
+    def free(self, path: str) -> int | None:
+        """Return the bytes that are free in the filesystem of a path; None where there is no such path."""
+
     def digest(self, paths: Sequence[str]) -> str:
         """Return the sha256 of files one after another. Those that cannot be read count as empty."""
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Return the sha256 of a file. `read` is called with the bytes that were read by then. Raise OSError."""
+
+    def is_heard(self) -> bool:
+        """Return whether the controller still reads what is reported."""
 
     def random(self) -> bytes:
         """Return 32 bytes at random, for a secret."""
@@ -168,22 +232,56 @@ class Host:
             )
         except OSError as error:
             return Ended(NOT_STARTED, "", f"{argv[0]}: {error.strerror}")
-        with process:
-            try:
-                out, err = process.communicate(text.encode(), timeout=seconds)
-            except subprocess.TimeoutExpired:
-                return Ended(TIMED_OUT, *_ended_by_force(process))
+        try:
+            out, err = process.communicate(text.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Ended(TIMED_OUT, *_ended_by_force(process))
         return Ended(process.returncode, _text(out), _text(err))
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Run a program that writes to a file; see System."""
+        _make_folder(Path(log).parent)
+        handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(handle, "rb") as file:
+            os.fchmod(handle, 0o644)  # users read it, whatever the umask
+            began = file.seek(0, os.SEEK_END)
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=handle,
+                    stderr=handle,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                    close_fds=False,
+                )
+            except OSError as error:
+                return Ended(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                with suppress(subprocess.TimeoutExpired):  # it may be stuck in the kernel
+                    process.wait(_PIPE_SECONDS)
+                code = TIMED_OUT
+            file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
+            return Ended(code, _text(file.read(MOST_OUTPUT)))
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
+        data = self.read_bytes(path, most)
+        return None if data is None else data.decode(errors="replace")
+
+    def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
+        """Read a file; see System."""
         try:
             with Path(path).open("rb") as file:
-                return file.read(most).decode(errors="replace")
+                return file.read(most)
         except OSError:
             return None
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file; see System."""
         place = Path(path)
         _make_folder(place.parent)
@@ -193,7 +291,7 @@ class Host:
             new.unlink()
         try:
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(text.encode())
+                file.write(text.encode() if isinstance(text, str) else text)
                 file.flush()
                 os.fchown(file.fileno(), user, group)
                 os.fchmod(file.fileno(), mode)
@@ -280,21 +378,61 @@ class Host:
             found = Path(path).lstat()
         except OSError:
             return None
-        kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
-        kind = next((name for matches, name in kinds if matches(found.st_mode)), "other")
+        return _entry(found)
+
+    def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
+        """Walk through a folder; see System."""
+        inner: list[str] = []
+        for name in self.names(path):
+            there = self.entry(f"{path}/{name}")
+            if there:
+                yield f"{path}/{name}", there
+                inner += [f"{path}/{name}"] if there.kind == "folder" else []
+        for each in inner if depth > 1 else ():
+            yield from self.tree(each, depth - 1)
+
+    def same_file(self, path: str, other: str) -> bool:
+        """Compare two files; see System."""
         try:
-            owner = pwd.getpwuid(found.st_uid).pw_name
-        except KeyError:
-            owner = str(found.st_uid)
-        return Entry(kind, stat.S_IMODE(found.st_mode), owner, found.st_size)
+            return Path(path).samefile(other)
+        except OSError:
+            return False
+
+    def resolved(self, path: str) -> str:
+        """Resolve a path; see System."""
+        return os.path.realpath(path)
+
+    def free(self, path: str) -> int | None:
+        """Return free bytes; see System."""
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
 
     def digest(self, paths: Sequence[str]) -> str:
         """Return a hash; see System."""
         found = hashlib.sha256()
         for path in paths:
             with suppress(OSError):
-                found.update(Path(path).read_bytes())
+                for piece in _pieces(path):
+                    found.update(piece)
         return found.hexdigest()
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Hash a file; see System."""
+        found, done = hashlib.sha256(), 0
+        for piece in _pieces(path):
+            found.update(piece)
+            done += len(piece)
+            read(done)
+        return found.hexdigest()
+
+    def is_heard(self) -> bool:
+        """Return whether the end of the connection is open; see System."""
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return not poll.poll(0)
 
     def random(self) -> bytes:
         """Return bytes at random; see System."""
@@ -322,7 +460,7 @@ class Host:
             except BlockingIOError:
                 holder = (self.read(str(path)) or "").strip() or "it did not write its name"
                 if self.now() > until:
-                    raise FailedError(
+                    raise HeldError(
                         f"after {seconds:.0f} s another run still holds {path}: {holder}",
                         "see with `ps` whether it works or hangs, wait or end it, and run again",
                     ) from None
@@ -382,6 +520,39 @@ def _ids(owner: str) -> tuple[int, int]:
     return account.pw_uid, account.pw_gid
 
 
+def _pieces(path: str) -> Iterator[bytes]:
+    """Yield a file in pieces: a model is larger than memory. Raise OSError."""
+    with Path(path).open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _entry(found: os.stat_result) -> Entry:
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
+    try:
+        owner = _account(found.st_uid)
+    except KeyError:
+        owner = str(found.st_uid)
+    return Entry(
+        kind=next((name for matches, name in kinds if matches(found.st_mode)), "other"),
+        mode=stat.S_IMODE(found.st_mode),
+        owner=owner,
+        size=found.st_size,
+        number=found.st_uid,
+        modified=found.st_mtime_ns,
+        links=found.st_nlink,
+        device=found.st_dev,
+        inode=found.st_ino,
+        blocks=found.st_blocks,
+    )
+
+
+@cache
+def _account(uid: int) -> str:
+    """Return the name of an account: a tree has thousands of files of few. Raise KeyError."""
+    return pwd.getpwuid(uid).pw_name
+
+
 def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     """Kill a program and those that it has started, and return what they have written."""
     with suppress(ProcessLookupError):
@@ -389,8 +560,10 @@ def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         out, err = process.communicate(timeout=_PIPE_SECONDS)
     except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes.
+        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
+        # where no signal ends it: then it is left behind.
         out, err = late.stdout or b"", late.stderr or b""
+        Thread(target=process.wait, daemon=True).start()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 pipe.close()

@@ -12,6 +12,8 @@ from llamaherd.onhost.document import VERSION, DocumentError, decode
 from llamaherd.onhost.system import System
 
 _NAME = re.compile(r"([a-z][a-z0-9_]{0,40})(\.[a-z][a-z0-9_]{0,40})?\.([a-z][a-z0-9_]{0,40})")
+_OF_ALL_ROLES = {"inspect": "llamaherd.onhost.inspection", "verify": "llamaherd.onhost.verification"}
+_NO_ROLE = "llamaherd"
 
 Input = TypeVar("Input")
 
@@ -27,13 +29,19 @@ class Verb(Generic[Input]):
 def find_verb(name: str) -> Verb[Any]:
     """Return the verb `ROLE.VERB` of `roles.ROLE.onhost`, or `ROLE.MODULE.VERB` of `roles.ROLE.onhost.MODULE`.
 
-    Raise DocumentError where there is none.
+    `inspect` and `verify` are of all roles, and `llamaherd.MODULE.VERB` is of no role. Raise DocumentError where there
+    is none.
     """
-    if not (found := _NAME.fullmatch(name)):
+    if name in _OF_ALL_ROLES:
+        module, verb = _OF_ALL_ROLES[name], name
+    elif (found := _NAME.fullmatch(name)) and found[1] == _NO_ROLE:
+        module, verb = f"llamaherd.onhost{found[2] or ''}", found[3]
+    elif found:
+        module, verb = f"roles.{found[1]}.onhost{found[2] or ''}", found[3]
+    else:
         raise DocumentError("the document names no verb")
-    role, module, verb = found.groups()
     try:
-        verbs: Mapping[str, Verb[Any]] = importlib.import_module(f"roles.{role}.onhost{module or ''}").VERBS
+        verbs: Mapping[str, Verb[Any]] = importlib.import_module(module).VERBS
         return verbs[verb]
     except (ModuleNotFoundError, AttributeError, KeyError):
         raise DocumentError(f"this version of the program has no verb `{name}`") from None

@@ -33,10 +33,10 @@ def places(plan: Plan, roles: Sequence[Role]) -> list[str]:
 
 def brought_checks(plan: Plan, roles: Sequence[Role], answers: Answers) -> Iterator[Check]:
     """One check of all of them."""
-    if ("brought", "") not in answers:
+    if ("shipped", "") not in answers:
         return
     files = brought(plan, roles)
-    wrong = list(_wrong(files, answers["brought", ""], answers.get(("brought sums", ""), "")))
+    wrong = list(_wrong(files, answers["shipped", ""], answers.get(("shipped sums", ""), "")))
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     named = f"{'; '.join(wrong[:_NAMED])}{more}: `herd up` mends that"
     yield Check("programs", not wrong, named if wrong else f"{len(files)} files beside servers are as planned")

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from llamaherd.history.merged import merged
-from llamaherd.history.release import Past, past_of, read_script
-from llamaherd.host.protocol import ask_host
+from llamaherd.history.release import Past, past_of
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.pipeline.drift import Causes, causes
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.pipeline.outlook_ask import RAISED
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
 from llamaherd.pipeline.rollback import keyless
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -23,8 +23,12 @@ _SECONDS = 60
 
 
 def ask_past(connect: Connect, newest: int = 0, number: int | None = None, *, texts: bool = False) -> Past:
-    """The releases of a host, with plans and texts as `read_script` asks for. Raises RemoteError."""
-    return past_of(ask_host(Remote(connect), read_script(newest, number, texts=texts), _SECONDS))
+    """Return the releases of a host, and the plans of so many of the newest, of as many good ones, and of a number.
+
+    With `texts`, also what has become of files that are made of keys. Raise RemoteError.
+    """
+    given = ReadInput(newest, number or 0, texts)
+    return past_of(query_verb(Remote(connect), "llamaherd.releases.read", given, Stored, _SECONDS))
 
 
 def ask_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
@@ -57,7 +61,7 @@ def ask_causes(
                 return ()
             if last == merged(past, plan, {}):
                 return causes(each, each, past.texts)
-            seen = parse_state(ask_host(Remote(rig.connect), inspect_script(last, roles), LOOK_SECONDS), roles)
+            seen = inspect_host(Remote(rig.connect), last, roles)
             return causes(each, outlook(keyless(last), roles, seen, rig.connect, {}), past.texts)
         except (RemoteError, *RAISED):
             return ()  # it is a remark, and no reason to end

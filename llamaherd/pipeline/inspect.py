@@ -1,60 +1,112 @@
-"""A host inspected: one shell script that asks for everything, each role for its part; and the answer parsed.
+"""A host inspected in one run of the program there: files, and what each role inspects.
 
-Pure: others carry the script there and the answer back.
+Pure, but for `inspect_host`: others carry the document there and the result back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from llamaherd.host.protocol import UnreadError, question_of, take_facts
+from llamaherd.host.program import Program, packed_program, request
+from llamaherd.host.protocol import UnaskedError, UnreadError, answer, query_host, question_of, take_facts
+from llamaherd.host.remote import Remote
 from llamaherd.host.state import FileState, HostState
+from llamaherd.onhost.document import DocumentError, decode
+from llamaherd.onhost.inspection import Inspected, InspectInput
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role
-from llamaherd.text.numbers import parse_mode, parse_real
+from llamaherd.role.role import Inspection, Role
+
+INSPECT_SECONDS = 33
+"""From the login to the end of an inspection, whatever a host prints meanwhile: one that does not end costs the others
+no more. An inspection takes a fraction of one; a disk that wakes up, or a driver that hangs, takes a while."""
 
 
-def inspect_script(plan: Plan, roles: Sequence[Role]) -> str:
-    """The script that asks a host for all that the plan needs to know of it."""
+def inspect_input(plan: Plan, roles: Sequence[Role]) -> InspectInput:
+    """Return what to inspect on a host for this plan."""
     files = [
         *(file.path for role in roles for file in role.brings(plan)),
         *(path for role in roles for path in role.files(plan)),
         *(path for each in plan.repositories for path in (each.keyring, each.sources.path)),
     ]
-    parts = [(role.waits, part) for role in roles if (part := role.inspect(plan))]
+    parts = {
+        role.inspection.verb: given
+        for role in roles
+        if role.inspection and (given := role.inspection.given(plan)) is not None
+    }
+    scripts = [(role.waits, script) for role in roles if (script := role.inspect(plan))]
+    return InspectInput(tuple(dict.fromkeys(files)), parts, _script(scripts) if scripts else "")
+
+
+def _script(scripts: Sequence[tuple[bool, str]]) -> str:
     return question_of(
         "host/inspect.sh.j2",
         reports=True,
-        files=list(dict.fromkeys(files)),
-        parts=[part for waits, part in parts if not waits],
-        beside=[part for waits, part in parts if waits],
+        parts=[each for waits, each in scripts if not waits],
+        beside=[each for waits, each in scripts if waits],
     )
 
 
-def parse_state(lines: Iterable[str], roles: Sequence[Role]) -> HostState:
-    """What the facts of these lines say.
+def inspect_request(plan: Plan, roles: Sequence[Role]) -> bytes:
+    """Return the document that inspects a host for this plan."""
+    return request("inspect", inspect_input(plan, roles))
 
-    Raises UnaskedError on one that the script cannot have printed, and UnreadError where a part of the host that they
-    depend on did not respond: what is not known is not absent, and nothing follows from the rest.
+
+def program_for(roles: Sequence[Role]) -> Program:
+    """Return the program with what these roles run on hosts."""
+    own = next((role.folder.parent for role in roles if role.folder), None)
+    return packed_program(own)
+
+
+def inspect_host(remote: Remote, plan: Plan, roles: Sequence[Role]) -> HostState:
+    """Inspect a host. Raise RemoteError where that fails, and UnreadError where a part of it does not respond."""
+    return state_of(query_host(remote, program_for(roles), inspect_request(plan, roles), INSPECT_SECONDS), roles)
+
+
+def state_of(result: object, roles: Sequence[Role]) -> HostState:
+    """Return the state of a host from the result of its inspection.
+
+    Raise UnaskedError where the program cannot have returned it, and UnreadError where a part of the host did not
+    respond: what is unknown is not absent, and nothing follows from the rest.
     """
-    state = HostState()
-    stats: dict[str, list[str]] = {}
+    try:
+        found = decode(Inspected, result)
+        parts = {
+            role.name: decode(role.inspection.found, found.parts[role.inspection.verb])
+            for role in roles
+            if role.inspection and role.inspection.verb in found.parts
+        }
+    except DocumentError as error:
+        raise UnaskedError(str(error)) from None
+    state = HostState(unread={*found.unknown})
+    for path, each in found.files.items():
+        owner = str(each.number), each.owner
+        state.files[path] = FileState(f"{each.mode:o}", owner, each.written, each.sha256)
+    for role in roles:
+        if role.inspection and role.name in parts:
+            _take(role.inspection, state, parts[role.name])
+    _take_lines(state, found.lines, roles)
+    if state.unread:
+        raise UnreadError(state.unread)
+    return state
+
+
+def _take(inspection: Inspection[Any], state: HostState, found: object) -> None:
+    try:
+        inspection.take(state, found)
+    except (ValueError, LookupError) as error:
+        raise UnaskedError(f"{inspection.verb}: {error}") from None
+
+
+def _take_lines(state: HostState, lines: Sequence[str], roles: Sequence[Role]) -> None:
+    """Take in what roles' shell scripts have printed."""
 
     def take(kind: str, fields: list[str]) -> bool:
         match kind, fields:
-            case "file", [path, stat]:
-                stats[path] = stat.split()
-            case "sum", [sha256, path]:
-                mode, uid, user, written = stats.get(path, [])
-                parse_mode(mode)
-                state.files[path] = FileState(mode, (uid, user), parse_real(written), sha256)
             case "unread", [part]:
                 state.unread.add(part)
             case _:
                 return any(role.parse(state, kind, fields) for role in roles)
         return True
 
-    take_facts(lines, take)
-    if state.unread:
-        raise UnreadError(state.unread)
-    return state
+    take_facts(answer(lines) if lines else (), take)

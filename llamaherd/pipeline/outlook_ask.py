@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.host.protocol import ask_host
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.program import Program
+from llamaherd.host.protocol import query_host
+from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import INSPECT_SECONDS, inspect_request, state_of
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.pipeline.preflight import sends
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS, local_sizes
+from llamaherd.pipeline.preflight_ask import local_sizes
+from llamaherd.pipeline.python_first import NOTE, python_change
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -29,20 +31,22 @@ RAISED = (UserError, InventoryError, UnreadableKeyError)
 class Hosts:
     """Hosts that are logged in to while their plans are made. Each then gets its one question."""
 
-    def __init__(self, rigs: Mapping[str, Rig]) -> None:
-        """Begin to log in to all of them."""
+    def __init__(self, rigs: Mapping[str, Rig], program: Program) -> None:
+        """Begin to log in to all of them, and to start the program there."""
         self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
         self._further: ThreadPoolExecutor | None = None
-        self._scripts: dict[str, Future[str]] = {name: Future() for name in rigs}
-        self._answers = {
-            name: self._pool.submit(ask_host, Remote(rig.connect, note_key=True), script.result, LOOK_SECONDS)
-            for (name, rig), script in zip(rigs.items(), self._scripts.values(), strict=True)
+        self._requests: dict[str, Future[bytes]] = {name: Future() for name in rigs}
+        self._results = {
+            name: self._pool.submit(
+                query_host, Remote(rig.connect, note_key=True), program, document.result, INSPECT_SECONDS
+            )
+            for (name, rig), document in zip(rigs.items(), self._requests.values(), strict=True)
         }
 
     def leave(self) -> None:
         """Ask nothing, and wait for nobody."""
-        for script in self._scripts.values():
-            script.cancel()
+        for document in self._requests.values():
+            document.cancel()
         for pool in filter(None, (self._pool, self._further)):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -78,15 +82,15 @@ class Hosts:
     def _ask(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
         for name, (_, plan) in planned.items():
             try:
-                self._scripts[name].set_result(inspect_script(plan, roles))
+                self._requests[name].set_result(inspect_request(plan, roles))
             except RAISED as error:
-                self._scripts[name].set_exception(error)
+                self._requests[name].set_exception(error)
 
     def _outlook(
         self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool, folder: Path | None
     ) -> Outlook:
         try:
-            seen = parse_state(self._answers[name].result(), roles)
+            seen = state_of(self._results[name].result(), roles)
             kept = [role.keep(folder, plan, seen) for role in roles] if folder else []
             keys = [each.endpoint.key for each in plan.chosen if each.endpoint.key]
             if missing := tuple(filter(None, map(unreadable, keys))):
@@ -94,6 +98,8 @@ class Hosts:
             sizes = local_sizes(sends(plan, seen, roles))
             found = outlook(plan, roles, seen, rig.connect, sizes, retry=retry)
             return replace(found, notes=(*found.notes, *filter(None, kept)))
+        except NoPythonError:
+            return Outlook(changes=(python_change(),), notes=(NOTE,))
         except RemoteError as error:
             return Outlook(unreached=str(error))
         except RAISED as error:

@@ -18,12 +18,12 @@ from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
-from llamaherd.role.changes import Change, DeferredScript
-from llamaherd.role.role import Role, Task
+from llamaherd.role.changes import Change, DeferredVerb
+from llamaherd.role.role import Inspection, Role, Task
 from llamaherd.text.characters import harmful
 from llamaherd.text.numbers import MOST
 
-Value = TypeVar("Value", Role, Task, DeferredScript)
+Value = TypeVar("Value", Role, Task, DeferredVerb, Inspection[Any])
 Function = Callable[..., Any]
 
 EXACTLY = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
@@ -38,6 +38,7 @@ MEANT = (InventoryError, UserError, UnreadableKeyError, NotLockedError)
 LONGEST = 200
 """Characters of what an error says that are shown."""
 
+_REFUSE = ("parse", "inspection.take")
 _MOST_ITEMS, _MOST_VALUES, _MOST_TEXT = 10_000, 500_000, 8 << 20
 """What a function may return: items of an iterable, values with all that they hold, and characters of a text."""
 
@@ -53,7 +54,10 @@ def guarded(found: object, folder: str, file: Path) -> Role:
     except _UnfitError as error:
         message = f"role `{folder}` is none: {error}"
         raise InventoryError([OWN_ROLE.at(Place(file), message, "correct it there")]) from None
-    return _Guard(role.name, file).over(role, "")
+    guard = _Guard(role.name, file)
+    if role.inspection:
+        role = replace(role, inspection=guard.over(role.inspection, "inspection."))
+    return guard.over(role, "")
 
 
 def is_own(error: BaseException) -> bool:
@@ -115,8 +119,8 @@ class _Guard:
             except MEANT:
                 raise
             except BaseException as error:
-                if not is_own(error) or (called == "parse" and isinstance(error, ValueError)):
-                    raise  # of `parse`, it says that the answer is none that its script can have printed
+                if not is_own(error) or (called in _REFUSE and isinstance(error, ValueError)):
+                    raise  # of these, it says that the host cannot have returned this
                 raise self._error(called, place_of(error, self.file), f"ends in {as_raised(error)}") from None
             try:
                 if many and isinstance(given, tuple) and len(given) > _MOST_ITEMS:
@@ -132,7 +136,7 @@ class _Guard:
         """Functions are in what functions give, too."""
         if isinstance(given, Task):
             return self.over(given, f"{called}: ")
-        if isinstance(given, Change) and isinstance(given.how, DeferredScript):
+        if isinstance(given, Change) and isinstance(given.how, DeferredVerb):
             return replace(given, how=self.over(given.how, f"{called}: "))
         return given
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -45,7 +46,7 @@ def _own(file: Path) -> Role | Finding:
     if not is_role:
         return OWN_ROLE.at(Place(file), f"role `{name}` has no ROLE", f'give it one: `ROLE = Role(name="{name}", …)`')
     try:
-        role = guarded(found, name, file)
+        role = replace(guarded(found, name, file), folder=file.parent)
     except InventoryError as error:
         return error.findings[0]
     if role.name != name:

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from llamaherd.host import protocol
-from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.host.remote import NoPythonError, Remote, RemoteError
+from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.preflight import Preflight, sends, survey, unreachable
+from llamaherd.pipeline.python_first import python_row
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.role import Role
-
-LOOK_SECONDS = 33
-"""From the login to the end of an inspection, whatever a host says meanwhile: one that does not end costs the others no
-more. An inspection takes a fraction of one; a disk that wakes up, or a driver that hangs, takes a while."""
 
 
 def ask_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
     """The table of a rig; one that cannot be asked has one row."""
     try:
-        seen = parse_state(protocol.ask_host(remote, inspect_script(plan, roles), LOOK_SECONDS), roles)
+        seen = inspect_host(remote, plan, roles)
+    except NoPythonError:
+        return Preflight(plan.rig, (python_row(),))
     except RemoteError as error:
         return unreachable(plan.rig, error.message, error.help)
     return survey(plan, seen, roles, local_sizes(sends(plan, seen, roles)))

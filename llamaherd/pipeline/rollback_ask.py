@@ -11,15 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host import protocol
+from llamaherd.host.protocol import query_host
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.history_ask import ask_past
-from llamaherd.pipeline.inspect import inspect_script, parse_state
+from llamaherd.pipeline.inspect import INSPECT_SECONDS, inspect_request, program_for, state_of
 from llamaherd.pipeline.outlook import Outlook, outlook
-from llamaherd.pipeline.preflight_ask import LOOK_SECONDS
 from llamaherd.pipeline.rollback import NEWEST, ROLES, lacks, plan_of, to_release
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -52,9 +51,9 @@ def ask_way_back(
     The host is logged in to for its look while it still says what it remembers. The turn, if there is one, is taken
     before that look, unless it is another run's just now. `clock` says when that was.
     """
-    script: Future[str] = Future()
+    document: Future[bytes] = Future()
     pool = ThreadPoolExecutor(2)
-    looked = pool.submit(protocol.ask_host, Remote(rig.connect), script.result, LOOK_SECONDS)
+    inspected = pool.submit(query_host, Remote(rig.connect), program_for(roles), document.result, INSPECT_SECONDS)
     taken = pool.submit(_is_taken, turn)
     try:
         past = ask_past(rig.connect, NEWEST, number)
@@ -62,12 +61,12 @@ def ask_way_back(
         plan = plan_of(past, chosen, instance)
         ours = taken.result()
         seen_at = clock() if ours else None
-        script.set_result(inspect_script(plan, roles))
+        document.set_result(inspect_request(plan, roles))
         logged_in = pool.submit(_log_in, turn if ours else None)
-        seen = parse_state(looked.result(), roles)
+        seen = state_of(inspected.result(), roles)
         logged_in.result()
     finally:
-        script.cancel()  # whoever still waits for it asks nothing
+        document.cancel()  # whoever still waits for it asks nothing
         pool.shutdown(wait=False)
     if gone := list(lacks(plan, seen)):
         raise UserError(

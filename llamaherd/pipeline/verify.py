@@ -1,6 +1,6 @@
-"""Asks the live host whether it is what was declared, by other means than those that made it so.
+"""Verify a live host against the plan, by other means than those that apply it.
 
-One script in one connection asks for everything; what it printed is then judged here, by pure functions.
+One run of the program there runs all probes; what they printed is judged here, by pure functions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from llamaherd.host import protocol
 from llamaherd.host.answers import Answers, reply
+from llamaherd.host.program import request
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.document import DocumentError, decode
+from llamaherd.onhost.verification import Probe, VerifyInput, VerifyResult
 from llamaherd.pipeline.brought import brought_checks, places
+from llamaherd.pipeline.inspect import program_for
 from llamaherd.plan import Plan
 from llamaherd.role.dial import reached
 from llamaherd.role.reach import Reach, doors, walls
@@ -22,24 +26,44 @@ _BASE_SECONDS = 60
 
 
 def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
-    """Ask the rig's host, and judge. Raises RemoteError where it cannot be asked."""
+    """Run the probes on the rig's host, and judge. Raise RemoteError where that fails."""
     chats = [chat_seconds(each) for each in plan.instances for _ in each.members or (each,)]
     seconds = _BASE_SECONDS + sum(each + 20 for each in chats)
-    answers = protocol.texts(protocol.ask_host(remote, question(plan, roles), seconds))
+    document = request("verify", verify_input(plan, roles))
+    answers = answers_of(protocol.query_host(remote, program_for(roles), document, seconds))
     return judge(rig, plan, roles, answers, _reached(rig, plan, answers))
+
+
+def answers_of(result: object) -> Answers:
+    """Return what the probes printed. Raise UnaskedError where the program cannot have returned this."""
+    try:
+        found = decode(VerifyResult, result)
+    except DocumentError as error:
+        raise protocol.UnaskedError(str(error)) from None
+    texts = {(each.what, each.of): each.text for each in found.texts}
+    return {**texts, **(protocol.texts(protocol.answer(found.lines)) if found.lines else {})}
 
 
 def _reached(rig: Rig, plan: Plan, answers: Answers) -> dict[str, Reach]:
     """Which servers for others are reached from here, and which for none, of those that answer on their own host."""
     well = [each.name for each in plan.instances if reply(answers.get(("health", each.name), "")).status == 200]
-    own = answers.get(("addresses", ""), "").split("\n")
+    lines = answers.get(("addresses", ""), "").split("\n")
+    own = [words[3] for line in lines if len(words := line.split()) > 3]
     return reached(rig.connect, doors(plan, well), own, walls(plan, well))
 
 
-def question(plan: Plan, roles: Sequence[Role]) -> str:
-    """The script that asks a host for everything; no key is in it."""
+def verify_input(plan: Plan, roles: Sequence[Role]) -> VerifyInput:
+    """Return what is run on a host."""
+    shipped = places(plan, roles)
+    probes = [
+        Probe("shipped", "", ("find", *shipped, "!", "-type", "d", "-printf", r"%m\t%u\t%p\n")),
+        Probe("shipped sums", "", ("find", *shipped, "-type", "f", "-exec", "sha256sum", "{}", "+")),
+        Probe("addresses", "", ("ip", "-o", "addr", "show")),
+        Probe("listening", "", ("awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")),
+        *(probe for role in roles for probe in role.probes(plan)),
+    ]
     parts = [part for role in roles if (part := role.verify(plan))]
-    return protocol.question_of("host/verify.sh.j2", brought=places(plan, roles), parts=parts)
+    return VerifyInput(tuple(probes), protocol.question_of("host/verify.sh.j2", parts=parts) if parts else "")
 
 
 def judge(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import model_validator
+
 from llamaherd.inventory.schema import Source
 from llamaherd.layout import BUILDS, STATE
 from llamaherd.plan.base import Planned
@@ -17,8 +21,13 @@ class BuildPlan(Planned):
     options: dict[str, str]
     targets: tuple[str, ...]
     cuda: str | None
-    script: str
     disk: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_script(cls, value: Any) -> Any:
+        """Read a plan of an earlier version, which contains the script of each build."""
+        return {name: each for name, each in value.items() if name != "script"} if isinstance(value, dict) else value
 
     @property
     def folder(self) -> str:

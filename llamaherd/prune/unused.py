@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any
 
-from llamaherd.host.protocol import take_facts
 from llamaherd.layout import BUILDS, PRESETS
+from llamaherd.onhost.unused import Kind
+from llamaherd.onhost.unused import Things as Found
 from llamaherd.plan import Plan
-from llamaherd.text.numbers import parse_whole
-
-Kind = Literal["build", "image", "preset", "source", "work", "packages"]
-"""Finished builds, images of them, what servers of groups read, sources as they were sent, what builds left behind, and
-packages as they came."""
-
 
 _FOLDERS: dict[Kind, str] = {"build": str(BUILDS), "preset": str(PRESETS)}
 """Who is given all of a folder may use anything in it."""
-
-_KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 
 @dataclass(frozen=True)
@@ -73,38 +66,20 @@ class Things:
         }
 
 
-@dataclass
-class _Said:
-    """What a host said, before anything is judged."""
-
-    things: list[tuple[Kind, str, int]] = field(default_factory=list)
-    needs: list[tuple[str, str]] = field(default_factory=list)
-    building: bool = False
-
-    def take(self, kind: str, fields: list[str]) -> bool:
-        """Take in one fact; whether it is one. Raises ValueError where it is none."""
-        match kind, fields:
-            case "thing", [what, name, size]:
-                self.things.append((_KINDS[what], name, parse_whole(size or "0")))
-            case "need", [who, name, thing]:
-                self.needs.append((f"{who} {name}", thing))
-            case "building", []:
-                self.building = True
-            case _:
-                return False
-        return True
-
-
-def things_of(plan: Plan, lines: Iterable[str]) -> Things:
-    """What the host said, judged by its plan. Raises UnaskedError for what it cannot have said."""
-    said = _Said()
-    take_facts(lines, said.take)
+def things_of(plan: Plan, found: Found) -> Things:
+    """Return what was found, judged by the host's plan."""
     planned = _planned(plan)
+    needs = [(f"{each.kind} {each.name}", each.path) for each in found.needs]
     things = tuple(
-        Thing(kind, name, size, (*(("plan",) if name in planned[kind] else ()), *_needing(kind, name, said.needs)))
-        for kind, name, size in said.things
+        Thing(
+            each.kind,
+            each.name,
+            each.size,
+            (*(("plan",) if each.name in planned[each.kind] else ()), *_needing(each.kind, each.name, needs)),
+        )
+        for each in found.things
     )
-    return Things(plan.rig, things, said.building)
+    return Things(plan.rig, things, found.building)
 
 
 def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:

@@ -53,6 +53,20 @@ class RunScript:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """Of a verb after which the host may be unreachable: it arms an undo called `name` before it changes anything.
+
+    A new login disarms the undo, and is tried for `seconds`. The undo may last for `patience` seconds. `undone` is what
+    users read where the host was faster.
+    """
+
+    name: str
+    undone: str
+    seconds: int
+    patience: int
+
+
+@dataclass(frozen=True)
 class RunVerb:
     """One round trip: a verb of the program that runs on hosts. Its input may hold secrets.
 
@@ -63,6 +77,7 @@ class RunVerb:
     given: object = field(repr=False)
     says: str = ""
     seconds: int = STEP_SECONDS
+    guard: Guard | None = None
 
 
 Say = Callable[[str], None]
@@ -70,40 +85,27 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class DeferredScript:
-    """A script that depends on what other hosts say, which are asked when it is carried out. `says` as above."""
+class DeferredVerb:
+    """A verb whose input depends on other hosts, which are queried when it is carried out. `says` as above."""
 
-    make: Callable[[Say], RunScript]
+    make: Callable[[Say], RunVerb]
     says: str = ""
 
 
 @dataclass(frozen=True)
 class RebootHost:
-    """The host is booted anew: `ask` is the script that asks for it, `back` succeeds once it is back for good, and
-    `after` tells whether it helped. `extra` seconds are waited for it beyond what a boot may take."""
+    """A reboot: `ask` schedules it, `back` succeeds once the host is back for good, and `after` fails unless it helped.
 
-    ask: str = field(repr=False)
-    back: str = field(repr=False)
-    after: str = field(repr=False)
+    The host may take `extra` seconds beyond those of a boot.
+    """
+
+    ask: RunVerb
+    back: RunVerb
+    after: RunVerb
     extra: int = 0
 
 
-@dataclass(frozen=True)
-class GuardedScript:
-    """A script after which the host may not be reached any more: it arms an undo there before it changes anything.
-
-    `disarm` is run by a new login, which is tried for `seconds`. Where it prints `undone`, the host was faster, and
-    `undone` says so to people.
-    """
-
-    script: str = field(repr=False)
-    disarm: str = field(repr=False)
-    undone: str
-    seconds: int
-    says: str = ""
-
-
-How = RunScript | RunVerb | GuardedScript | SendFile | DeferredScript | RebootHost
+How = RunScript | RunVerb | SendFile | DeferredVerb | RebootHost
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,13 @@ class Gated:
 class MeasuredBefore:
     """Servers that are measured as they serve before their driver is changed, each with the spec that serves.
 
-    `driver` is the version that they run with. `keep` makes the script with which their host keeps what was measured:
-    nothing, where that is empty.
+    `driver` is the version that they run with. `keep` returns what their host is to do to keep what was measured;
+    without a measurement it removes the one before.
     """
 
     servers: tuple[tuple[InstancePlan, str], ...]
     driver: str
-    keep: Callable[[str], str] = field(compare=False, repr=False)
+    keep: Callable[[str], RunVerb] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
         names = ", ".join(each.name for each, _ in self.servers)
@@ -161,13 +163,13 @@ class MeasuredBefore:
 class JudgedSince:
     """Servers that are measured again since their driver was changed from `before` to `driver`, beside `reading`.
 
-    `settled` is the script that waits until they have started. `back` makes what takes the driver back, and why.
+    `settled` waits until they have started. `back` returns what takes the driver back, by the reason for it.
     """
 
     driver: str
     before: str
     reading: str = field(repr=False)
-    settled: str = field(compare=False, repr=False)
+    settled: RunVerb = field(compare=False, repr=False)
     back: Callable[[str], RebootHost] = field(compare=False, repr=False)
 
 
@@ -205,12 +207,12 @@ class Change:
     @property
     def script(self) -> str:
         """The script that is known by now; empty where there is none yet."""
-        return self.how.script if isinstance(self.how, RunScript | GuardedScript) else ""
+        return self.how.script if isinstance(self.how, RunScript) else ""
 
     @property
     def says(self) -> str:
         """What is shown while it is carried out."""
-        return self.how.says if isinstance(self.how, RunScript | RunVerb | GuardedScript | DeferredScript) else ""
+        return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
 def difference(file: TextFile, state: HostState) -> str:

@@ -1,15 +1,16 @@
-"""Packages of the distribution: what is missing is installed, and nothing is taken away for it."""
+"""Packages of the distribution: what is missing is installed, and nothing is removed for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llamaherd.render import render
-
-LOCK_SECONDS = 600
-"""For whoever else installs: an unattended upgrade takes minutes."""
+from llamaherd.onhost.apt import InstallInput
+from llamaherd.role.changes import Change, RunVerb
 
 
-def install(packages: Iterable[str]) -> str:
-    """The script that installs these."""
-    return render("host/install-packages.sh.j2", packages=list(packages), wait=LOCK_SECONDS)
+def install_changes(missing: Iterable[str]) -> list[Change]:
+    """Install these packages."""
+    wanted = tuple(missing)
+    names = ", ".join(wanted)
+    how = RunVerb("base.install", InstallInput(wanted), f"installing {names}")
+    return [Change("install", "packages", names, ("not installed",), how)] if wanted else []

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Repository, Rig
+from llamaherd.inventory.schema import Repository as DeclaredRepository
+from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.apt import Repository
 from llamaherd.plan import RepositoryPlan, TextFile
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, put_files
+from llamaherd.role.changes import Change, RunVerb, differences, written_files
 
 NVIDIA = "nvidia"
 """The repository of driver and CUDA toolkit."""
@@ -73,12 +74,13 @@ def repository_changes(repository: RepositoryPlan, state: HostState) -> list[Cha
         why = (f"its key {repository.keyring} is not there", *why)
     if not why:
         return []
-    script = render("host/repository.sh.j2", r=repository, put=put_files([repository.sources]))
-    how = RunScript(script, f"making {repository.url} known to apt")
+    (sources,) = written_files([repository.sources])
+    given = Repository(repository.url, repository.key, repository.fingerprint, repository.keyring, sources)
+    how = RunVerb("base.add_repository", given, f"making {repository.url} known to apt")
     return [Change("create", "repository", repository.name, why, how)]
 
 
-def _declared(name: str, rig: str, declared: Repository) -> RepositoryPlan:
+def _declared(name: str, rig: str, declared: DeclaredRepository) -> RepositoryPlan:
     url = declared.url.rstrip("/")
     key = declared.key if "://" in declared.key else f"{url}/{declared.key}"
     return _repository(name, rig, url, key, declared.fingerprint.upper())

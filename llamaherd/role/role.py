@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import JsonValue
 from typing_extensions import TypedDict
@@ -19,6 +19,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import (
     BuildPlan,
     ChatPlan,
@@ -162,6 +163,23 @@ def _not(*_: object) -> bool:
     return False
 
 
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Inspection(Generic[Found]):
+    """How a role inspects a host: a verb of the program there, and what becomes of its result."""
+
+    verb: str
+    """As `models.inspect`."""
+    given: Callable[[Plan], object]
+    """Returns the verb's input; None where there is nothing to inspect."""
+    found: type[Found]
+    """The frozen dataclass that the verb returns."""
+    take: Callable[[HostState, Found], None]
+    """Adds it to the host's state."""
+
+
 @dataclass(frozen=True)
 class Role:
     """One thing that must be true on a host. What a role does not say, it does not have."""
@@ -185,9 +203,12 @@ class Role:
     """Further files that it wants to know of, by path."""
     texts: Callable[[Plan], Iterable[TextFile]] = _nothing
     """Of those, the ones whose text is planned and holds no secret: a diff shows how it differs, as for `brings`."""
+    folder: Path | None = None
+    """Where it is, if it is a fleet's own: its `onhost.py` becomes a part of the program on hosts."""
+    inspection: Inspection[Any] | None = None
+    """How it inspects its part of the host's state."""
     inspect: Callable[[Plan], str] = _no_text
-    """The shell script that asks for its part of the host's state; empty where nothing is asked. It prints lines, by
-    `say KIND FIELD…`."""
+    """The same as a shell script; empty where nothing is inspected. It prints lines, by `say KIND FIELD…`."""
     waits: bool = False
     """Whether that script waits for others, as for Docker: it runs beside those of all other roles, so that it and they
     know no variable and no function of each other."""
@@ -210,8 +231,10 @@ class Role:
     """What takes away that which it did here once, where its tasks are none any more. Base carries it out."""
     tasks: Callable[[Plan], Iterable[Task]] = _nothing
     """What it does, in this order."""
+    probes: Callable[[Plan], Iterable[Probe]] = _nothing
+    """Programs that print, by other means than its inspection, whether it is true."""
     verify: Callable[[Plan], str] = _no_text
-    """The shell script that asks, by means of its own, whether it is true: `section WHAT OF-WHAT`, then lines."""
+    """The same as a shell script, after all probes: `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
     """What follows from the answers."""
     section: Literal["machine", "cards", "driver"] = "machine"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from llamaherd.host.answers import pairs
+from llamaherd.onhost.units import ServiceState
 from llamaherd.role.report import Check
 
 
@@ -21,15 +22,6 @@ class Unit(Protocol):
     def needs_reload(self) -> bool:
         """Whether its file is another than systemd has read."""
         ...
-
-
-class ServiceState(NamedTuple):
-    """A unit, in systemd's words, and the hash of its text by which the process runs."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-    spec: str
 
 
 def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from llamaherd.history.release import Release, past_of
-from llamaherd.host.nvidia_smi import number
+from llamaherd.history.release import Release, release_of
 from llamaherd.host.protocol import take_facts
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.nvidia_smi import parse_number
 from llamaherd.text.numbers import parse_whole
 
 CARD_FIELDS = (
@@ -99,8 +100,8 @@ def _take(told: HostTold, kind: str, fields: list[str]) -> bool:
             told.driver = why[:_LETTERS]
         case "release", [said, content]:
             # One that a later version has written is left out.
-            past = past_of([f"release\t{_count(said)}\t{content}"])
-            told.release = next(iter(past.releases.items()), None)
+            number, release = _count(said), release_of(base64.b64decode(content, validate=True))
+            told.release = (number, release) if release else None
         case _, [service, *rest]:
             return _take_of_server(told.servers[service], kind, rest)
         case _:
@@ -143,7 +144,7 @@ def _card(fields: list[str]) -> CardTold:
 
 def _figure(text: str) -> float | None:
     """A figure that a GPU can have: one beyond all bounds is none."""
-    value = number(text)
+    value = parse_number(text)
     return value if value is not None and math.fabs(value) < 1e9 else None
 
 

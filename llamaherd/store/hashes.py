@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from llamaherd.host.pipes import Patience
-from llamaherd.host.protocol import heard, question_of, take_facts
+from llamaherd.host.protocol import UnaskedError, query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.host.totals import hash_seconds
+from llamaherd.onhost.hashes import FileHash, HashedFile, Hashes, HashInput
 from llamaherd.plan import ModelFile, Plan
-from llamaherd.store.ask import store_places
-from llamaherd.text.numbers import whole
 
 Status = Literal["ok", "damaged", "missing"]
 
 SILENCE_SECONDS = 120
-"""It tells how far it is every two seconds, unless the host hangs."""
+"""It reports its progress every two seconds, unless the host hangs."""
+_PROGRESS = re.compile(r"at ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
@@ -63,100 +63,63 @@ Key = tuple[str, str]
 
 
 def check_hashes(plan: Plan, remote: Remote, tell: Callable[[HashProgress], None]) -> tuple[ModelCheck, ...]:
-    """Hash every file of the plan's models on the rig's host. Raises RemoteError where that cannot be done."""
+    """Hash every file of the plan's models on the rig's host. Raise RemoteError where that cannot be done."""
     wanted = files_once(plan)
-    hearing = Hearing(wanted)
-    # A disk that hangs does not keep the script from telling how far it is.
+    names = [name for _, name in wanted]
+
+    def report(line: str) -> None:
+        progress = progress_of(line, names)
+        if progress:
+            tell(progress)
+
+    # A disk that hangs ends it by silence: the host reports its progress every two seconds.
     patience = Patience(SILENCE_SECONDS, hash_seconds(file.size for file in wanted.values()), "hashing its models")
-    with closing(remote.lines(hash_script(plan), patience)) as lines:
-        for line in heard(lines):
-            hearing.hear(line)
-            if progress := hearing.progress:
-                tell(progress)
-    found = dict(zip(wanted, hearing.checks(), strict=True))
+    hashes = query_verb(remote, "llamaherd.hashes.hash", hash_input(wanted), Hashes, patience, report)
+    checks = checks_of(wanted, hashes)
     return tuple(
-        ModelCheck(model.name, model.folder, tuple(found[model.folder, file.name] for file in model.files))
+        ModelCheck(model.name, model.folder, tuple(checks[model.folder, file.name] for file in model.files))
         for model in plan.models
     )
 
 
 def files_once(plan: Plan) -> dict[Key, ModelFile]:
-    """Every file of the plan's models, each once: two models may have one."""
+    """Return every file of the plan's models, each once: two models may have one."""
     return {(model.folder, file.name): file for model in plan.models for file in model.files}
 
 
-def hash_script(plan: Plan) -> str:
-    """The script that hashes them; it knows them by their number."""
-    listed = [
-        {"folder": folder, "name": name, "path": f"{folder}/{name}", "sha256": file.sha256, "size": file.size}
-        for (folder, name), file in files_once(plan).items()
-    ]
-    return question_of("store/hash.sh.j2", files=listed, **store_places(plan.store.path))
+def hash_input(wanted: Mapping[Key, ModelFile]) -> HashInput:
+    """Return the input that hashes files."""
+    return HashInput(tuple(HashedFile(folder, name, file.sha256, file.size) for (folder, name), file in wanted.items()))
 
 
-class Hearing:
-    """What the script has said so far, a line at a time."""
-
-    def __init__(self, wanted: Mapping[Key, ModelFile]) -> None:
-        self._wanted = [(name, file) for (_, name), file in wanted.items()]
-        self._sizes: dict[int, int] = {}
-        self._found: dict[int, tuple[Status, str]] = {}
-        self._dropped: set[int] = set()
-        self._reading: tuple[int, int] | None = None
-
-    def hear(self, line: str) -> None:
-        """Take in one line. Raises UnaskedError for one that the script cannot have said."""
-        take_facts([line], self._take)
-
-    def _take(self, kind: str, fields: list[str]) -> bool:
-        number = _integer(fields[0], -1)
-        if number not in range(len(self._wanted)):
-            return False
-        match kind, fields[1:]:
-            case "there", [size]:
-                self._sizes[number] = _integer(size, 0)
-            case "at", [read]:
-                self._reading = number, _integer(read, 0)
-            case "dropped", []:
-                self._dropped.add(number)
-            case ("is" | "sized" | "unreadable", [_]) | ("missing", []):
-                self._reading = None
-                self._found[number] = _judged(self._wanted[number][1], kind, *fields[1:])
-            case _:
-                return False
-        return True
-
-    @property
-    def progress(self) -> HashProgress | None:
-        """How far it is; None while no file is being read."""
-        if not self._reading:
-            return None
-        number, read = self._reading
-        done = sum(size for each, size in self._sizes.items() if each in self._found)
-        return HashProgress(done + read, sum(self._sizes.values()), self._wanted[number][0])
-
-    def checks(self) -> list[FileCheck]:
-        """What was found of every file, in the order in which they were asked for."""
-        nothing: tuple[Status, str] = ("missing", "the host said nothing of it")
-        return [
-            FileCheck(name, *self._found.get(number, nothing), dropped=number in self._dropped)
-            for number, (name, _) in enumerate(self._wanted)
-        ]
+def progress_of(line: str, names: Sequence[str]) -> HashProgress | None:
+    """Return the progress that a host reports in a line; None where it reports something else."""
+    found = _PROGRESS.fullmatch(line)
+    if not found or int(found[1]) >= len(names):
+        return None
+    return HashProgress(int(found[2]), int(found[3]), names[int(found[1])])
 
 
-def _integer(text: str, otherwise: int) -> int:
-    number = whole(text)
-    return otherwise if number is None else number
+def checks_of(wanted: Mapping[Key, ModelFile], hashes: Hashes) -> dict[Key, FileCheck]:
+    """Return what is wrong with files. Raise UnaskedError where the host returns more or fewer of them."""
+    if len(hashes.files) != len(wanted):
+        raise UnaskedError(f"{len(hashes.files)} hashes of {len(wanted)} files")
+    return {
+        (folder, name): FileCheck(name, *_judged(file, each), dropped=each.dropped)
+        for ((folder, name), file), each in zip(wanted.items(), hashes.files, strict=True)
+    }
 
 
-def _judged(file: ModelFile, what: str, said: str = "") -> tuple[Status, str]:
-    """What a line says of its file, and how that differs from what was declared."""
-    if what == "is" and said == file.sha256:
-        return "ok", ""
-    if what == "is":
-        return "damaged", f"its sha256 is {said}, declared is {file.sha256}"
-    if what == "sized":
-        return "damaged", f"it has {said} bytes, the lock says {file.size}"
-    if what == "unreadable":
-        return "damaged", f"it cannot be read: {said}; is the disk failing?"
-    return "missing", "it is not there"
+def _judged(file: ModelFile, found: FileHash) -> tuple[Status, str]:
+    """Return what a file is, and how that differs from what was declared."""
+    match found.what:
+        case "hashed" if found.found == file.sha256:
+            return "ok", ""
+        case "hashed":
+            return "damaged", f"its sha256 is {found.found}, declared is {file.sha256}"
+        case "sized":
+            return "damaged", f"it has {found.found} bytes, the lock says {file.size}"
+        case "unreadable":
+            return "damaged", f"it cannot be read: {found.found}; is the disk failing?"
+        case "missing":
+            return "missing", "it is not there"

@@ -10,16 +10,16 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from llamaherd.layout import INCOMING
+from llamaherd.onhost.store import StoredFile, StoreState
+from llamaherd.onhost.uses import is_within
 from llamaherd.plan import Plan
 from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision, State, Unfinished, User
-from llamaherd.store.state import StoredFile, StoreState
 
 _CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
 _ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
 _SENT = re.compile(r"[0-9a-f]{64}(\.part)?")
 # How we name the folders of revisions, and nobody else does: by a commit, or by a hash of the file.
 _REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
-_NAME_GOES_ON = re.compile(r"[A-Za-z0-9._-]")
 
 PlannedFiles = Mapping[str, frozenset[str]]
 """The names of the files that the plan wants in each folder of the store."""
@@ -120,13 +120,8 @@ def _users(plan: Plan, seen: StoreState, folder: str) -> Iterator[User]:
         if path in instance.server.folders:
             yield User("instance", instance.name)
     whole = plan.store.path
-    uses = (use for use in seen.uses if use.path == whole or _within(use.path, path))
+    uses = (use for use in seen.uses if use.path == whole or is_within(use.path, path))
     yield from dict.fromkeys(User(use.kind, use.name) for use in uses)
-
-
-def _within(text: str, path: str) -> bool:
-    """Whether a text begins with this path or one in it; it may go on, but not with more of the path's last name."""
-    return text.startswith(path) and not _NAME_GOES_ON.match(text, len(path))
 
 
 def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
@@ -208,7 +203,7 @@ def _stale(
     for use in seen.uses:
         if use.path == store:
             return []
-        if _within(use.path, path) and not any(_within(use.path, f"{store}/{name}") for name in names):
+        if is_within(use.path, path) and not any(is_within(use.path, f"{store}/{name}") for name in names):
             return []
     return [file for file in files if file.path in seen.vouched and file.path not in names]
 

@@ -16,7 +16,6 @@ from typing import Any
 from llamaherd.text.characters import HARMFUL
 
 _WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]*")
-_PATTERN = re.compile(r"[][A-Za-z0-9_@+=:,./*?!-]+")
 _IN_QUOTES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SSH_REFUSED = re.compile(r'["\\]|\$\{')
@@ -38,13 +37,6 @@ def is_word(text: str) -> bool:
 def sh(value: object) -> Written:
     """One word of a POSIX shell, where it stands outside of quotes (POSIX, Shell Command Language, 2.2.2)."""
     return Written(shlex.quote(_storable(value)))
-
-
-def sh_pattern(value: object) -> Written:
-    """One pattern of a shell's `case`, whose `*`, `?` and `[…]` have their meaning."""
-    if not _PATTERN.fullmatch(str(value)):
-        raise ValueError(f"{value!r} is no plain pattern")
-    return Written(value)
 
 
 def base64_lines(data: bytes | str) -> Written:

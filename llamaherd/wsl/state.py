@@ -1,13 +1,9 @@
-"""What a host says of the WSL around it: see `templates/wsl/inspect.sh.j2`."""
+"""The WSL around a host."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from llamaherd.text.numbers import parse_real, parse_whole
 
 
 class TextState(NamedTuple):
@@ -43,17 +39,3 @@ class WslState:
     files: dict[str, TextState] = field(default_factory=dict)
     scripts: dict[str, ScriptState] = field(default_factory=dict)
     machine: WslMachineState | None = None
-
-    def tell(self, what: str, fields: Sequence[str]) -> None:
-        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
-        match what, fields:
-            case "profile", [path, disk]:
-                self.profiles[path] = disk == "yes"
-            case "file", [path, written, content]:
-                self.files[path] = TextState(parse_real(written), base64.b64decode(content, validate=True))
-            case "script", [path, sha256, applied]:
-                self.scripts[path] = ScriptState(sha256, applied.lower())
-            case "machine", [started, memory, processors]:
-                self.machine = WslMachineState(parse_real(started), parse_whole(memory) * 1024, parse_whole(processors))
-            case _:
-                raise ValueError(what)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.base.changes import base_changes, package_changes
 from roles.base.describe import describe
+from roles.base.onhost.inspection import Found
 from roles.base.plan import plan
 from roles.base.preflight import facts
 from roles.base.refusals import refusals
-from roles.base.state import inspect, parse
-from roles.base.verify import judge, question
+from roles.base.state import question as state_question
+from roles.base.state import take
+from roles.base.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -28,12 +30,11 @@ ROLE = Role(
     ground=True,
     plan=plan,
     brings=lambda plan: plan.files,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("base.inspection.inspect", state_question, Found, take),
     refusals=refusals,
     facts=facts,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from llamaherd.host.state import HostState
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, differs, write_on_host
-from llamaherd.role.packages import install
+from llamaherd.role.changes import Change, RunVerb, differences, differs, write_on_host
+from llamaherd.role.packages import install_changes
 from llamaherd.role.programs import fingerprint, programs
+from roles.base.onhost import AccountsInput, OpenInput
 
 _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
 
@@ -18,12 +18,7 @@ _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/
 def package_changes(plan: Plan, state: HostState) -> list[Change]:
     """Install what is missing from the distribution."""
     missing = [package for package in plan.packages if package not in state.packages]
-    if not missing:
-        return []
-    names = ", ".join(missing)
-    return [
-        Change("install", "packages", names, ("not installed",), RunScript(install(missing), f"installing {names}"))
-    ]
+    return install_changes(missing)
 
 
 def strange_accounts(plan: Plan, state: HostState) -> list[str]:
@@ -55,21 +50,19 @@ def base_changes(plan: Plan, state: HostState) -> list[Change]:
 def _base(plan: Plan, state: HostState) -> Iterator[Change]:
     accounts, folders = strange_accounts(plan, state), strange_folders(state)
     if accounts or folders:
-        script = render(
-            "base/accounts.sh.j2",
+        given = AccountsInput(
             users=plan.accounts,
+            folders=tuple(path for path, (_, owner) in OURS.items() if owner == "root" and path != str(KEYS)),
             build_user=BUILD_USER,
-            folders=[path for path, (_, owner) in OURS.items() if owner == "root"],
-            builders=BUILDERS_FOLDERS,
-            incoming=INCOMING,
-            keys=KEYS,
+            build_folders=tuple(map(str, BUILDERS_FOLDERS)),
+            keys=str(KEYS),
+            incoming=str(INCOMING),
         )
         why = (*(f"user {name} is not as it must be" for name in accounts), *(f"{path} is not" for path in folders))
-        yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunScript(script))
+        yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunVerb("base.accounts", given))
     if closed := [path for path in state.closed if plan.only is None or _read(path, plan)]:
-        script = render("base/open.sh.j2", store=plan.store.path, paths=closed)
         why = tuple(f"servers may not read {path}" for path in closed)
-        yield Change("update", "permissions", ", ".join(closed), why, RunScript(script))
+        yield Change("update", "permissions", ", ".join(closed), why, RunVerb("base.open", OpenInput(tuple(closed))))
     if changed := [file for file in plan.files if differs(file, state)]:
         names = ", ".join(file.path for file in changed)
         how = write_on_host(changed, "writing shared files")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from llamaherd.host.answers import Answers
 from llamaherd.layout import KEYS
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.text.numbers import parse_mode, parse_whole
@@ -15,9 +15,18 @@ from llamaherd.text.numbers import parse_mode, parse_whole
 _MAY_NOT_LOG_IN = ("nologin", "false", "")
 
 
-def question(plan: Plan) -> str:
-    """Ask for accounts and folders."""
-    return render("base/verify.sh.j2", plan=plan)
+_FOLDERS = (
+    *("/etc/llamaherd", "/etc/llamaherd/keys"),
+    *("/opt/llamaherd", "/opt/llamaherd/builds", "/opt/llamaherd/libexec", "/var/lib/llamaherd"),
+)
+
+
+def probes(_: Plan) -> Iterator[Probe]:
+    """Yield probes of accounts and folders."""
+    yield Probe("accounts", "", ("getent", "passwd"))
+    yield Probe("accounts", "", ("getent", "group"))
+    yield Probe("passwords", "", ("awk", "-F", ":", "$2 !~ /^[!*]/ { print $1 }", "/etc/shadow"))
+    yield Probe("folders", "", ("stat", "-c", "%a %U %n", *_FOLDERS))
 
 
 def judge(judging: Judging) -> Verified:
@@ -28,7 +37,7 @@ def judge(judging: Judging) -> Verified:
 def host_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
     """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
     if ("accounts", "") in answers:
-        problems = list(_accounts(plan, answers["accounts", ""]))
+        problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))
         yield Check("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
     if ("folders", "") in answers:
         problems = list(_folders(answers["folders", ""]))
@@ -39,8 +48,8 @@ def _said(problems: list[str], fine: str) -> str:
     return f"{'; '.join(problems)}: `herd up` mends that" if problems else fine
 
 
-def _accounts(plan: Plan, said: str) -> Iterator[str]:
-    """Lines of /etc/passwd, of /etc/group those that are ours or name one of ours, and `password` before a name."""
+def _accounts(plan: Plan, said: str, passwords: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with accounts, by lines of /etc/passwd and /etc/group, and the accounts with a password."""
     lines = said.split("\n")
     rows = [line.split(":") for line in lines if line.count(":") in (3, 6)]
     users = {row[0]: row for row in rows if len(row) == 7}
@@ -56,7 +65,7 @@ def _accounts(plan: Plan, said: str) -> Iterator[str]:
             _, _, _, group, *_, shell = users[name]
             if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
                 yield f"{name} can log in ({shell})"
-            if f"password {name}" in lines:
+            if name in passwords:
                 yield f"{name} has a password"
             members = [row[0] for row in groups if row[0] != name and name in row[3].split(",")]
             if others := [*([f"number {group}"] if own.get(name, group) != group else []), *members]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.chat_page.changes import chat_changes, chat_leftovers
 from roles.chat_page.describe import describe
 from roles.chat_page.files import KEY, ROOT
 from roles.chat_page.plan import plan
 from roles.chat_page.refusals import refusals
-from roles.chat_page.state import inspect, parse
-from roles.chat_page.verify import judge, question
+from roles.chat_page.state import ChatState
+from roles.chat_page.state import question as state_question
+from roles.chat_page.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -27,13 +28,11 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.chat.file,) if plan.chat else (),
     files=lambda plan: (KEY, ROOT) if plan.chat else (),
-    inspect=inspect,
-    waits=True,
-    parse=parse,
+    inspection=Inspection("chat_page.inspect", state_question, ChatState, ChatState.keep),
     refusals=refusals,
     leftovers=chat_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

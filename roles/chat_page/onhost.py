@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, WRITTEN
-from llamaherd.onhost.clients import docker, ensure_docker
+from llamaherd.onhost.clients import docker, ensure_docker, query_docker
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
 from llamaherd.onhost.services import last_lines, locked
@@ -139,4 +139,53 @@ def remove(_: RemoveInput, system: System) -> None:
             system.report(f"accounts and conversations stay in {CHAT_DATA}")
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+@dataclass(frozen=True)
+class Question:
+    """Also where no chat page is declared any more."""
+
+
+@dataclass(frozen=True)
+class PageState:
+    """The container, as Docker reports it, the hash of the file that it was made from, and its port."""
+
+    status: str
+    health: str
+    spec: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The chat page. `untried`: a run was cut off. `unsigned`: there is no secret that signs logins."""
+
+    there: bool = False
+    untried: bool = False
+    unsigned: bool = False
+    page: PageState | None = None
+
+
+_LABELS = '{{index .Config.Labels "llamaherd.spec"}} {{index .Config.Labels "llamaherd.port"}}'
+_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{else}}none{{end}} " + _LABELS
+
+
+def inspect(_: Question, system: System) -> Found:
+    """Inspect the chat page's folder and container."""
+    if system.entry(str(CHAT)) is None:
+        return Found()
+    words = query_docker(system, "inspect", "--type", "container", "--format", _SHOWN, CHAT_CONTAINER).out.split()
+    page = None
+    match words:
+        case [status, health, spec, port] if port.isdigit():
+            page = PageState(status, health, spec, int(port))
+        case _:
+            pass  # a container of another program has no labels of llamaherd's
+    secret = system.entry(SECRET)
+    return Found(
+        there=True,
+        untried=system.entry(UNTRIED) is not None,
+        unsigned=secret is None or not secret.size,
+        page=page,
+    )
+
+
+VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

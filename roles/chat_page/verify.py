@@ -6,19 +6,25 @@ from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import ChatPlan, Plan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from roles.chat_page.plan import chat_url
 
+_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{.Config.User}} {{.Image}}"
 
-def question(plan: Plan) -> str:
-    """Ask for it."""
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the page, its container and its files."""
     if plan.chat is None:
-        return ""
-    url = chat_url(plan.chat.listen, plan.chat.port)
-    return render("chat_page/verify.sh.j2", container=CHAT_CONTAINER, url=url, folder=CHAT, data=CHAT_DATA)
+        return
+    container = ("docker", "inspect", "--type", "container", "--format", _SHOWN, CHAT_CONTAINER)
+    page = ("curl", "-q", "-sS", "--noproxy", "*", "--max-time", "10", chat_url(plan.chat.listen, plan.chat.port))
+    files = (f"{CHAT}/key", f"{CHAT}/secret", str(CHAT_DATA))
+    yield Probe("chat container", "", container, errors=True)
+    yield Probe("chat page", "", page, errors=True)
+    yield Probe("chat files", "", ("stat", "-c", "%a %u %n", *files), errors=True)
 
 
 def judge(judging: Judging) -> Verified:

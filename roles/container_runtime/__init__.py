@@ -12,7 +12,7 @@ from roles.container_runtime.describe import describe
 from roles.container_runtime.plan import plan
 from roles.container_runtime.refusals import refusals
 from roles.container_runtime.state import inspect, parse
-from roles.container_runtime.verify import judge, question
+from roles.container_runtime.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -34,7 +34,7 @@ ROLE = Role(
     parse=parse,
     refusals=refusals,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -9,20 +9,15 @@ import hashlib
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import PINNED
+from llamaherd.onhost.document import Secret
 from llamaherd.plan import ContainerToolkitPlan, Plan, TextFile
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, difference, differences, put_files, write_on_host
-from llamaherd.role.packages import LOCK_SECONDS, install
+from llamaherd.role.changes import Change, RunVerb, difference, differences, write_on_host, written_files
 from llamaherd.role.repositories import repository_changes
-from llamaherd.role.way_in import WITHIN, guarded, undo_functions
-from llamaherd.text.quoting import base64_lines
+from llamaherd.role.way_in import WITHIN, guarded
 from roles.container_runtime import daemon
+from roles.container_runtime.onhost import UNDO, ConfirmInput, InstallInput, ToolkitInput, WireInput, Within
 from roles.container_runtime.state import PACKAGES, DockerState
 
-BACKUP = ".before-llamaherd"
-"""Behind the name of Docker's settings: as they were before we first changed them."""
-
-_UNDO = "docker"
 _STOPPED = "Docker is stopped, and does not start at boot any more"
 _LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
 """Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
@@ -45,19 +40,14 @@ def docker_changes(plan: Plan, state: HostState) -> list[Change]:
         missing = (_PLUGIN if docker.origin == "docker-ce" else planned.compose_package,)
     if not missing and docker.active and docker.enabled:
         return _disarmed(docker)
-    script = render(
-        "container_runtime/install.sh.j2",
-        install=install(missing) if missing else "",
-        undo=undo_functions(),
-        longest=_LONGEST_INSTALL,
-        within=WITHIN,
-    )
+    given = InstallInput(missing, Within(_LONGEST_INSTALL, WITHIN))
+    verb = "container_runtime.install"
     if missing:
         lack = "Compose is missing or too old" if docker.there else "there is no Docker"
-        how = guarded(script, f"installing {', '.join(missing)}", name=_UNDO, undone=_STOPPED)
+        how = guarded(verb, given, f"installing {', '.join(missing)}", name=UNDO, undone=_STOPPED)
         return [Change("install", "packages", ", ".join(missing), (lack,), how)]
     idle = "it does not run" if not docker.active else "it does not start at boot"
-    how = guarded(script, "starting Docker", name=_UNDO, undone=_STOPPED)
+    how = guarded(verb, given, "starting Docker", name=UNDO, undone=_STOPPED)
     return [Change("start", "service", "docker", (idle,), how)]
 
 
@@ -66,7 +56,8 @@ def _disarmed(docker: DockerState) -> list[Change]:
     if not docker.armed:
         return []
     why = "an earlier run has changed it, and has not logged in anew since"
-    how = guarded(":", "logging in anew", name=_UNDO, undone="Docker is as it was before that run")
+    undone = "Docker is as it was before that run"
+    how = guarded("container_runtime.confirm", ConfirmInput(), "logging in anew", name=UNDO, undone=undone)
     return [Change("update", "service", "docker", (why,), how)]
 
 
@@ -80,15 +71,10 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
     if version is None or toolkit.repository.sources.path in state.files:
         changes += repository_changes(toolkit.repository, state)
     if version is None:
-        script = render(
-            "container_runtime/toolkit.sh.j2",
-            packages=PACKAGES,
-            version=toolkit.version or "",
-            preferences=PINNED,
-            pins=pins(plan.rig, "@version@").text,
-            wait=LOCK_SECONDS,
-        )
-        how = RunScript(script, f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip())
+        (preferences,) = written_files([pins(plan.rig, "@version@")])
+        given = ToolkitInput(PACKAGES, toolkit.version or "", preferences)
+        says = f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip()
+        how = RunVerb("container_runtime.install_toolkit", given, says)
         lack = "its packages are not there at one version, which is the planned one"
         changes.append(Change("install", "toolkit", PACKAGES[0], (lack,), how))
     elif why := differences([pins(plan.rig, version)], state):
@@ -123,21 +109,17 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
     reasons = tuple(reason for reason, holds in why.items() if holds)
     if not reasons:
         return []
-    script = render(
-        "container_runtime/docker-cards.sh.j2",
+    given = WireInput(
         path=daemon.PATH,
-        backup=BACKUP,
         before=hashlib.sha256(before).hexdigest() if before is not None else "",
-        content=base64_lines(merged) if merged != before else "",
-        order=put_files([toolkit.order] if order else []),
+        settings=Secret(merged.decode() if merged != before else ""),
+        order=written_files([toolkit.order] if order else []),
         devices=toolkit.devices,
         may_restart=toolkit.restart_docker,
-        undo=undo_functions(),
-        longest=_LONGEST_RESTART,
-        within=WITHIN,
+        within=Within(_LONGEST_RESTART, WITHIN),
     )
     undone = f"{daemon.PATH} is as it was, and Docker was restarted"
-    how = guarded(script, "giving GPUs to containers", name=_UNDO, undone=undone)
+    how = guarded("container_runtime.wire", given, "giving GPUs to containers", name=UNDO, undone=undone)
     return [Change("update", "service", "docker", reasons, how)]
 
 

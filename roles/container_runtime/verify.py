@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers, pairs
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 
+_UNITS = ("docker.service", "docker.socket", "containerd.service")
+# Files of JSON are YAML, too, and NVIDIA's tool writes one value a line in both.
+_CDI = """\
+specs=$(ls /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json 2>/dev/null)
+[ -z "$specs" ] || {
+    value='"\\{0,1\\}: "\\{0,1\\}\\([^",]*\\)"\\{0,1\\},\\{0,1\\}$'
+    printf 'names=%s\\n' "$(sed -n "s/^[ -]*\\"\\{0,1\\}name$value/\\1/p" $specs | sort -u | tr '\\n' ' ')"
+    printf 'missing=%s\\n' "$(sed -n "s/^[ -]*\\"\\{0,1\\}hostPath$value/\\1/p" $specs | sort -u |
+        while read -r path; do [ -e "$path" ] || printf '%s ' "$path"; done)"
+}
+"""
 
-def question(plan: Plan) -> str:
-    """Ask Docker whether it answers, and for what describes GPUs to containers."""
-    return render("container_runtime/verify.sh.j2", plan=plan) if plan.runtime else ""
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of Docker's daemon and units, and of what describes GPUs to containers."""
+    if plan.runtime is None:
+        return
+    yield Probe("Docker", "", ("docker", "version"), seconds=20, code=True)
+    yield Probe("Docker units", "", ("systemctl", "show", "-p", "Id,ActiveState,UnitFileState", *_UNITS))
+    if plan.runtime.toolkit:
+        yield Probe("container toolkit", "", ("nvidia-ctk", "--version"))
+        yield Probe("container toolkit", "", ("nvidia-container-cli", "--version"))
+        yield Probe("cdi", "", ("sh", "-c", _CDI))
 
 
 def judge(judging: Judging) -> Verified:
@@ -24,16 +44,20 @@ def judge(judging: Judging) -> Verified:
 def runtime_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
     """A check of each that is planned."""
     if plan.runtime and ("Docker", "") in answers:
-        yield _docker(pairs(answers["Docker", ""]))
+        yield _docker(answers["Docker", ""], answers.get(("Docker units", ""), ""))
     if plan.runtime and plan.runtime.toolkit:
         yield _container_toolkit(plan.runtime.toolkit.version, answers.get(("container toolkit", ""), ""))
         yield _gpus(plan.runtime.toolkit.devices, answers.get(("cdi", ""), ""))
 
 
-def _docker(said: Mapping[str, str]) -> Check:
+def _docker(version: str, shown: str) -> Check:
     """Its daemon, its own unit, and what that needs."""
-    answers = said.get("Answers") == "yes"
-    masked = said.get("Masked", "").split()
+    answers = version.partition("\n")[0] == "0"
+    units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := pairs(each))}
+    runs = {name for name, unit in units.items() if unit.get("ActiveState") == "active"}
+    # What a Docker that runs does without, the next boot does without.
+    needed = [name for name in _UNITS if name in units and ("docker.service" not in runs or name in runs)]
+    masked = [name for name in needed if units[name].get("UnitFileState", "").startswith("masked")]
     if masked:
         which = f"{' and '.join(masked)} {'is' if len(masked) == 1 else 'are'} masked"
         now = "it answers" if answers else "it does not answer"
@@ -43,8 +67,13 @@ def _docker(said: Mapping[str, str]) -> Check:
 
 def _container_toolkit(declared: str | None, said: str) -> Check:
     """Each program tells the version of its own package, and of the library that it has loaded."""
-    told = pairs(said)
-    versions = {name: told.get(name) or "not there" for name in ("nvidia-ctk", "nvidia-container-cli", "library")}
+    patterns = {
+        "nvidia-ctk": r"^.* version ([0-9.]+)",
+        "nvidia-container-cli": r"^cli-version: ([0-9.]+)",
+        "library": r"^lib-version: ([0-9.]+)",
+    }
+    matches = {name: re.search(pattern, said, re.MULTILINE) for name, pattern in patterns.items()}
+    versions = {name: found[1] if found else "not there" for name, found in matches.items()}
     found = set(versions.values())
     if len(found) > 1 or found == {"not there"}:
         return Check("toolkit", False, ", ".join(f"{name} {version}" for name, version in versions.items()))

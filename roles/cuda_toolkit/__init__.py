@@ -10,7 +10,7 @@ from roles.cuda_toolkit.changes import toolkit_changes, toolkit_needs, toolkit_r
 from roles.cuda_toolkit.describe import describe
 from roles.cuda_toolkit.plan import plan
 from roles.cuda_toolkit.state import inspect, parse
-from roles.cuda_toolkit.verify import judge, question
+from roles.cuda_toolkit.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -30,7 +30,7 @@ ROLE = Role(
     refusals=toolkit_refusals,
     needs=toolkit_needs,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.reference.drivers import NEVER
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, write_on_host
-from llamaherd.role.packages import LOCK_SECONDS
+from llamaherd.role.changes import Change, RunVerb, differences, write_on_host
 from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.repositories import repository_changes
+from roles.cuda_toolkit.onhost import InstallInput
 from roles.cuda_toolkit.plan import DRIVER
 from roles.cuda_toolkit.state import ToolkitState
 
@@ -37,14 +36,14 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
         changes += repository_changes(repository, state)
     if not missing:
         return changes
-    script = render(
-        "cuda_toolkit/install.sh.j2",
-        t=toolkit,
+    given = InstallInput(
+        version=toolkit.version,
+        package=toolkit.package,
         compiler=f"cuda-nvcc-{toolkit.version.replace('.', '-')}",
+        nvcc=toolkit.nvcc,
         driver=(*NEVER, *DRIVER),
-        wait=LOCK_SECONDS,
     )
-    how = RunScript(script, f"installing {toolkit.package}")
+    how = RunVerb("cuda_toolkit.install", given, f"installing {toolkit.package}")
     return [*changes, Change("install", "toolkit", toolkit.package, (f"{toolkit.nvcc} is not there",), how)]
 
 

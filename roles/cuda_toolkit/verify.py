@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 
@@ -13,9 +14,19 @@ PREPROCESSED = "__CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__"
 """What nvcc has a compiler read: its own version comes out, unless it does not take that compiler."""
 
 
-def question(plan: Plan) -> str:
-    """Ask nvcc."""
-    return render("cuda_toolkit/verify.sh.j2", plan=plan, preprocessed=PREPROCESSED) if plan.toolkit else ""
+# $1 is the program that it reads, and then come nvcc and its arguments.
+_PREPROCESS = """\
+probe=$(mktemp -d) && printf '%s\\n' "$1" >"$probe/probe.cu" && shift && "$@" -E "$probe/probe.cu" 2>&1
+rm -rf "$probe"
+"""
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield the probe of nvcc with the host's compiler."""
+    if plan.toolkit:
+        compiler = ("-ccbin", plan.toolkit.compiler) if plan.toolkit.compiler else ()
+        nvcc = (plan.toolkit.nvcc, *compiler)
+        yield Probe("nvcc", "", ("sh", "-c", _PREPROCESS, "sh", PREPROCESSED, *nvcc), seconds=60)
 
 
 def judge(judging: Judging) -> Verified:

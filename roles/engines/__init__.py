@@ -15,7 +15,7 @@ from roles.engines.plan import plan
 from roles.engines.preflight import facts
 from roles.engines.refusals import refusals
 from roles.engines.state import inspect, keep, parse
-from roles.engines.verify import judge, question
+from roles.engines.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -41,7 +41,7 @@ ROLE = Role(
     needs=build_needs,
     sends=source_sends,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

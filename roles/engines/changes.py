@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llamaherd.engines import DIALECTS
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import BUILD_SECONDS, show_limit
-from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, SET_ASIDE
+from llamaherd.host.totals import BUILD_SECONDS, SOURCE_SECONDS
+from llamaherd.layout import CACHE
 from llamaherd.plan import BuildPlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, SendFile
+from llamaherd.role.changes import Change, RunVerb, SendFile
 from llamaherd.role.refusal import Need
-from llamaherd.text.quoting import base64_lines
+from roles.engines.onhost.builds import BuildInput, SourceFileInput, VouchInput
+from roles.engines.onhost.compiling import CompileInput, SourceInput
+from roles.engines.plan import nvcc_path
 
 _WHY = {
     None: "it is not built",
@@ -29,27 +31,44 @@ def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
         return []
     if stage == "intact":
         why = ("something is new about its files, whose content is as it was built",)
-        return [
-            Change("update", "build", build.id, why, RunScript(render("engines/vouch.sh.j2", b=build, aside=SET_ASIDE)))
-        ]
+        return [Change("update", "build", build.id, why, RunVerb("engines.builds.vouch", VouchInput(build.id)))]
     changes = []
     archive, sha256 = build.source.local_archive, build.source.sha256
     if stage in (None, "damaged") and archive and sha256 and sha256 not in state.sources:
-        admit = RunScript(render("engines/admit-source.sh.j2", sha256=sha256, user=BUILD_USER))
+        admit = RunVerb("engines.builds.admit_source", SourceFileInput(sha256))
         send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
         why = (f"the host has no source with sha256 {sha256}",)
         changes += [Change("send", "source", archive.name, why, how) for how in (send, admit)]
-    script = render(
-        "engines/build.sh.j2",
-        b=build,
-        user=BUILD_USER,
-        script=base64_lines(build.script),
-        path=BUILD_PATH,
-        seconds=BUILD_SECONDS,
-        limit=show_limit(BUILD_SECONDS),
-    )
-    how = RunScript(script, f"building {build.id}")
+    given = BuildInput(compile_input(build), BUILD_SECONDS)
+    how = RunVerb("engines.builds.build", given, f"building {build.id}")
     return [*changes, Change("build", "engine", build.id, (_WHY.get(stage, str(stage)),), how)]
+
+
+def compile_input(build: BuildPlan) -> CompileInput:
+    """Return a build as the program on hosts compiles it."""
+    dialect, source = DIALECTS[build.kind], build.source
+    sent = source.local_archive
+    return CompileInput(
+        id=build.id,
+        kind=build.kind,
+        source=SourceInput(
+            git=source.git or "",
+            commit=source.commit or "",
+            archive=sent.name if sent else source.archive or "",
+            is_sent=sent is not None,
+            sha256=source.sha256 or "",
+            folder=source.folder,
+            overlay=source.overlay,
+            seconds=SOURCE_SECONDS,
+        ),
+        options=build.options,
+        targets=build.targets,
+        bytes_per_job=dialect.bytes_per_job * (2 if build.cuda else 1),
+        cuda=build.cuda or "",
+        nvcc=nvcc_path(build.cuda) if build.cuda else "",
+        lists_flags=dialect.traits.help_lists_flags,
+        lists_devices=dialect.lists_devices,
+    )
 
 
 def source_sends(plan: Plan, state: HostState) -> list[SendFile]:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import PurePosixPath
-
 from llamaherd.checks.building import host_compiler, host_compilers
 from llamaherd.engines import DIALECTS
-from llamaherd.host.totals import SOURCE_SECONDS
-from llamaherd.inventory.schema import Engine, Rig, Source
+from llamaherd.inventory.schema import Engine, Rig
 from llamaherd.inventory.schema.software import cmake_value
-from llamaherd.layout import BUILD_PATH, STATE
 from llamaherd.plan import BuildPlan, digest
 from llamaherd.reference.distributions import BUILD_PACKAGES
-from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
 
 RECIPE = 1
@@ -53,7 +46,6 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
         options=options,
         targets=targets,
         cuda=cuda,
-        script=_script(build_id, engine.kind, source, options, targets, cuda),
         disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
     )
 
@@ -73,49 +65,15 @@ def _options(rig: Rig, engine: Engine, architectures: tuple[str, ...], cuda: str
     if engine.source and engine.source.version:
         options |= dialect.version_options(engine.source.version)
     if cuda:
-        options["CMAKE_CUDA_COMPILER"] = _nvcc(cuda)
+        options["CMAKE_CUDA_COMPILER"] = nvcc_path(cuda)
         if compiler := host_compiler(rig, engine):
             options["CMAKE_CUDA_HOST_COMPILER"] = compiler
     return options | {option: cmake_value(value) for option, value in engine.options.items()}
 
 
-def _nvcc(cuda: str | None) -> str:
+def nvcc_path(cuda: str) -> str:
+    """Return where the compiler of a CUDA toolkit is."""
     return f"/usr/local/cuda-{cuda}/bin/nvcc"
-
-
-def _script(
-    build_id: str, kind: str, source: Source, options: Mapping[str, str], targets: tuple[str, ...], cuda: str | None
-) -> str:
-    """The script that builds it on the host."""
-    dialect = DIALECTS[kind]
-    archive = PurePosixPath(source.archive or "").name
-    git = {"git": source.git, "commit": source.commit}
-    declared = {
-        "id": build_id,
-        "kind": kind,
-        "source": git if source.git else {"archive": archive, "sha256": source.sha256},
-        "options": options,
-    }
-    return render(
-        "engines/build-engine.sh.j2",
-        b={
-            "id": build_id,
-            "kind": kind,
-            "lists_devices": dialect.lists_devices,
-            "lists_flags": dialect.traits.help_lists_flags,
-            "options": options,
-            "targets": targets,
-            "bytes_per_job": dialect.bytes_per_job * (2 if cuda else 1),
-            "cuda": cuda,
-            "nvcc": _nvcc(cuda),
-        },
-        s=source,
-        path=BUILD_PATH,
-        logs=STATE / "work" / build_id,
-        archive_name=archive,
-        declared=json.dumps(declared)[:-1],
-        source_seconds=SOURCE_SECONDS,
-    )
 
 
 def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:

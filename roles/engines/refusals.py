@@ -18,7 +18,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
         return
     for build in plan.builds:
         if state.builds.get(build.id) in (None, "damaged"):
-            for version in sorted(own_compilers(build) - state.machine.gcc):
+            for version in sorted(own_compilers(build) - {*state.machine.gcc}):
                 package = f"g++-{version}"
                 if package not in plan.packages:
                     message = f"engine `{build.engine}` must be compiled with {package}, which is not installed"

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.host.answers import manifest
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Judging, Verified
 
 
-def question(plan: Plan) -> str:
-    """Ask for manifests, and have every program hashed."""
-    return render("engines/verify.sh.j2", plan=plan) if plan.builds else ""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of manifests, and of the hash of every program."""
+    for build in plan.builds:
+        yield Probe("build", build.id, ("cat", f"{build.folder}/manifest.json"))
+        # It may take a while: programs have hundreds of MB.
+        hashed = ("find", f"{build.folder}/bin", "-type", "f", "-exec", "sha256sum", "{}", "+")
+        yield Probe("programs", build.id, hashed, seconds=600)
 
 
 def judge(judging: Judging) -> Verified:

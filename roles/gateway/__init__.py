@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from llamaherd.layout import GATEWAY
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.gateway.changes import gateway_changes, gateway_leftovers
 from roles.gateway.config import CERTIFICATE, CONFIGURATION, SCRIPT
 from roles.gateway.describe import describe
 from roles.gateway.plan import plan
 from roles.gateway.refusals import facts, refusals
-from roles.gateway.state import inspect, parse
-from roles.gateway.verify import judge, question
+from roles.gateway.state import GatewayState
+from roles.gateway.state import question as state_question
+from roles.gateway.verify import judge, probes
 
 _PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
@@ -30,13 +31,12 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.gateway.unit, plan.gateway.talk) if plan.gateway else (),
     files=lambda plan: (str(GATEWAY / name) for name in _PRIVATE) if plan.gateway else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("gateway.inspect", state_question, GatewayState, GatewayState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=gateway_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

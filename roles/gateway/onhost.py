@@ -19,6 +19,7 @@ from llamaherd.onhost.services import (
     restart_units,
 )
 from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.units import ServiceState, find_services, runs_unchanged
 from llamaherd.onhost.verbs import Verb
 
 HAPROXY = "/usr/sbin/haproxy"
@@ -111,4 +112,48 @@ class Haproxy:
         return ended.ok and ended.out.strip() == f"{self._given.spec} same"
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+@dataclass(frozen=True)
+class Question:
+    """What to inspect: also on a host that the fleet's gateway has left."""
+
+    planned: bool
+    """Whether the plan has a gateway here."""
+
+
+@dataclass(frozen=True)
+class RunningState:
+    """What the running process reports: its configuration's hash, its port, and whether its maps match the files."""
+
+    spec: str
+    port: int | None
+    maps_are_read: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """The gateway. `idle_own`: the distribution's unit runs by the configuration that its package brought."""
+
+    unit: ServiceState | None = None
+    running: RunningState | None = None
+    idle_own: bool = False
+
+
+def inspect(given: Question, system: System) -> Found:
+    """Inspect the gateway's unit, its process, and the distribution's own unit."""
+    unit = find_services([GATEWAY_UNIT], system).get(GATEWAY_UNIT)
+    if not given.planned:
+        return Found(unit)
+    idle = runs_unchanged("haproxy.service", "haproxy", "/etc/haproxy/haproxy.cfg", system)
+    return Found(unit, _running(system) if unit and unit.spec else None, idle)
+
+
+def _running(system: System) -> RunningState | None:
+    """Return what the gateway's program prints about the process: `SPEC/PORT same`."""
+    words = system.run([str(GATEWAY_TALK), "state"]).out.split()
+    if len(words) != 2:
+        return None
+    spec, _, port = words[0].partition("/")
+    return RunningState(spec, int(port) if port.isdigit() else None, words[1] == "same")
+
+
+VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

@@ -10,36 +10,53 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.answers import Answers
 from llamaherd.inventory.authority import root_in
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
-from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER
+from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
 from llamaherd.plan.endpoint import Endpoint
-from llamaherd.render import render
 from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.role.service import service_check
 
-_NO_SUCH_MODEL = "llamaherd-no-such-model"
+# $1 is the URL; the root certificate comes on stdin.
+_TRUSTED = """\
+root=$(mktemp) && cat >"$root"
+why=$(curl -q -sS --noproxy '*' --max-time 5 --cacert "$root" -o /dev/null "$1" 2>&1)
+printf '%s %s\\n' "$?" "$why"
+rm -f "$root"
+"""
 
 
-def question(plan: Plan) -> str:
-    """Ask it as nobody, with a wrong key, and as a user; that user's key travels on stdin, as the script does."""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield requests without a key, with a wrong key, and as a user, whose key travels on stdin."""
     if plan.gateway is None:
-        return ""
+        return
     made = plan.gateway
     endpoint = Endpoint(listen=made.listen, port=made.port, models=(), streams=1)
     url = endpoint.url().replace("http:", "https:") if made.secure else endpoint.url()
     keys = {model.name: key for model in made.models if (key := _key_for(made, model.name))}
-    return render(
-        "gateway/verify.sh.j2",
-        unit=GATEWAY_UNIT,
-        url=url,
-        folder=GATEWAY,
-        talk=GATEWAY_TALK,
-        root=_root(made),
-        seconds=CHAT_SECONDS,
-        asked=[(name, key, _body(name)) for name, key in keys.items()],
-        strange=[("a model that is none", next(iter(keys.values())), _body(_NO_SUCH_MODEL))] if keys else [],
-    )
+    unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", GATEWAY_UNIT)
+    yield Probe("gateway unit", "", unit, errors=True)
+    yield Probe("gateway files", "", ("find", str(GATEWAY), "-maxdepth", "1", "-printf", r"%m %u %p\n"))
+    if root := _root(made):
+        trusted = ("sh", "-c", _TRUSTED, "sh", f"{url}/healthz")
+        yield Probe("gateway certificate", "", trusted, stdin=Secret(root))
+    yield _request("gateway keyless", "", f"{url}/v1/models", "")
+    yield _request("gateway wrong", "", f"{url}/v1/models", "llamaherd-wrong-key")
+    if keys:
+        yield _request("gateway elsewhere", "", f"{url}/slots", next(iter(keys.values())))
+    for name, key in keys.items():
+        yield _request("gateway model", name, f"{url}/v1/chat/completions", key, _body(name), CHAT_SECONDS)
+
+
+def _request(what: str, of: str, url: str, key: str, body: str = "", seconds: int = 5) -> Probe:
+    """Return one request, which prints the headers of its response. Its own headers come on stdin."""
+    limits = ("curl", "-q", "-s", "-k", "--noproxy", "*", "--max-time", str(seconds))
+    posted = ("-H", "Content-Type: application/json", "-d", body) if body else ()
+    header = Secret(f"Authorization: Bearer {key}\n" if key else "")
+    argv = (*limits, "-H", "@-", "-o", "/dev/null", "-D", "-", *posted, url)
+    return Probe(what, of, argv, stdin=header, seconds=seconds + 5, errors=True)
 
 
 def _root(made: GatewayPlan) -> str | None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from llamaherd.host.machine import PciGpu
 from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.state import HostState
+from llamaherd.onhost.machine import PciGpu
 from llamaherd.plan import GpuPlan, Plan
 from llamaherd.reference.cards import CARDS, is_known, is_other, model_of, sold_as
 from llamaherd.role.refusal import Refusal

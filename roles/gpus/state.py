@@ -1,29 +1,21 @@
-"""GPUs' part of a host's state: what NVIDIA's driver shows of them. The bus is base's to ask."""
+"""GPUs' part of a host's state: what NVIDIA's driver lists. The PCI bus is base's to inspect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from llamaherd.host.nvidia_smi import FIELDS, gpu
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
-from llamaherd.render import render
+from llamaherd.text.pci import is_address
+from roles.gpus.onhost import Found, Question
 
 
-def inspect(plan: Plan) -> str:
-    """Ask the driver, where it matters which GPU is which, or what one is held to."""
-    if not plan.has_cards or not (plan.power or any(each.at for each in plan.cards)):
-        return ""
-    return render("gpus/inspect.sh.j2", card_fields=FIELDS)
+def question(plan: Plan) -> Question | None:
+    """Return what to inspect, where it matters which GPU is which, or what a GPU is limited to."""
+    return Question() if plan.has_cards and (plan.power or any(each.at for each in plan.cards)) else None
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    match kind, fields:
-        case "card", [line]:
-            state.cards.append(gpu(line))
-        case "driver", [words]:
-            state.driver_says = words
-        case _:
-            return False
-    return True
+def take(state: HostState, found: Found) -> None:
+    """Add the GPUs to the host's state. Raise ValueError where an address is not one."""
+    if not all(is_address(each.pci) for each in found.gpus):
+        raise ValueError("not a PCI address")
+    state.cards.extend(found.gpus)
+    state.driver_says = found.problem

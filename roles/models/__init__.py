@@ -13,7 +13,7 @@ from roles.models.origins import file_places
 from roles.models.plan import plan
 from roles.models.refusals import needs, refusals
 from roles.models.state import inspect, parse
-from roles.models.verify import judge, question
+from roles.models.verify import judge, probes
 
 _WATCHER = secrets.token_hex(8)
 """What this run of `herd up` is called by the hosts where it waits for a fetch."""
@@ -54,7 +54,7 @@ ROLE = Role(
     needs=needs,
     sends=model_sends,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +9,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import HOUR, show_limit, transfer_seconds
-from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING, LAUNCHER
+from llamaherd.host.totals import HOUR, transfer_seconds
+from llamaherd.onhost.document import Secret
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
-from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredScript, RunScript, Say, SendFile
+from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
 from llamaherd.store.missing import missing_files
-from llamaherd.text.quoting import base64_lines
 from llamaherd.text.units import show_size
+from roles.models.onhost.admit import AdmitInput, AdmittedFile, AdmittedModel
+from roles.models.onhost.fetch import FetchInput, JoinInput, WantedFile
 
 _NO_SECRET = "_"
 """What a job calls the token of a place that wants none; no place has this name."""
@@ -64,12 +63,10 @@ def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     if not wanted:
         return []
     if state.fetch == _job_id(plan):
-        join = RunScript(render("models/join-fetch.sh.j2", id=state.fetch, watcher=watcher, run=FETCH_RUN))
+        join = RunVerb("models.fetch.join", JoinInput(state.fetch, watcher))
         return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
-    make = partial(_fetch, plan, wanted, places, watcher, wait=False)
-    return [
-        Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredScript(make, "asking where models are"))
-    ]
+    make = partial(_fetch, "models.fetch.begin", plan, wanted, places, watcher)
+    return [Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "asking where models are"))]
 
 
 def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
@@ -81,22 +78,15 @@ def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     if not incomplete:
         return []
     wanted = to_fetch(plan, state)
-    wait = DeferredScript(partial(_fetch, plan, wanted, places, watcher, wait=True), f"fetching {_what(wanted)}")
+    make = partial(_fetch, "models.fetch.wait", plan, wanted, places, watcher)
+    wait = DeferredVerb(make, f"fetching {_what(wanted)}")
     lacking = tuple(f"{model.folder} lacks {file.name}" for model in incomplete for file in missing_files(model, state))
-    admit = render(
-        "models/admit.sh.j2",
-        store=plan.store.path,
-        incoming=_incoming(plan),
-        sent=INCOMING,
-        warnings=FETCH_RUN / "warnings",
-        user=FETCH_USER,
-        models=_admitted(incomplete),
-    )
+    admit = RunVerb("models.admit.admit", AdmitInput(plan.store.path, _admitted(incomplete)))
     names = ", ".join(model.name for model in incomplete)
     return [
         *(Change("send", "model", send.local.name, lacking, send) for send in model_sends(plan, state)),
         *([Change("fetch", "models", _what(wanted), lacking, wait)] if wanted else []),
-        Change("update", "models", names, lacking, RunScript(admit)),
+        Change("update", "models", names, lacking, admit),
     ]
 
 
@@ -104,46 +94,39 @@ def _not_there(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> tuple[str, ...]
     return tuple(f"{model.folder} lacks {file.name}" for model, file in wanted)
 
 
-def _admitted(models: Sequence[ModelPlan]) -> list[dict[str, object]]:
-    """The models for the script; `keep` stands at a file whose content another one needs that comes later."""
+def _admitted(models: Sequence[ModelPlan]) -> tuple[AdmittedModel, ...]:
+    """Return the models to let in; a file is kept if another one that comes later has the same content."""
     left = Counter(file.sha256 for model in models for file in model.files)
 
-    def admitted(file: ModelFile) -> dict[str, object]:
+    def admitted(file: ModelFile) -> AdmittedFile:
         left[file.sha256] -= 1
-        return {"name": file.name, "sha256": file.sha256, "keep": left[file.sha256] > 0}
+        return AdmittedFile(file.name, file.sha256, keep=left[file.sha256] > 0)
 
-    return [{"folder": model.folder, "files": [admitted(file) for file in model.files]} for model in models]
+    return tuple(AdmittedModel(model.folder, tuple(map(admitted, model.files))) for model in models)
 
 
 def _fetch(
+    verb: str,
     plan: Plan,
     wanted: Sequence[tuple[ModelPlan, ModelFile]],
     places: Places,
     watcher: str,
     say: Say,
-    *,
-    wait: bool,
-) -> RunScript:
+) -> RunVerb:
+    """Return the verb that fetches files, from where they are now."""
     found = places(plan, [file.sha256 for _, file in wanted], say)
-    job = fetch_job(plan, wanted, found)
     seconds = transfer_seconds(file.size for _, file in wanted)
-    script = render(
-        "models/fetch.sh.j2",
-        job=job,
-        content=base64_lines(json.dumps(job, indent=1)),
-        wanted=wanted,
-        secrets=[(place.name, base64_lines(place.token)) for place in found if place.token],
-        run=FETCH_RUN,
-        unit=FETCH_UNIT,
-        user=FETCH_USER,
-        program=LAUNCHER,
+    given = FetchInput(
+        id=_job_id(plan),
         watcher=watcher,
-        says=f"fetching {_what(wanted)} meanwhile",
-        wait=wait,
+        what=_what(wanted),
+        store=plan.store.path,
+        wanted=tuple(WantedFile(model.folder, file.name, file.sha256) for model, file in wanted),
+        job=fetch_job(plan, wanted, found),
+        secrets={place.name: Secret(place.token) for place in found if place.token},
         seconds=seconds,
-        limit=show_limit(seconds),
     )
-    return RunScript(script, seconds=seconds + HOUR)
+    return RunVerb(verb, given, seconds=seconds + HOUR)
 
 
 def fetch_job(

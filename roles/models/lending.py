@@ -1,58 +1,47 @@
-"""A rig that lends its models: its store is opened to one neighbour, for as long as that one fetches."""
+"""A rig that shares its models: its store is opened to one peer, for as long as the peer fetches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.protocol import question_of, take_facts
-from llamaherd.layout import FETCH_USER, LAUNCHER, SHARE_RUN
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.onhost.document import Secret
 from llamaherd.plan import FromNeighbour
-from llamaherd.text.quoting import base64_lines
+from roles.models.onhost.share import Shared, ShareInput
 
 IDLE = 900
 """Seconds without a request after which it closes again."""
 
 
 class LendingError(UserError):
-    """A rig lends nothing just now, and says why."""
+    """A rig shares nothing just now, and reports why."""
 
 
-def share(lender: FromNeighbour, wanted: Sequence[str], name: str, token: str) -> str:
-    """The script that opens a rig's store to whoever has the token, and prints which of the sha256s are there.
+def share(lender: FromNeighbour, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
+    """Return the input that opens a rig's store to a peer with the token.
 
-    `name` is that of the file which holds the token on the lender: one for each neighbour.
+    `peer` is the name of the file which holds the token on the lender: one for each peer.
     """
-    return question_of(
-        "models/share.sh.j2",
-        lender=lender,
-        wanted=wanted,
-        run=SHARE_RUN,
-        user=FETCH_USER,
-        program=LAUNCHER,
+    return ShareInput(
+        store=lender.store,
+        wanted=tuple(wanted),
+        peer=peer,
+        token=Secret(token),
+        address=lender.address,
+        port=lender.port,
         idle=IDLE,
-        name=name,
-        secret=base64_lines(token),
     )
 
 
-def lent(lender: FromNeighbour, wanted: Sequence[str], lines: Iterable[str]) -> dict[str, str]:
-    """Where the neighbour finds what the script said to be there, by sha256.
+def lent(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
+    """Return where the peer finds what is shared, by sha256.
 
-    Raises LendingError where it said why it lends nothing, UnaskedError where it said what it cannot have said.
+    Raise LendingError where the rig shares nothing, and UnaskedError for what was not wanted.
     """
+    if shared.refused:
+        raise LendingError(shared.refused, f"`herd verify {lender.name}` reports the state of that rig")
+    if unwanted := {*shared.files} - {*wanted}:
+        raise UnaskedError(min(unwanted))
     host = f"[{lender.address}]" if ":" in lender.address else lender.address
-    urls: dict[str, str] = {}
-
-    def take(kind: str, fields: list[str]) -> bool:
-        match kind, fields:
-            case "has", [sha256] if sha256 in wanted:
-                urls[sha256] = f"http://{host}:{lender.port}/{sha256}"
-            case "cannot", [reason]:
-                raise LendingError(reason, f"`herd verify {lender.name}` says how that rig is")
-            case _:
-                return False
-        return True
-
-    take_facts(lines, take)
-    return urls
+    return {sha256: f"http://{host}:{lender.port}/{sha256}" for sha256 in shared.files}

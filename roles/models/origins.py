@@ -14,6 +14,7 @@ from llamaherd.plan import FromHub, FromNeighbour, Plan
 from llamaherd.role.changes import Say
 from roles.models.changes import ModelSource
 from roles.models.lending import LendingError, lent, share
+from roles.models.onhost.share import Shared
 
 _ASK_SECONDS = 60
 
@@ -57,8 +58,9 @@ def _neighbour(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[M
     """Asks a rig to open its store for a while; whoever has the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
-        script = share(lender, wanted, secrets.token_hex(6), token)
-        urls = lent(lender, wanted, protocol.ask_host(Remote(lender.connect), script, _ASK_SECONDS))
+        given = share(lender, wanted, secrets.token_hex(6), token)
+        shared = protocol.query_verb(Remote(lender.connect), "models.share.share", given, Shared, _ASK_SECONDS)
+        urls = lent(lender, wanted, shared)
     except (RemoteError, LendingError) as error:
         say(f"nothing comes from {lender.name}: {error.message}")
         return []

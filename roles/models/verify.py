@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from llamaherd.host.answers import stored_files
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from llamaherd.render import render
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Judging, Verified
 from llamaherd.text.units import show_size
 
 
-def question(plan: Plan) -> str:
-    """Ask for the files of every model."""
-    return render("models/verify.sh.j2", plan=plan) if plan.models else ""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the files of every model."""
+    for model in plan.models:
+        files = ("find", model.folder, "-type", "f", "!", "-name", ".manifest", "-printf", r"%s\t%P\n")
+        yield Probe("model", model.folder, files)
 
 
 def judge(judging: Judging) -> Verified:

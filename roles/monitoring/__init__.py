@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan, TextFile
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.monitoring.changes import exporter_changes, leftovers, watcher_changes
 from roles.monitoring.config import own
 from roles.monitoring.describe import describe
@@ -14,8 +14,9 @@ from roles.monitoring.keys import key_places
 from roles.monitoring.measured import measured
 from roles.monitoring.plan import plan
 from roles.monitoring.refusals import facts, refusals
-from roles.monitoring.state import inspect, parse
-from roles.monitoring.verify import judge, question
+from roles.monitoring.state import MonitoringState
+from roles.monitoring.state import question as state_question
+from roles.monitoring.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -44,13 +45,12 @@ ROLE = Role(
     brings=lambda plan: plan.monitoring.brought if plan.monitoring else (),
     files=_files,
     texts=_texts,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("monitoring.inspect", state_question, MonitoringState, MonitoringState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -10,9 +10,9 @@ from llamaherd.plan import ExporterPlan, FiguresPlan, Plan, TextFile, WatcherPla
 from llamaherd.role.changes import Action, Change, RunVerb, difference, differences, reads_otherwise, written_files
 from roles.monitoring.config import key_files
 from roles.monitoring.keys import read_keys
-from roles.monitoring.onhost import ExporterInput, RemoveInput, WatcherInput
+from roles.monitoring.onhost import DISTRIBUTIONS, UNITS_OF_OURS, ExporterInput, RemoveInput, WatcherInput
 from roles.monitoring.plan import unit_spec
-from roles.monitoring.state import DISTRIBUTIONS, UNITS_OF_OURS, MonitoringState
+from roles.monitoring.state import MonitoringState
 
 
 def exporter_changes(plan: Plan, state: HostState) -> list[Change]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from llamaherd.layout import (
     ALERTMANAGER_PORT,
@@ -37,6 +37,7 @@ from llamaherd.onhost.services import (
     restart_units,
 )
 from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.units import ServiceState, find_services, runs_unchanged
 from llamaherd.onhost.verbs import Verb
 
 PROMTOOL, AMTOOL, EXPORTER = "/usr/bin/promtool", "/usr/bin/amtool", "/usr/bin/prometheus-node-exporter"
@@ -44,6 +45,7 @@ _BAD_REQUEST = 400
 _HTTP_SECONDS, _MOST_BYTES = 5, 8 << 20
 _CHECK_SECONDS, _RELOAD_SECONDS = 120, 150
 _MOST_LINES, _LINE, _LOG_LINES = 5, 300, 10
+_RULES = "/api/v1/rules?type=record"
 _SPEC = re.compile(r'"spec":"([0-9a-f]*)"')
 
 SERVICE = Service(
@@ -196,7 +198,7 @@ class Watcher:
 
     def has_read(self) -> bool:
         """Return whether Prometheus has read this configuration, and Alertmanager responds."""
-        rules = self._fetch(PROMETHEUS_PORT, "/api/v1/rules?type=record")
+        rules = self._fetch(PROMETHEUS_PORT, _RULES)
         found = _SPEC.search(rules.text) if rules else None
         if found is None or found[1] != self._given.spec:
             return False
@@ -220,7 +222,50 @@ def fetch_local(port: int, path: str) -> Response | None:
         connection.close()
 
 
+DISTRIBUTIONS = {
+    EXPORTER_UNIT: "prometheus-node-exporter",
+    PROMETHEUS_UNIT: "prometheus",
+    ALERTMANAGER_UNIT: "prometheus-alertmanager",
+}
+"""The package whose program each service runs, which is also the name of the distribution's own unit."""
+
+UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to inspect: also where nothing is declared any more."""
+
+    watcher: bool
+    """Whether Prometheus is planned here."""
+    units: tuple[str, ...]
+    """The units that are planned here."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Monitoring. `idle`: packages whose own unit runs with the configuration that came with it."""
+
+    units: Mapping[str, ServiceState] = field(default_factory=dict)
+    read: str = ""
+    """The spec of the configuration that Prometheus has read."""
+    idle: tuple[str, ...] = ()
+
+
+def inspect(given: Question, system: System) -> Found:
+    """Inspect llamaherd's units, what Prometheus has read, and the distribution's own units."""
+    read = fetch_local(PROMETHEUS_PORT, _RULES) if given.watcher else None
+    spec = _SPEC.search(read.text) if read else None
+    packages = [DISTRIBUTIONS[unit] for unit in given.units if unit in DISTRIBUTIONS]
+    return Found(
+        units=find_services(UNITS_OF_OURS, system),
+        read=spec[1] if spec else "",
+        idle=tuple(each for each in packages if runs_unchanged(f"{each}.service", each, "/etc/", system)),
+    )
+
+
 VERBS = {
+    "inspect": Verb(Question, inspect),
     "apply": Verb(WatcherInput, apply),
     "apply_exporter": Verb(ExporterInput, apply_exporter),
     "remove": Verb(RemoveInput, remove),

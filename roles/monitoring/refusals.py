@@ -10,7 +10,8 @@ from llamaherd.plan import Plan
 from llamaherd.role.facts import Row
 from llamaherd.role.ports import taken
 from llamaherd.role.refusal import Refusal
-from roles.monitoring.state import DISTRIBUTIONS, MonitoringState
+from roles.monitoring.onhost import DISTRIBUTIONS
+from roles.monitoring.state import MonitoringState
 
 _PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
 

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers
 from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, MONITORING, MONITORING_USER, PROMETHEUS_PORT
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.role.service import service_check
-from llamaherd.text.numbers import whole
 from roles.monitoring.recordings import unanswered
 
+_CURL = ("curl", "-q", "-s", "--noproxy", "*", "--max-time", "10")
 
-def question(plan: Plan) -> str:
-    """Ask units and programs."""
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of units, of what programs respond, and of files."""
     made = plan.monitoring
-    if made is None or not made.units:
-        return ""
-    return render(
-        "monitoring/verify.sh.j2",
-        units=[unit.path.rpartition("/")[2] for unit in made.units],
-        exporter=EXPORTER_PORT if made.exporter else None,
-        figures=made.exporter is not None and made.exporter.figures is not None,
-        watcher=made.watcher is not None,
-        folder=MONITORING,
-        prometheus=PROMETHEUS_PORT,
-        alertmanager=ALERTMANAGER_PORT,
-        down=f"query={unanswered()}",
-    )
+    if made is None:
+        return
+    for unit in made.units:
+        name = unit.path.rpartition("/")[2]
+        shown = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", name)
+        yield Probe("monitoring unit", name, shown, errors=True)
+    if made.exporter:
+        yield Probe("monitoring exporter", "", (*_CURL, f"http://127.0.0.1:{EXPORTER_PORT}/metrics"))
+    if made.watcher:
+        prometheus = f"http://127.0.0.1:{PROMETHEUS_PORT}/api/v1"
+        ready = f"http://127.0.0.1:{ALERTMANAGER_PORT}/-/ready"
+        code = ("-o", "/dev/null", "-w", r"%{http_code}\n")
+        files = ("find", str(MONITORING), "-maxdepth", "2", "-printf", r"%m %u %p\n")
+        down = ("-G", "--data-urlencode", f"query={unanswered()}", f"{prometheus}/query")
+        yield Probe("monitoring files", "", files)
+        yield Probe("monitoring read", "", (*_CURL, f"{prometheus}/rules?type=record"))
+        yield Probe("monitoring down", "", (*_CURL, *down))
+        yield Probe("monitoring alertmanager", "", (*_CURL, *code, ready))
 
 
 def judge(judging: Judging) -> Verified:
@@ -45,11 +52,11 @@ def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]
         name = unit.path.rpartition("/")[2]
         yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))
     if made.exporter:
-        count = answers.get(("monitoring exporter", ""), "").strip()
-        told = bool(whole(count))
-        yield Check("figures of the host", told, f"{count} are told" if told else "none are told: `herd up`")
+        metrics = answers.get(("monitoring exporter", ""), "")
+        count = len(re.findall("^node_", metrics, re.MULTILINE))
+        yield Check("figures of the host", count > 0, f"{count} are told" if count else "none are told: `herd up`")
     if made.exporter and made.exporter.figures:
-        told = bool(answers.get(("monitoring figures", ""), "").strip())
+        told = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
         why = "see `systemctl status llamaherd-figures` there"
         yield Check("further figures", told, "GPUs or a certificate are told of" if told else f"none are told: {why}")
     if made.watcher:
@@ -61,12 +68,13 @@ def _watcher(watcher: WatcherPlan, answers: Answers) -> Iterator[Check]:
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {MONITORING_USER}", "700 "))]
     detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys"
     yield Check("monitoring files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
-    read = answers.get(("monitoring read", ""), "").strip()
+    found = re.search('"spec":"([0-9a-f]*)"', answers.get(("monitoring read", ""), ""))
+    read = found[1] if found else ""
     detail = "has read what is planned" if read == watcher.spec else f"has read {read or 'nothing'}, not {watcher.spec}"
     yield Check("Prometheus", read == watcher.spec, detail)
     status = answers.get(("monitoring alertmanager", ""), "").strip()
     yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
-    down = {line for line in answers.get(("monitoring down", ""), "").split("\n") if line}
+    down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
     # Another rig may be off, and a server may read a long prompt: whom it concerns is told by an alert.
     detail = f"no answer from {', '.join(sorted(down))}" if down else "all that is watched answers"
     yield Check("what is watched", True, detail, doubt=bool(down))

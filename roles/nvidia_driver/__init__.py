@@ -8,15 +8,16 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import DRIVER_KEPT
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
-from llamaherd.role.role import Role, Run, Task
+from llamaherd.role.role import Inspection, Role, Run, Task
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot_changes, refusal_changes
 from roles.nvidia_driver.describe import describe
 from roles.nvidia_driver.judging import gated, settle_changes
+from roles.nvidia_driver.onhost.inspection import Found
 from roles.nvidia_driver.plan import plan
 from roles.nvidia_driver.preflight import facts
 from roles.nvidia_driver.refusals import refusals
-from roles.nvidia_driver.state import inspect, parse
-from roles.nvidia_driver.verify import judge, question
+from roles.nvidia_driver.state import question, take
+from roles.nvidia_driver.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -44,12 +45,11 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: plan.driver.files if plan.driver else (),
     files=lambda plan: (str(DRIVER_KEPT),) if plan.driver else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("nvidia_driver.inspection.inspect", question, Found, take),
     refusals=refusals,
     facts=facts,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     section="driver",
     describe=describe,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
-from llamaherd.layout import DRIVER_KEPT, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.drivers import DESKTOP, DRIVER_TOOLS, NEVER, PARTS, is_named, upstream
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RebootHost, RunScript, differences, put_files
+from llamaherd.role.changes import Change, RebootHost, RunVerb, differences, written_files
 from llamaherd.role.repositories import NVIDIA, repository_changes
-from llamaherd.text.quoting import base64_lines
 from roles.nvidia_driver import going_back, judging
+from roles.nvidia_driver.onhost.booting import LoadInput, NothingInput, RebootedInput, RebootInput
+from roles.nvidia_driver.onhost.packages import VERSION, ComponentsInput, Driver, InstallInput
+from roles.nvidia_driver.onhost.simulation import Names
 from roles.nvidia_driver.plan import version_hold
+
+NAMES = Names(parts=PARTS, desktop=DESKTOP, never=NEVER, tools=DRIVER_TOOLS)
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
 """Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
@@ -50,41 +52,43 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
     changes = []
     if missing := [each for each in driver.components if each not in state.nvidia.components]:
         names = ", ".join(missing)
-        how = RunScript(
-            render("nvidia_driver/components.sh.j2", components=missing),
-            f"adding {names} to what apt knows of the distribution",
-        )
+        add = ComponentsInput(tuple(missing))
+        how = RunVerb("nvidia_driver.packages.add_components", add, f"adding {names} of the distribution to apt")
         changes.append(Change("update", "repository", names, ("apt does not know it",), how))
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
     judged = bool(measured) or (not retry and judging.measured_already(state))
-    script = _install(driver, state, judged=judged)
-    how = RunScript(script, f"bringing driver {driver.wanted}: {', '.join(driver.packages)}")
+    given = _install(driver, state, judged=judged)
+    says = f"bringing driver {driver.wanted}: {', '.join(driver.packages)}"
+    how = RunVerb("nvidia_driver.packages.install", given, says)
     return [*changes, Change("install", "driver", driver.wanted, why, how, measured=measured)]
 
 
-def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> str:
-    return render(
-        "nvidia_driver/install.sh.j2",
-        d=driver,
-        packages=[*driver.packages, *for_kernels(driver, state)],
-        headers=_headers(driver, state),
-        leftovers=_of_another(driver, state),
+def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallInput:
+    wanted, *files = written_files(driver.files)
+    (kept,) = written_files([version_hold(VERSION)])
+    return InstallInput(
+        driver=Driver(
+            branch=driver.branch,
+            version=driver.version,
+            library=driver.library,
+            beside=driver.beside,
+            pinning=driver.pinning,
+            prebuilt=driver.prebuilt is not None,
+            source="NVIDIA's repository" if driver.source == "nvidia" else "the distribution",
+        ),
+        packages=(*driver.packages, *for_kernels(driver, state)),
+        headers=tuple(_headers(driver, state)),
+        leftovers=tuple(_of_another(driver, state)),
+        names=NAMES,
+        wanted=wanted,
+        files=tuple(files),
+        kept=kept,
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
-        way_back=going_back.way_back(driver, judged=judged) if _goes_back(driver, state) else "",
-        **going_back.WHERE,
+        way_back=going_back.way_back(driver, judged=judged) if _goes_back(driver, state) else None,
         in_container=state.machine.in_container,
-        families=PARTS,
-        desktop=DESKTOP,
-        never=NEVER,
-        tools=DRIVER_TOOLS,
-        wanted=base64_lines(driver.files[0].text),
-        put=put_files(driver.files),
-        keep=put_files([version_hold("@VERSION@")]),
-        kept_path=DRIVER_KEPT,
-        source="NVIDIA's repository" if driver.source == "nvidia" else "the distribution",
     )
 
 
@@ -109,8 +113,8 @@ def load_changes(plan: Plan, state: HostState) -> list[Change]:
     if not loadable and (nvidia.loaded != version or (works and not nvidia.tried)):
         return []
     why = "no driver is loaded" if nvidia.loaded is None else "it is loaded, and what goes with it is not"
-    script = render("nvidia_driver/load.sh.j2", version=version, note=REBOOT_NOTE)
-    return [Change("load", "driver", version, (why,), RunScript(script, f"loading driver {version}"))]
+    how = RunVerb("nvidia_driver.booting.load", LoadInput(version), f"loading driver {version}")
+    return [Change("load", "driver", version, (why,), how)]
 
 
 def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -140,11 +144,10 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
 
 def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
     """A reboot so that the kernel, which is the one that boots next, takes the driver. `kept`: it may be two."""
-    where = going_back.WHERE
     return RebootHost(
-        ask=render("nvidia_driver/reboot.sh.j2", mark=REBOOT_MARK, note=REBOOT_NOTE, driver=driver, kernel=kernel),
-        back=render("nvidia_driver/back.sh.j2", mark=REBOOT_MARK, **where),
-        after=render("nvidia_driver/after-reboot.sh.j2", note=REBOOT_NOTE, driver=driver, refused=DRIVER_REFUSED),
+        ask=RunVerb("nvidia_driver.booting.reboot", RebootInput(driver, kernel)),
+        back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
+        after=RunVerb("nvidia_driver.booting.require_driver", RebootedInput(driver)),
         extra=going_back.BACK_SECONDS if kept else 0,
     )
 

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
 from llamaherd.host.state import HostState
 from llamaherd.layout import (
-    DRIVER_ARMED,
     DRIVER_BEFORE,
-    DRIVER_HELD,
-    DRIVER_KEPT,
-    DRIVER_READING,
-    DRIVER_REFUSED,
     DRIVER_UNDO,
     DRIVER_UNDO_UNIT,
-    DRIVER_WANTED,
-    REBOOT_MARK,
-    REBOOT_NOTE,
     UNITS,
 )
+from llamaherd.onhost.files import WrittenFile
 from llamaherd.plan import DriverPlan, TextFile
-from llamaherd.reference.drivers import DRIVER_TOOLS, PARTS
 from llamaherd.render import render
-from llamaherd.role.changes import put_files
-from llamaherd.text.quoting import Written
-
-ANSWER_SECONDS = 60
-"""How long a driver may take to answer after a boot, beyond what one call of nvidia-smi takes."""
-
-MOST_KEPT = 10**9
-"""Bytes of packages that are kept: a driver for computing has 0.4 GB of them, with its desktop 0.7 GB."""
-
-BESIDE_KEPT = 2 * 10**9
-"""Bytes that must be free besides: what the new driver takes."""
+from llamaherd.role.changes import written_files
+from roles.nvidia_driver.onhost.before import WayBack
+from roles.nvidia_driver.onhost.undo import DOCUMENT, UndoInput
 
 JUDGING_SECONDS = 3600
 """How long the judging may take at most: apt may be held for ten minutes, and modules are compiled."""
@@ -42,60 +24,36 @@ JUDGING_SECONDS = 3600
 BACK_SECONDS = 1800
 """How much longer a host is waited for that may go back: modules are compiled, and it boots once more."""
 
-WHERE = {
-    "before": DRIVER_BEFORE,
-    "armed": DRIVER_ARMED,
-    "refused": DRIVER_REFUSED,
-    "undo_unit": DRIVER_UNDO_UNIT,
-    "undo_file": UNITS / DRIVER_UNDO_UNIT,
-}
-"""What templates call the places."""
 
-_WRITTEN = (DRIVER_KEPT, DRIVER_WANTED, DRIVER_HELD)
-"""What the way back brings back besides packages."""
-
-
-def way_back(driver: DriverPlan, *, judged: bool) -> Written:
-    """The script, within that which installs, that keeps the driver that works and has the next boot judge.
+def way_back(driver: DriverPlan, *, judged: bool) -> WayBack:
+    """Return how the next boot goes back to the driver that works.
 
     `judged`: what is kept stays after that boot, where something was measured before it.
     """
-    return render(
-        "nvidia_driver/keep.sh.j2",
-        **WHERE,
-        library=driver.library,
-        families=PARTS,
-        tools=DRIVER_TOOLS,
-        files=_WRITTEN,
-        most=MOST_KEPT,
-        room=BESIDE_KEPT,
-        put=put_files(undo_files(driver, judged=judged)),
-        judged=judged,
-        reading=DRIVER_READING,
-    )
+    return WayBack(undo_input(driver, judged=judged), undo_unit())
 
 
-def undo_files(driver: DriverPlan, *, judged: bool = False) -> tuple[TextFile, ...]:
-    """The program that judges at the next boot, and the unit that starts it. `judged` as above."""
-    values: dict[str, Any] = {
-        **WHERE,
-        "kind": driver.kind,
-        "files": _WRITTEN,
-        "seconds": ANSWER_SECONDS,
-        "note": REBOOT_NOTE,
-        "mark": REBOOT_MARK,
-        "may_reboot": driver.reboot,
-        "judged": judged,
-        "reading": DRIVER_READING,
-    }
-    program = render("nvidia_driver/driver-undo.sh.j2", **values)
-    unit = render(
-        "nvidia_driver/driver-undo.service.j2", before=DRIVER_BEFORE, program=DRIVER_UNDO, most_seconds=JUDGING_SECONDS
+def undo_input(driver: DriverPlan, *, judged: bool) -> UndoInput:
+    """Return how a driver is judged at the next boot. `judged` as above."""
+    return UndoInput(driver.kind, driver.reboot, judged)
+
+
+def undo_unit() -> WrittenFile:
+    """Return the unit that judges at the next boot."""
+    (unit,) = written_files([undo_file()])
+    return unit
+
+
+def undo_file() -> TextFile:
+    """Return the same as a text."""
+    text = render(
+        "nvidia_driver/driver-undo.service.j2",
+        before=DRIVER_BEFORE,
+        program=DRIVER_UNDO,
+        document=DOCUMENT,
+        most_seconds=JUDGING_SECONDS,
     )
-    return (
-        TextFile(path=str(DRIVER_UNDO), text=program, mode="0755"),
-        TextFile(path=str(UNITS / DRIVER_UNDO_UNIT), text=unit),
-    )
+    return TextFile(path=str(UNITS / DRIVER_UNDO_UNIT), text=text)
 
 
 def chance(driver: DriverPlan, state: HostState) -> str:

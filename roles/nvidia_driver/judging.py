@@ -5,15 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import DRIVER_READING, DRIVER_UNDO, DRIVER_UNDO_UNIT, REBOOT_MARK, UNITS
 from llamaherd.plan import DriverPlan, InstancePlan, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, JudgedSince, MeasuredBefore, RebootHost, RunScript, put_files
-from llamaherd.text.quoting import base64_lines
-from roles.nvidia_driver.going_back import BACK_SECONDS, WHERE, undo_files
-
-MOST_READING = 1 << 16
-"""Bytes of what was measured that a host is asked for."""
+from llamaherd.role.changes import Change, JudgedSince, MeasuredBefore, RebootHost, RunVerb
+from roles.nvidia_driver.going_back import BACK_SECONDS, undo_input, undo_unit
+from roles.nvidia_driver.onhost.booting import NothingInput, ReadingInput, SettleInput, TakenBackInput
+from roles.nvidia_driver.onhost.undo import TakeBackInput
 
 
 def gated(plan: Plan) -> tuple[InstancePlan, ...]:
@@ -47,7 +43,7 @@ def settle_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]
     nvidia, driver = state.nvidia, plan.driver
     if driver is None or not nvidia.answered or not nvidia.kept or nvidia.judging:
         return []
-    how = RunScript(render("nvidia_driver/kept-no-more.sh.j2", **WHERE, judged=True, reading=DRIVER_READING))
+    how = RunVerb("nvidia_driver.booting.forget_before", NothingInput())
     judged = None
     if retry:
         why = "the new one stays, by `--retry`"
@@ -63,32 +59,23 @@ def settle_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]
 
 def _judged(plan: Plan, driver: DriverPlan, loaded: str, state: HostState) -> JudgedSince:
     servers = gated(plan)
-    settled = render(
-        "nvidia_driver/settled.sh.j2",
-        services=[f"{each.service}.service" for each in plan.of("systemd")],
-        seconds=max(each.server.start_seconds for each in servers),
-    )
+    units = tuple(f"{each.service}.service" for each in plan.of("systemd"))
+    settled = SettleInput(units, max(each.server.start_seconds for each in servers))
     back = partial(take_back, driver, loaded, state.nvidia.kept)
-    return JudgedSince(loaded, state.nvidia.kept, state.nvidia.reading, settled, back)
+    how = RunVerb("nvidia_driver.booting.settle", settled)
+    return JudgedSince(loaded, state.nvidia.kept, state.nvidia.reading, how, back)
 
 
 def take_back(driver: DriverPlan, loaded: str, before: str, why: str) -> RebootHost:
     """Go back from a driver that is loaded to the one before, which is kept, and wait for the boot with that."""
-    (unit,) = (each for each in undo_files(driver, judged=True) if each.path == str(UNITS / DRIVER_UNDO_UNIT))
+    given = TakeBackInput(why, undo_input(driver, judged=True), undo_unit())
     return RebootHost(
-        ask=render(
-            "nvidia_driver/take-back.sh.j2",
-            **WHERE,
-            program=DRIVER_UNDO,
-            mark=REBOOT_MARK,
-            why=why,
-            put=put_files([unit]),
-        ),
-        back=render("nvidia_driver/back.sh.j2", mark=REBOOT_MARK, **WHERE),
-        after=render("nvidia_driver/after-back.sh.j2", driver=loaded, before=before, why=why),
+        ask=RunVerb("nvidia_driver.undo.take_back", given),
+        back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
+        after=RunVerb("nvidia_driver.booting.report_taken_back", TakenBackInput(loaded, before, why)),
         extra=BACK_SECONDS,
     )
 
 
-def _keep(reading: str) -> str:
-    return render("nvidia_driver/reading.sh.j2", path=DRIVER_READING, reading=base64_lines(reading) if reading else "")
+def _keep(reading: str) -> RunVerb:
+    return RunVerb("nvidia_driver.booting.keep_reading", ReadingInput(reading))

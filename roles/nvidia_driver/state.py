@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from llamaherd.host.driver import GLOBS
+from llamaherd.host.driver import GLOBS, DriverState, PackageState, Persistence, RefusedDriver
 from llamaherd.host.state import HostState
-from llamaherd.layout import DRIVER_READING, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.plan import Plan
-from llamaherd.render import render
-from roles.nvidia_driver.going_back import WHERE
-from roles.nvidia_driver.judging import MOST_READING
+from llamaherd.reference.drivers import DriverSource
+from roles.nvidia_driver.onhost.inspection import Found, Question
 
 
-def inspect(plan: Plan) -> str:
-    """Ask for its packages, its modules on disk and in the kernel, and what a reboot was for."""
-    if plan.driver is None:
-        return ""
-    return render(
-        "nvidia_driver/inspect.sh.j2",
-        driver_packages=GLOBS,
-        reboot_mark=REBOOT_MARK,
-        reboot_note=REBOOT_NOTE,
-        reading=DRIVER_READING,
-        most_reading=MOST_READING,
-        **WHERE,
+def question(plan: Plan) -> Question | None:
+    """Return what to inspect."""
+    return Question(tuple(GLOBS)) if plan.driver else None
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError where a field cannot be what it is."""
+    unknown = "of a version that it does not tell"
+    state.nvidia = DriverState(
+        packages={
+            name: PackageState(version, _source(found.origins.get(name, ())))
+            for name, version in found.packages.items()
+        },
+        loaded=None if found.loaded is None else found.loaded or unknown,
+        uvm=found.uvm,
+        disk=dict(found.disk),
+        library=found.library,
+        says=found.problem,
+        runfile=found.runfile,
+        persistence=Persistence(found.persistence.active, found.persistence.enabled) if found.persistence else None,
+        components={name.rpartition("/")[2] for name in found.components},
+        free=found.free,
+        tried=found.tried,
+        kept=found.kept,
+        judging=found.judging,
+        answered=found.answered,
+        reading=found.reading,
+        refused=_refused(found.refused),
     )
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    if kind != "nvidia" or not fields:
-        return False
-    state.nvidia.tell(fields[0], fields[1:])
-    return True
+def _source(origins: tuple[str, ...]) -> DriverSource | None:
+    """Return whose repository has a version. Two may have the same; then it is unknown."""
+    match origins:
+        case ("nvidia",):
+            return "nvidia"
+        case ("distribution",):
+            return "distribution"
+        case _:
+            return None
+
+
+def _refused(fields: tuple[str, ...]) -> RefusedDriver | None:
+    match fields:
+        case ():
+            return None
+        case [_, _, _, _, _] | [_, _, _, _, _, _]:
+            return RefusedDriver(*fields)
+        case _:
+            raise ValueError("a refused driver has five fields or six")

@@ -6,15 +6,24 @@ import re
 from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers, pairs
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import DriverPlan, Plan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 
 
-def question(plan: Plan) -> str:
-    """Ask the kernel, the library and the daemon."""
-    return render("nvidia_driver/verify.sh.j2") if plan.driver else ""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the kernel, the library, the disk and the daemon."""
+    if plan.driver is None:
+        return
+    library = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    daemon = ("systemctl", "show", "-p", "LoadState", "-p", "ActiveState", "nvidia-persistenced.service")
+    yield Probe("driver", "", ("cat", "/proc/driver/nvidia/version"))
+    yield Probe("driver by its library", "", library, errors=True)
+    # An account's PATH may lack the folder of modinfo.
+    modinfo = ("env", "PATH=/usr/sbin:/sbin:/usr/bin:/bin", "modinfo", "-F", "version", "nvidia")
+    yield Probe("driver on disk", "", modinfo)
+    yield Probe("persistence daemon", "", daemon, errors=True)
 
 
 def judge(judging: Judging) -> Verified:
@@ -26,7 +35,7 @@ def judge(judging: Judging) -> Verified:
 def driver_checks(driver: DriverPlan, answers: Answers) -> Iterator[tuple[str, bool, str]]:
     """A name, whether it is as declared, and what was found: of the driver, its file for the kernel, its daemon."""
     loaded = _loaded(answers.get(("driver", ""), ""))
-    said = answers.get(("driver by its library", ""), "").strip()
+    said = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
     library = said if re.fullmatch(r"\d{3}(\.\d+)+", said) else None
     if loaded is None:
         yield "driver", False, "no driver is loaded: `herd up`"

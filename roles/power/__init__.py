@@ -12,7 +12,7 @@ from roles.power.plan import plan
 from roles.power.preflight import facts
 from roles.power.refusals import refusals
 from roles.power.state import inspect, parse
-from roles.power.verify import judge, question
+from roles.power.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -32,7 +32,7 @@ ROLE = Role(
     facts=facts,
     leftovers=power_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     section="cards",
     describe=describe,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.nvidia_smi import GpuState, find_gpu
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.state import HostState
-from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.layout import POWER_UNIT
+from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.plan import GpuPower, Plan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript, differences, differs, put_files
+from llamaherd.role.changes import Change, RunVerb, differences, differs, written_files
+from roles.power.onhost import ApplyInput, RemoveInput
 from roles.power.refusals import power_refusals
 from roles.power.state import HeldGpu, PowerState
 
@@ -40,9 +41,9 @@ def power_changes(plan: Plan, state: HostState) -> list[Change]:
     reasons = (*restart, *differences(changed, state), *unsettled)
     if not reasons:
         return []
-    script = render("power/apply.sh.j2", put=put_files(changed), unit=POWER_UNIT, restart=bool(restart))
+    given = ApplyInput(written_files(changed), restart=bool(restart))
     held = "; ".join(f"{gpu.name} to {gpu.declared}" for gpu in plan.power.cards)
-    how = RunScript(script, f"holding {held}" if restart else "")
+    how = RunVerb("power.apply", given, f"holding {held}" if restart else "")
     return [Change("restart" if restart else "update", "power", held, reasons, how)]
 
 
@@ -50,14 +51,7 @@ def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Give all GPUs their defaults back where nothing is declared of them any more."""
     if plan.power or PowerState.of(state).unit is None:
         return []
-    script = render(
-        "power/remove.sh.j2",
-        unit=UNITS / POWER_UNIT,
-        programs=(POWER_PROGRAM, POWER_FANS),
-        table=POWER_TABLE,
-        notes=POWER_RUN,
-    )
-    how = RunScript(script, "giving GPUs their own power limits, clocks and fan speeds again")
+    how = RunVerb("power.remove", RemoveInput(), "giving GPUs their own power limits, clocks and fan speeds again")
     return [Change("remove", "power", POWER_UNIT, ("nothing is declared of any GPU",), how)]
 
 

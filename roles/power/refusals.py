@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llamaherd.host.nvidia_smi import GpuState, find_gpu
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.state import HostState
+from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.refusal import Refusal
 

@@ -6,10 +6,10 @@ import csv
 from collections.abc import Iterator, Sequence
 
 from llamaherd.host.answers import Answers, pairs
-from llamaherd.host.nvidia_smi import number
 from llamaherd.layout import POWER_RUN, POWER_UNIT
+from llamaherd.onhost.nvidia_smi import parse_number
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GpuPower, Plan, PowerPlan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.text.numbers import whole
@@ -23,11 +23,14 @@ ROUNDING, CLOCK_STEP, FAN_STEP = 1, 15, 3
 QueryRow = dict[str, str]
 
 
-def question(plan: Plan) -> str:
-    """Ask the driver and the unit."""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the driver, the unit, and the notes of what each GPU is limited to."""
     if plan.power is None:
-        return ""
-    return render("power/verify.sh.j2", card_fields=QUERY, power_unit=POWER_UNIT, power_run=POWER_RUN)
+        return
+    yield Probe("cards", "", ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,nounits"), errors=True)
+    unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", POWER_UNIT)
+    yield Probe("power unit", "", unit, errors=True)
+    yield Probe("held", "", ("grep", "-r", "--include=GPU-*", "", str(POWER_RUN)))
 
 
 def judge(judging: Judging) -> Verified:
@@ -50,7 +53,13 @@ def power_checks(power: PowerPlan, answers: Answers) -> Iterator[tuple[str, bool
             first = (said.strip().splitlines() or ["nvidia-smi said nothing"])[0]
             yield gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first
         else:
-            yield gpu.name, *_judged(gpu, row, answers.get(("held", row["uuid"]), ""))
+            yield gpu.name, *_judged(gpu, row, _note(row["uuid"], answers))
+
+
+def _note(uuid: str, answers: Answers) -> str:
+    """Return the note of what a GPU is limited to: `FOLDER/GPU-…:NOTE` is a line of it."""
+    lines = (line.partition(f"/{uuid}:") for line in answers.get(("held", ""), "").split("\n"))
+    return "\n".join(note for _, found, note in lines if found)
 
 
 def _rows(said: str) -> list[QueryRow]:
@@ -67,7 +76,7 @@ def _row_of(at: str, rows: Sequence[QueryRow]) -> QueryRow | None:
 
 
 def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
-    limit, clock = number(row["power.limit"]), number(row.get("clocks.current.graphics", ""))
+    limit, clock = parse_number(row["power.limit"]), parse_number(row.get("clocks.current.graphics", ""))
     problems, found = [], []
     if gpu.limit is not None:
         refused = note.startswith("refused ") or limit is None
@@ -91,7 +100,7 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
         else:
             found.append(f"held to {least} to {most} MHz")
     if gpu.fans is not None:
-        speed = number(row["fan.speed"])
+        speed = parse_number(row["fan.speed"])
         if speed is None:
             problems.append(f"has no fans that can be set, declared are {gpu.fans} %")
         elif abs(speed - gpu.fans) > FAN_STEP:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.role.facts import Row, listed
-from llamaherd.role.role import Role
+from llamaherd.role.role import Inspection, Role
 from roles.serve.describe import describe
+from roles.serve.onhost.inspected import Found
 from roles.serve.plan import plan
 from roles.serve.ports import addresses_missing, between_holders, ports_taken
-from roles.serve.state import inspect, parse
+from roles.serve.state import question as inspected
+from roles.serve.state import take
 from roles.serve.tasks import tasks
 from roles.serve.verify import judge, question
 
@@ -34,9 +36,7 @@ ROLE = Role(
         *(instance.key_file for instance in plan.instances if instance.key_file),
     ),
     texts=lambda plan: (instance.file for instance in plan.instances),
-    inspect=inspect,
-    waits=True,
-    parse=parse,
+    inspection=Inspection("serve.inspection.inspect", inspected, Found, take),
     refusals=lambda plan, state: (*addresses_missing(plan, state), *ports_taken(plan, state)),
     facts=facts,
     unsettled=between_holders,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Away, Gated
 from roles.serve.transaction import serves

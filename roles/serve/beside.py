@@ -8,10 +8,10 @@ from ipaddress import ip_address
 
 from llamaherd.backends.compose import project
 from llamaherd.backends.systemd import unit
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.layout import BESIDE, BESIDE_UNITS, LIBEXEC, beside_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import RAM, Holds, InstancePlan, Plan, TextFile
 from llamaherd.plan.server import ServerSpec
 from llamaherd.render import render

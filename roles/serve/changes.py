@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from llamaherd.backends.compose import held_to
 from llamaherd.backends.systemd import RESTART, RESTART_HASHED
-from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
+from llamaherd.onhost.serving import ContainerState, ServingState, UnitState
 from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.role.changes import Action, Change, RunVerb, differences, differs, reads_otherwise, written_files
 from llamaherd.role.service import unsettled

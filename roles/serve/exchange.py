@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import RAM, InstancePlan, Plan
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.facts import listed
@@ -52,16 +52,6 @@ class Member:
         assert isinstance(self.change.how, RunVerb)
         assert isinstance(self.change.how.given, SwitchInput)
         return self.change.how.given
-
-
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the host's answer; return whether it was about servers that change together."""
-    match kind, fields:
-        case "exchange", [names]:
-            ExchangeState.within(state).cut_off = names
-        case _:
-            return False
-    return True
 
 
 def cut_off_changes(state: HostState) -> list[Change]:

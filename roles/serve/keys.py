@@ -18,16 +18,6 @@ class KeysState(StatePart):
     names: set[str] = field(default_factory=set)
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    match kind, fields:
-        case "key-file", [name]:
-            KeysState.within(state).names.add(name)
-        case _:
-            return False
-    return True
-
-
 def unread_key(instance: InstancePlan, state: HostState) -> list[Change]:
     """Remove the key of an instance that needs none. It comes after its switch: what serves until then reads it."""
     if instance.key_file or instance.name not in KeysState.of(state).names:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS
 from llamaherd.layout import unit_user
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
 from llamaherd.layout import unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.serving import Refused, ServingState
 from llamaherd.plan import RAM, InstancePlan, digest
 from llamaherd.plan.speed import floor
 from llamaherd.role.report import PROMPT, chat_seconds

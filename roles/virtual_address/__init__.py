@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.virtual_address.changes import address_changes, address_leftovers
 from roles.virtual_address.describe import describe
 from roles.virtual_address.plan import plan
 from roles.virtual_address.refusals import facts, refusals
-from roles.virtual_address.state import inspect, parse
-from roles.virtual_address.verify import judge, question
+from roles.virtual_address.state import AddressState
+from roles.virtual_address.state import question as state_question
+from roles.virtual_address.verify import judge, probes
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -25,13 +26,12 @@ ROLE = Role(
     summary="Where one of two gateways does not answer, the other one has its address.",
     plan=plan,
     brings=lambda plan: plan.virtual_address.files if plan.virtual_address else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("virtual_address.inspect", state_question, AddressState, AddressState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=address_leftovers,
     tasks=tasks,
-    verify=question,
+    probes=probes,
     judge=judge,
     describe=describe,
 )

@@ -18,6 +18,7 @@ from llamaherd.onhost.services import (
     restart_units,
 )
 from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.units import ServiceState, find_services
 from llamaherd.onhost.verbs import Verb
 
 KEEPALIVED = "/usr/sbin/keepalived"
@@ -90,4 +91,21 @@ def remove(_: RemoveInput, system: System) -> None:
         remove_service(system, [ADDRESS_UNIT], [str(ADDRESS), NEW, str(ADDRESS_PROGRAM)])
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+@dataclass(frozen=True)
+class Question:
+    """Also where no virtual address is declared any more."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The unit that runs keepalived, if there is one."""
+
+    unit: ServiceState | None = None
+
+
+def inspect(_: Question, system: System) -> Found:
+    """Inspect the unit that runs keepalived."""
+    return Found(find_services([ADDRESS_UNIT], system).get(ADDRESS_UNIT))
+
+
+VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

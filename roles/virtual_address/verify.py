@@ -6,22 +6,27 @@ from collections.abc import Iterator
 
 from llamaherd.host.answers import Answers
 from llamaherd.layout import ADDRESS_PROGRAM, ADDRESS_UNIT
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan, VirtualAddressPlan
-from llamaherd.render import render
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
 from llamaherd.role.service import service_check
 from llamaherd.text.quoting import url_host
 
 
-def question(plan: Plan) -> str:
-    """Ask its unit, its interfaces, and the gateway at the address."""
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of its unit, its interfaces, and the gateway at the address."""
     made, gateway = plan.virtual_address, plan.gateway
     if made is None or gateway is None:
-        return ""
+        return
+    unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", ADDRESS_UNIT)
+    yield Probe("virtual address unit", "", unit, errors=True)
+    yield Probe("virtual address", "", (str(ADDRESS_PROGRAM), "where"), errors=True)
     scheme = "https" if gateway.secure else "http"
     url = f"{scheme}://{url_host(made.address)}:{gateway.port}/healthz"
-    return render("virtual_address/verify.sh.j2", unit=ADDRESS_UNIT, program=ADDRESS_PROGRAM, url=url)
+    # Wherever it is, the gateway there responds at it.
+    requested = ("curl", "-q", "-s", "-k", "--noproxy", "*", "--max-time", "5", "-o", "/dev/null")
+    yield Probe("virtual address asked", "", (*requested, "-w", r"%{http_code}\n", url), errors=True)
 
 
 def judge(judging: Judging) -> Verified:

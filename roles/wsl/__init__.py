@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.wsl.changes import wsl_changes, wsl_notes
 from roles.wsl.describe import describe
+from roles.wsl.onhost.inspection import Found
 from roles.wsl.plan import plan
 from roles.wsl.refusals import refusals
-from roles.wsl.state import inspect, parse
+from roles.wsl.state import question, take
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -27,8 +28,7 @@ ROLE = Role(
     name="wsl",
     summary="WSL around the host gives it what is declared, and Windows has the scripts that it is to run.",
     plan=plan,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("wsl.inspection.inspect", question, Found, take),
     refusals=refusals,
     tasks=tasks,
     describe=describe,

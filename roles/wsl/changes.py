@@ -9,50 +9,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan, WslPlan
-from llamaherd.render import render
-from llamaherd.role.changes import Change, RunScript
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.text.numbers import whole
-from llamaherd.text.quoting import base64_lines
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.merge import Merged, canonical, counting, merge_wslconfig
 from llamaherd.wsl.reading import read_settings
 from llamaherd.wsl.state import WslMachineState, WslState
+from roles.wsl.onhost import FilesInput, RestartInput, WindowsFile
 from roles.wsl.plan import FOLDER, SCRIPTS
-
-BACKUP = ".before-llamaherd"
-"""Behind the name of a user's file: as it was before we first changed it."""
 
 _SHOWN = 0.9
 """Of the memory of a virtual machine, Linux shows about 97 %: the kernel keeps the rest. Below this it has less."""
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
-
-
-class _File(NamedTuple):
-    """What is to lie on the host. Of one that is `kept`, the user has a share: its backup is kept, and late changes."""
-
-    path: str
-    text: bytes
-    kept: bool = False
-    seen: bytes | None = None
-
-    @property
-    def folder(self) -> str:
-        """Where it lies."""
-        return self.path.rpartition("/")[0]
-
-    @property
-    def content(self) -> str:
-        """As a here-document can hold it."""
-        return base64_lines(self.text)
-
-    @property
-    def before(self) -> str:
-        """The sha256 of what was seen there; empty for no file."""
-        return "" if self.seen is None else hashlib.sha256(self.seen).hexdigest()
 
 
 def profile_of(planned: WslPlan, seen: WslState) -> str | None:
@@ -72,21 +43,25 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
     before = {path: content_of(state.wsl, path) for path in (wslconf.WSL_CONF, f"{profile}/.wslconfig")}
     wanted = [wslconf.merge_wslconf(before[wslconf.WSL_CONF]), merged(plan.wsl, state.wsl, profile).text]
     files = [
-        _File(path, text, kept=True, seen=had)
+        WindowsFile(path, text.decode(), kept=True, before="" if had is None else _sha256(had))
         for (path, had), text in zip(before.items(), wanted, strict=True)
         if text != (had or b"")
     ]
-    scripts = {f"{profile}/{script.path}": script.text.encode() for script in plan.wsl.scripts}
+    scripts = {f"{profile}/{script.path}": script.text for script in plan.wsl.scripts}
     have = {path: script.sha256 for path, script in state.wsl.scripts.items()}
-    files += [_File(path, text) for path, text in scripts.items() if have.get(path) != _sha256(text)]
+    files += [
+        WindowsFile(path, text, kept=False, before="")
+        for path, text in scripts.items()
+        if have.get(path) != _sha256(text.encode())
+    ]
     stale = sorted({f"{profile}/{FOLDER}/{name}" for name in SCRIPTS} & have.keys() - scripts.keys())
     changes = []
     if files or stale:
-        put = RunScript(render("wsl/files.sh.j2", files=files, stale=stale, backup=BACKUP))
+        put = RunVerb("wsl.write", FilesInput(tuple(files), tuple(stale)))
         why = (*(f"{file.path} has another text" for file in files), *(f"{path} is of no use" for path in stale))
         changes.append(Change("update", "files", ", ".join([*(file.path for file in files), *stale]), why, put))
     if not state.systemd:
-        wait = RunScript(render("wsl/restart.sh.j2"))
+        wait = RunVerb("wsl.require_systemd", RestartInput())
         changes.append(Change("stop", "run", "WSL", ("systemd runs only once Windows has started it anew",), wait))
     return changes
 

@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import diff, history_ask, outlook_ask
 from tests.support import gguf_files
-from tests.support.ours import plans
+from tests.support.ours import plans, queried
 from tests.support.rigs import KEY, SHA, converged, cpu_rig
 
 UNIT = "/etc/systemd/system/llama-chat.service"
@@ -55,8 +56,8 @@ def as_planned(fleet: Path) -> list[str]:
 
 def answers(monkeypatch: pytest.MonkeyPatch, world: list[str]) -> None:
     """Have every host answer so."""
-    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: world)
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [])
+    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(world))
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
 
 
 def another_unit(fleet: Path) -> list[str]:
@@ -111,7 +112,8 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     answers(monkeypatch, another_unit(fleet))
     ((_, plan),) = plans(fleet).values()
     packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [f"planned\t7\t{packed}"])
+    stored = Stored((StoredRelease(7, "", packed),))
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: stored)
     monkeypatch.setattr(diff, "ask_host", lambda *_: [])
     said = herd(fleet, "diff").stdout
     assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")
@@ -131,7 +133,7 @@ def test_a_host_that_cannot_be_asked_is_an_error(fleet: Path, monkeypatch: pytes
     def refuse(*_: object) -> list[str]:
         raise RemoteError("nothing listens there", "start it")
 
-    monkeypatch.setattr(outlook_ask, "ask_host", refuse)
+    monkeypatch.setattr(outlook_ask, "query_host", refuse)
     said = herd(fleet, "diff", "--json")
     assert said.exit_code == 1
     assert json.loads(said.stdout)["rigs"][0]["unreached"] == "nothing listens there\n  help: start it"
@@ -159,8 +161,9 @@ import sys
 from llamaherd.cli.herd import main
 from llamaherd.deploy import deploying
 from llamaherd.pipeline import outlook_ask
+from tests.support.ours import queried
 world = open(sys.argv[2]).read().split("\\n")
-outlook_ask.ask_host = lambda *_: world
+outlook_ask.query_host = lambda *_: queried(world)
 deploying.deploy = lambda *_, **__: print("it was begun") or ()
 main(["-i", sys.argv[1], "up", *sys.argv[3:]])
 """

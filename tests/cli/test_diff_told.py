@@ -21,7 +21,7 @@ from llamaherd.layout import EXPORTER_UNIT, FIGURES_DATA, UNITS
 from llamaherd.pipeline import outlook_ask
 from llamaherd.plan import Plan
 from tests.support.gateway import free_port, until
-from tests.support.ours import plans
+from tests.support.ours import plans, queried
 from tests.support.prometheus import monitored, program
 from tests.support.rigs import converged, cpu_rig
 
@@ -37,7 +37,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     declared: dict[str, Any] = {**cpu_rig(), "engines": {}, "models": {}, "instances": {}}
     (folder / "box.yaml").write_text(json.dumps(declared))
     (folder / "fleet.yaml").write_text(WATCHED)
-    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(of(folder), {}))
+    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(of(folder), {})))
     return folder
 
 
@@ -118,7 +118,7 @@ def test_a_host_that_is_away_is_told_of_and_ends_with_1(
     def away(*_: object) -> None:
         raise RemoteError("nothing listens there", "is it on?")
 
-    monkeypatch.setattr(outlook_ask, "ask_host", away)
+    monkeypatch.setattr(outlook_ask, "query_host", away)
     assert herd(fleet, "diff", "--tell").exit_code == 1
     told = (there / "figures" / "drift.prom").read_text()
     assert 'llamaherd_diff_failed{rig="box"} 1' in told

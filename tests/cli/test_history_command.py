@@ -13,11 +13,13 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 from llamaherd.deploy import lean
 from llamaherd.history.release import Origin, Release
-from llamaherd.host import protocol, turn
+from llamaherd.host import turn
 from llamaherd.host.remote import RemoteError
-from llamaherd.pipeline import history_ask
+from llamaherd.onhost.releases import Stored, StoredRelease
+from llamaherd.pipeline import history_ask, rollback_ask
 from llamaherd.plan import Plan
 from tests.support.fake import Alone
+from tests.support.ours import queried
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -34,17 +36,18 @@ SECOND = Release(
 FAILED = Release(at="2026-11-25T10:00:00+00:00", origin=Origin(user="ann"), changes=(), failed=("chat: it did not",))
 
 
-def answer(releases: dict[int, tuple[Release, Plan]]) -> list[str]:
-    """What a host with these releases says."""
-    told = [
-        f"release\t{number}\t{base64.b64encode(release.model_dump_json().encode()).decode()}"
-        for number, (release, _) in releases.items()
-    ]
-    plans = [
-        f"planned\t{number}\t{base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()}"
-        for number, (_, plan) in releases.items()
-    ]
-    return [*told, *plans]
+def answer(releases: dict[int, tuple[Release, Plan]]) -> Stored:
+    """Return what a host with these releases has stored."""
+    return Stored(
+        tuple(
+            StoredRelease(
+                number,
+                release.model_dump_json(),
+                base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode(),
+            )
+            for number, (release, plan) in releases.items()
+        )
+    )
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A rig whose host has two releases, and then one that failed."""
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: told)
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: told)
     monkeypatch.setattr(turn, "Turn", Alone)
     monkeypatch.setattr(lean, "load_pyinfra", lambda: None)  # which would change what all other tests wait by
     return tmp_path
@@ -82,7 +85,7 @@ def test_what_was_done_is_told(fleet: Path) -> None:
 
 
 def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_ask, "ask_host", lambda *_: [])
+    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
     assert herd(fleet, "history").stdout.startswith("box: no release yet; ")
     said = herd(fleet, "rollback", "box")
     assert said.exit_code == 1
@@ -90,10 +93,10 @@ def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> list[str]:
+    def refuse(*_: object) -> Stored:
         raise RemoteError("nothing listens there", "start it")
 
-    monkeypatch.setattr(history_ask, "ask_host", refuse)
+    monkeypatch.setattr(history_ask, "query_verb", refuse)
     for words in (("history", "--json"), ("rollback", "box", "--yes")):
         said = herd(fleet, *words)
         assert said.exit_code == 1
@@ -101,14 +104,14 @@ def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_back_to_what_runs_already(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "ask_host", lambda *_: converged(THEN, {"chat": KEY}))
+    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(converged(THEN, {"chat": KEY})))
     said = herd(fleet, "rollback", "box")
     assert (said.exit_code, said.stdout) == (0, "box: as in release 1, nothing to do\n")
 
 
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [line for line in converged(THEN, {"chat": KEY}) if not line.startswith("build\t")]
-    monkeypatch.setattr(protocol, "ask_host", lambda *_: there)
+    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(there))
     said = herd(fleet, "rollback", "box", "--yes")
     assert said.exit_code == 1
     assert "release 1 cannot come back: the host has no build llama.cpp-" in said.stderr

@@ -94,11 +94,8 @@ def on_a_terminal(hosts: Hosts, *words: str) -> tuple[int, str]:
 
 def test_nobody_is_asked_on_a_terminal(hosts: Hosts) -> None:
     """As something is removed, `herd up` alone asks."""
-    for port in RIGS.values():
-        folder = hosts.folder / str(port)
-        (folder / "before").write_text(
-            f"{(folder / 'after').read_text()}\nunit\tllama-old\tactive\tenabled\tno\t\t\t\t"
-        )
+    for name in RIGS:
+        hosts.become(name, "before", [*hosts.planned(name), "unit\tllama-old\tactive\tenabled\tno\t\t\t\t"])
     assert hosts.herd("diff", "--save", "monday.json").returncode == 2
     code, said = on_a_terminal(hosts)
     assert (code, "Go on?" in said, changed(hosts)) == (1, True, set())

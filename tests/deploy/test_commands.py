@@ -17,6 +17,7 @@ from llamaherd.deploy.reasons import noted
 from llamaherd.host import program
 from llamaherd.onhost.document import Secret
 from llamaherd.role.changes import Change, RebootHost, RunVerb
+from tests.support.played_role import played, write_played_role
 from tests.support.rigs import KEY
 from tests.support.stores import needs_root
 
@@ -24,10 +25,13 @@ pytestmark = needs_root
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Host]:
     """This machine as a rig of pyinfra's, in the middle of an operation."""
     monkeypatch.setattr(commands, "ASK_SECONDS", 0.01)
-    inventory = Inventory((["@llamaherd/one"], {"rig_connect": {"host": "@local"}}))
+    monkeypatch.setattr(program, "PROGRAMS", tmp_path / "onhost")
+    write_played_role(tmp_path)
+    data = {"rig_connect": {"host": "@local"}, "inventory": str(tmp_path / "box.yaml")}
+    inventory = Inventory((["@llamaherd/one"], data))
     state = State(inventory, Config())
     connect_all(state)
     (host,) = inventory
@@ -46,22 +50,22 @@ def rebooted(here: Host, how: RebootHost) -> bool:
 @pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_is_not_back_yet_has_not_failed(here: Host, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
-    third = f"echo >>{asked}; [ $(wc -l <{asked}) = 3 ]"
-    assert rebooted(here, RebootHost(ask="true", back=third, after=f"echo after >>{asked}"))
-    assert asked.read_text() == "\n\n\nafter\n"
+    after = played(f"{asked} after")
+    assert rebooted(here, RebootHost(ask=played(), back=played(f"{asked} back", fails_until=3), after=after))
+    assert asked.read_text() == "back\nback\nback\nafter\n"
     assert noted(here) == []
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_reboot_that_did_not_help_is_said_again(here: Host) -> None:
-    assert not rebooted(here, RebootHost(ask="true", back="true", after="echo 'no driver' >&2; false"))
+    assert not rebooted(here, RebootHost(ask=played(), back=played(), after=played(fails="no driver")))
     assert noted(here) == ["reboot: no driver"]
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_does_not_come_back_is_said_again(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "REBOOT_SECONDS", 0.2)
-    assert not rebooted(here, RebootHost(ask="true", back="false", after="true"))
+    assert not rebooted(here, RebootHost(ask=played(), back=played(fails="not yet"), after=played()))
     (why,) = noted(here)
     assert why.startswith("reboot: this host did not come back within 0.2 s of its reboot\n  help: ")
 
@@ -84,7 +88,6 @@ def verb(how: RunVerb) -> VerbCommand:
 def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     monkeypatch.setattr(connector, "echo", lambda line="", **_: shown.append(line))
-    monkeypatch.setattr(program, "PROGRAMS", tmp_path / "onhost")
     here.state.print_input = True
     done, said = verb(RunVerb("serve.removal.explode", Keyed(Secret(KEY)))).execute(here.state, here, {"_sudo": True})
     message = "this version of the program has no verb `serve.removal.explode`"

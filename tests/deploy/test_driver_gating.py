@@ -26,9 +26,11 @@ from llamaherd.deploy.driver_gating import JudgeDriverCommand, MeasureBeforeComm
 from llamaherd.deploy.reasons import noted
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import Past
+from llamaherd.host import program
 from llamaherd.plan import InstancePlan
-from llamaherd.role.changes import JudgedSince, MeasuredBefore, RebootHost
+from llamaherd.role.changes import JudgedSince, MeasuredBefore, RebootHost, RunVerb
 from tests.bench.played_arms import Played
+from tests.support.played_role import played, write_played_role
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -89,8 +91,10 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Host]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """This machine as a rig of pyinfra's, in the middle of an operation."""
+    monkeypatch.setattr(program, "PROGRAMS", tmp_path / "onhost")
+    write_played_role(tmp_path)
     data = {"rig_connect": {"host": "@local"}, "rig_origin": {}, "plan": PLAN.model_dump(mode="json")}
     inventory = Inventory((["@llamaherd/one"], {**data, "inventory": str(tmp_path / "box.yaml")}))
     state = State(inventory, Config())
@@ -113,8 +117,9 @@ def measured(here: Host, tmp_path: Path, spec: str = "") -> str:
     kept = tmp_path / "reading"
     kept.write_text("of an earlier run")
 
-    def keep(text: str) -> str:
-        return f"cat >{kept} <<'END'\n{text}\nEND\n" if text else f"rm {kept}"
+    def keep(text: str) -> RunVerb:
+        kept.unlink()
+        return played(f"{kept} {text}") if text else played()
 
     before = MeasuredBefore(((chat(), spec or chat().spec),), BEFORE, keep)
     assert MeasureBeforeCommand(before).execute(here.state, here, {"_sudo": True})
@@ -125,9 +130,9 @@ def stays(here: Host, reading: str) -> bool:
     """Whether a driver stays. Going back is told by the error that the host ends with."""
 
     def back(why: str) -> RebootHost:
-        return RebootHost(ask="true", back="true", after=f"echo 'went back: {why}' >&2; false")
+        return RebootHost(ask=played(), back=played(), after=played(fails=f"went back: {why}"))
 
-    since = JudgedSince(AFTER, BEFORE, reading, "true", back)
+    since = JudgedSince(AFTER, BEFORE, reading, played(), back)
     return JudgeDriverCommand(since).execute(here.state, here, {"_sudo": True})
 
 

@@ -16,8 +16,8 @@ from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.pipeline.inspect import parse_state
 from roles import ROLES
+from tests.support.ours import parse_state
 from tests.support.rigs import KEY, converged, cpu_rig, planned
 from tests.support.stores import needs_root
 from tests.support.turns import lock_in

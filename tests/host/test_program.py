@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import re
 import stat
 import subprocess
@@ -40,13 +41,12 @@ print(f'{{"event":"progress","text":"{sys.argv[0]}"}}')
 """What a program of these tests does in the place of ours."""
 
 
-def zipped(main: str) -> bytes:
+PADDING = random.Random(0).randbytes(300_000)
+
+
+def program_of(hash_: str, main: str) -> Program:
     """Return a program with this main module, and enough of another file that it comes in several pieces."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("__main__.py", main)
-        archive.writestr("padding", b"\0" * 300_000)
-    return packed.getvalue()
+    return Program(hash_, {"__main__.py": main.encode(), "padding": PADDING})
 
 
 @dataclass
@@ -61,12 +61,12 @@ class Host:
         """Record a line."""
         (self.out if stream == "stdout" else self.err).append(line.rstrip("\n"))
 
-    def run(self, program: Program, document: bytes = b"{}") -> int:
+    def run(self, program: Program, document: bytes = b"{}", *, keep: bool = True) -> int:
         """Run a program by a shell, as a run does. Return its exit code."""
         self.out.clear()
         self.err.clear()
         with Shell(HERE, root=False) as shell:
-            return shell.run_program(program, document, self.hear, Patience.within(60))
+            return shell.run_program(program, document, Events(self.hear), Patience.within(60), keep=keep)
 
     @property
     def there(self) -> list[str]:
@@ -84,7 +84,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     os.umask(before)
 
 
-ONE = Program("0123456789abcdef", zipped(ECHO))
+ONE = program_of("0123456789abcdef", ECHO)
+SIZE = b"%d\n" % len(ONE.data)
 
 
 def test_the_first_run_sends_it_and_the_second_does_not(host: Host) -> None:
@@ -94,17 +95,19 @@ def test_the_first_run_sends_it_and_the_second_does_not(host: Host) -> None:
         assert host.out == ["it begins", str(path)]
         assert host.err == ["it is slow"]
     assert host.there == [path.name]
-    assert path.read_bytes() == ONE.data
+    stored = zipfile.ZipFile(path)
+    assert {name: stored.read(name) for name in ONE.sources} == ONE.sources
+    assert {*stored.namelist()} == {*ONE.sources, "__main__.pyc"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     # A file that is there is the one that runs: nothing was sent the second time.
-    path.write_bytes(zipped("print('another')"))
+    path.write_bytes(program_of("4" * 16, "print('another')").data)
     assert host.run(ONE) == 0
     assert host.out == ["another"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])
 def test_a_document_of_any_size_arrives(size: int, host: Host) -> None:
-    counts = Program("1" * 16, zipped("import sys\nprint(len(sys.stdin.buffer.read()))"))
+    counts = program_of("1" * 16, "import sys\nprint(len(sys.stdin.buffer.read()))")
     for _ in range(2):
         assert host.run(counts, b"a" * size) == 0
         assert host.out == [str(size)]
@@ -112,31 +115,32 @@ def test_a_document_of_any_size_arrives(size: int, host: Host) -> None:
 
 def test_the_newest_programs_stay(host: Host) -> None:
     for number in range(5):
-        assert host.run(Program(f"{number}" * 16, zipped(f"print({number})"))) == 0
+        assert host.run(program_of(f"{number}" * 16, f"print({number})")) == 0
         os.utime(host.folder / f"{str(number) * 16}.pyz", (number, number))
     assert host.there == [f"{str(number) * 16}.pyz" for number in (2, 3, 4)]
 
 
-def cut_off(program: Program, sent: bytes) -> subprocess.CompletedProcess[str]:
+def cut_off(program: Program, sent: bytes, *, keep: bool) -> subprocess.CompletedProcess[str]:
     """Run the bootstrap by a shell, and end the connection after these bytes."""
     with subprocess.Popen(
         ["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdin
         assert process.stdout
-        process.stdin.write(f"{{\n{bootstrap(program)}\n}}\n".encode())
+        process.stdin.write(f"{{\n{bootstrap(program, keep=keep)}\n}}\n".encode())
         process.stdin.flush()
         first = process.stdout.readline().decode()
         out, err = process.communicate(sent, timeout=60)
     return subprocess.CompletedProcess([], process.returncode, first + out.decode(), err.decode())
 
 
-@pytest.mark.parametrize("sent", [0, 1, 70_000, len(ONE.data) - 1])
-def test_one_that_was_cut_off_leaves_nothing(sent: int, host: Host) -> None:
-    ended = cut_off(ONE, ONE.data[:sent])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("sent", [0, 1, len(SIZE), len(SIZE) + 1, 70_000, len(SIZE + ONE.data) - 1])
+def test_one_that_was_cut_off_leaves_nothing(sent: int, keep: bool, host: Host) -> None:
+    ended = cut_off(ONE, (SIZE + ONE.data)[:sent], keep=keep)
     assert (ended.returncode, ended.stdout) == (1, f"{SEND}\n")
     assert ended.stderr == (
-        "llamaherd: the connection ended while the program was sent\n  help: `herd up` sends it again\n"
+        "llamaherd: the connection ended while the program was sent\n  help: run the command again\n"
     )
     assert host.there == []
     assert host.run(ONE) == 0
@@ -162,12 +166,32 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(host: Host) -> None:
 
 
 def test_a_disk_that_takes_no_more_is_a_sentence(host: Host) -> None:
-    limited = Program(ONE.hash, ONE.data)
-    script = f"ulimit -f 100\n{bootstrap(limited)}"
-    ended = subprocess.run(["sh", "-c", script], input=ONE.data, capture_output=True, check=False, timeout=60)
+    script = f"ulimit -f 100\n{bootstrap(ONE, keep=True)}"
+    ended = subprocess.run(["sh", "-c", script], input=SIZE + ONE.data, capture_output=True, check=False, timeout=60)
     assert ended.returncode == 1
     assert ended.stderr.decode().startswith(f"llamaherd: cannot write {host.folder}/{ONE.hash}.pyz: File too large\n")
     assert host.there == []
+
+
+def test_a_command_that_changes_nothing_stores_nothing_on_a_host_that_is_not_set_up(host: Host) -> None:
+    for _ in range(2):
+        assert host.run(ONE, keep=False) == 0
+        assert host.out[0] == "it begins"
+        assert host.out[1].startswith("/proc/self/fd/")
+        assert not host.folder.parent.exists()
+
+
+def test_a_command_that_changes_nothing_stores_it_on_a_host_that_is_set_up(host: Host) -> None:
+    host.folder.parent.mkdir()
+    assert host.run(ONE, keep=False) == 0
+    assert host.there == ["0123456789abcdef.pyz"]
+
+
+def test_a_command_that_changes_nothing_needs_no_disk(host: Host) -> None:
+    host.folder.parent.mkdir()
+    host.folder.write_text("a file in its place")
+    assert host.run(ONE, keep=False) == 0
+    assert host.out[0] == "it begins"
 
 
 def test_lines_that_are_no_events_are_shown_as_they_are(host: Host) -> None:
@@ -181,17 +205,21 @@ def test_lines_that_are_no_events_are_shown_as_they_are(host: Host) -> None:
         "{" * 2000,
         '{"a":' * 2000 + "1" + "}" * 2000,
     ]
-    prints = Program(
-        "2" * 16, zipped(f"import sys\nsys.stdin.read()\nfor each in {odd!r}:\n    print(each)\nsys.exit(5)")
-    )
+    prints = program_of("2" * 16, f"import sys\nsys.stdin.read()\nfor each in {odd!r}:\n    print(each)\nsys.exit(5)")
     assert host.run(prints) == 5
     assert (host.out, host.err) == (odd, [])
 
 
 def test_one_that_ends_by_an_exception(host: Host) -> None:
-    assert host.run(Program("3" * 16, zipped("raise SystemError('odd')"))) == 1
+    assert host.run(program_of("3" * 16, "raise SystemError('odd')")) == 1
     assert host.out == []
     assert host.err[-1] == "SystemError: odd"
+
+
+def distribution() -> str:
+    """Return the distribution of this machine, as its shell reads it."""
+    script = '. /etc/os-release && echo "$ID-$VERSION_ID"'
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_host_without_python(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -201,8 +229,8 @@ def test_a_host_without_python(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(RemoteError) as raised:
         host.run(ONE)
-    assert raised.value.message == "there is no python3 on this machine"
-    assert raised.value.help == "`herd up` without --only installs it"
+    assert raised.value.message == f"there is no python3 on this machine ({distribution()})"
+    assert raised.value.help == "`herd up` installs it"
     assert MISSING not in " ".join(host.out)
 
 
@@ -258,13 +286,14 @@ def test_a_role_of_a_fleet_brings_its_verbs(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in ended.stdout.splitlines()] == ["progress", "result"]
     assert (tmp_path / "motd.txt").read_text() == "welcome"
     files = zipfile.ZipFile(io.BytesIO(program.data))
-    assert files.read("roles/base/onhost.py") == zipfile.ZipFile(io.BytesIO(ours.data)).read("roles/base/onhost.py")
+    assert "roles/base/onhost.py" not in files.namelist()
+    assert program.sources["roles/base/onhost/__init__.py"] == ours.sources["roles/base/onhost/__init__.py"]
 
 
 def test_the_document_holds_the_secret_and_nothing_else_does() -> None:
     document = request("serve.removal.remove_key", KeyRemovalInput("a"))
     assert document == b'{"version":1,"verb":"serve.removal.remove_key","input":{"name":"a"}}'
-    assert document.decode() not in bootstrap(ONE)
+    assert document.decode() not in bootstrap(ONE, keep=True)
 
 
 def test_events() -> None:
@@ -273,7 +302,7 @@ def test_events() -> None:
     events.hear("stdout", '{"event":"result","value":[1]}\n')
     events.hear("stdout", '{"event":"error","message":"m","help":"","log":["l",2]}\n')
     events.hear("stderr", '{"event":"progress","text":"not an event there"}\n')
-    events.hear("stdout", '{"event":"progress","text":"' + "a" * 70_000 + '"}\n')
+    events.hear("stdout", '{"event":"progress","text":"' + "a" * (9 << 20) + '"}\n')
     assert events.result == [1]
     assert heard[:2] == [("stderr", "l\n"), ("stderr", "2\n")]
     assert heard[2] == ("stderr", "m\n")
@@ -283,7 +312,7 @@ def test_events() -> None:
 
 
 def test_what_the_shell_prints_before_it() -> None:
-    assert f"echo '{GO}'" in bootstrap(ONE)
-    assert f"echo '{SEND}'" in bootstrap(ONE)
-    assert f"echo '{MISSING}'" in bootstrap(ONE)
+    assert f"echo '{GO}'" in bootstrap(ONE, keep=True)
+    assert f"echo '{SEND}'" in bootstrap(ONE, keep=True)
+    assert f'echo "{MISSING}' in bootstrap(ONE, keep=True)
     assert sys.version_info >= (3, 10)

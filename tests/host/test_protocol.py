@@ -19,24 +19,21 @@ import llamaherd
 from llamaherd import scaffold
 from llamaherd.host import protocol
 from llamaherd.host.pipes import Patience
+from llamaherd.host.program import Events, Program
 from llamaherd.host.protocol import BEGIN, END, CutOffError, UnaskedError, answer, ask_host, take_facts, texts
 from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.onhost.document import dump
+from llamaherd.onhost.verification import VerifyResult
 from llamaherd.pipeline import engine_estimate, preflight_ask
+from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.verify import verify
-from llamaherd.plan import FromNeighbour
 from llamaherd.render import render
 from llamaherd.scaffold import parse_look
-from llamaherd.store import ask as store
-from llamaherd.store import hashes
-from llamaherd.store.judge import judge_store
-from llamaherd.store.state import parse_store
 from llamaherd.text.quoting import Written
 from roles import ROLES
-from roles.models import lending
 from tests.pipeline import test_asking as asking
-from tests.store.test_store import SAID
-from tests.support.ours import inspect_script, parse_state, plan, question
+from tests.support.ours import parse_state, plan, queried, question
 from tests.support.rigs import converged, cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -63,6 +60,18 @@ class Saying(Remote):
         assert script
         assert timeout
         return Result(self.code, self.out, self.err)
+
+    def perform(
+        self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
+    ) -> int:
+        """Hand over what the program prints."""
+        assert program.path
+        assert document
+        assert limit
+        for line in self.out.splitlines(keepends=True):
+            events.hear("stdout", line)
+        events.hear("stderr", self.err)
+        return self.code
 
     def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:
         """The lines that came whole, one by one."""
@@ -153,7 +162,7 @@ def test_the_last_complaint_is_said_and_not_the_answer() -> None:
         answer(["This account is closed", ""])
 
 
-@pytest.mark.parametrize("line", ["", "no\tsuch", "os", "listens\tport", "@ what\tof", "docker\tinfo\t{}", "\t"])
+@pytest.mark.parametrize("line", ["", "no\tsuch", "@ what\tof", "docker\tinfo\t{}", "\t"])
 def test_a_fact_that_was_not_asked_for(line: str) -> None:
     with pytest.raises(UnaskedError, match=r"was not asked for: .*\n  help: "):
         parse_state([line])
@@ -170,7 +179,7 @@ def test_a_line_that_is_of_no_text(line: str) -> None:
 
 def inspected(remote: Remote) -> object:
     """`herd preflight`, and in the same way `herd up`."""
-    return parse_state(ask_host(remote, inspect_script(PLAN), 1))
+    return inspect_host(remote, PLAN, ROLES)
 
 
 def verified(remote: Remote) -> object:
@@ -189,27 +198,6 @@ def looked(remote: Remote) -> object:
     return parse_look(ask_host(remote, scaffold.init_script(), 1))
 
 
-def kept(remote: Remote) -> object:
-    """`herd models`."""
-    return store.look_into(PLAN, remote)
-
-
-def pruned(remote: Remote) -> object:
-    """`herd models --prune`."""
-    return store.remove(judge_store(PLAN, parse_store([])), remote)
-
-
-def hashed(remote: Remote) -> object:
-    """`herd verify --deep`."""
-    return hashes.check_hashes(PLAN, remote, lambda _: None)
-
-
-def lent(remote: Remote) -> object:
-    """What a neighbour has, in a run."""
-    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
-    return lending.lent(lender, ["aa", "bb"], ask_host(remote, lending.share(lender, ["aa", "bb"], "name", "token"), 1))
-
-
 def between(*lines: str) -> str:
     """A whole answer of these lines."""
     return "\n".join([BEGIN, *lines, END, ""])
@@ -220,19 +208,11 @@ MEMORY = [
     for name in ("reasoner", "boxed", "small", "worker")
     for line in (f"@ state\t{name}", "\t1", f"@ figures\t{name}", f"@ said\t{name}", "\tit failed")
 ]
-HASHED = [f"{what}\t{n}{more}" for n in range(2) for what, more in (("there", "\t9"), ("at", "\t0"), ("is", "\tff"))]
 LOOK = (DATA / "look-duo.txt").read_text(encoding="utf-8").splitlines()
 
 QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
-    "inspect": (between(*converged(PLAN, {"chat": "key"})), inspected),
-    "verify": ((DATA / "verify-box.txt").read_text(encoding="utf-8"), verified),
     "memory": (between(*MEMORY), estimated),
     "init": (between(*LOOK), looked),
-    "store": (SAID, kept),
-    "prune": (between("removed\ta", "kept\tb\tit is used"), pruned),
-    "prune, while something is fetched": (between("busy\t3 of 9 GB"), pruned),
-    "hashes": (between(*HASHED), hashed),
-    "lending": (between("has\taa", "has\tbb"), lent),
 }
 """What is asked: a whole answer to it, and how it is taken in."""
 
@@ -249,15 +229,28 @@ def test_an_answer_that_is_cut_off_is_none(name: str) -> None:
             take(saying(whole.encode()[:at].decode(errors="replace")))
 
 
+def test_an_inspection_that_is_cut_off_is_none() -> None:
+    whole = dump({"event": "result", "value": queried(converged(PLAN, {"chat": "key"}))})
+    assert inspected(saying(f"Welcome\n{whole}\n"))
+    for at in range(0, len(whole), 101):
+        with pytest.raises(CutOffError):
+            inspected(saying(f"Welcome\n{whole[:at]}"))
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_verification_that_is_cut_off_is_none() -> None:
+    lines = (DATA / "verify-box.txt").read_text(encoding="utf-8").splitlines()
+    whole = dump({"event": "result", "value": VerifyResult(lines=tuple(lines))})
+    assert verified(saying(f"{whole}\n"))
+    for at in range(0, len(whole), 101):
+        with pytest.raises(CutOffError):
+            verified(saying(whole[:at]))
+
+
 def test_preflight_shows_what_was_cut_off_as_its_row() -> None:
-    found = preflight_ask.ask_preflight(PLAN, ROLES, saying(f"{BEGIN}\nos\tdebian-13\n", "Killed"))
+    found = preflight_ask.ask_preflight(PLAN, ROLES, saying('{"event":"result"', "Killed"))
     (row,) = found.rows
     assert "the host stopped answering halfway: Killed" in str(row)
-
-
-def test_a_neighbour_that_cannot_lend_says_why() -> None:
-    with pytest.raises(lending.LendingError, match=r"^it cannot open port 1\n"):
-        lent(saying(between("cannot\tit cannot open port 1")))
 
 
 def test_a_program_that_dies_without_a_word_breaks_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,13 +260,6 @@ def test_a_program_that_dies_without_a_word_breaks_no_answer(tmp_path: Path, mon
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     found = texts(answer(shell(question(PLAN))))
     assert found["health", "chat"] == ""
-
-
-def test_a_host_that_was_never_deployed_to_lends_nothing() -> None:
-    """The script itself, on this machine."""
-    lender = FromNeighbour(name="six", connect=Connect(host="six"), address="six", port=1, store="/models")
-    with pytest.raises(lending.LendingError, match=r"never deployed to .* `herd up` that rig first"):
-        lending.lent(lender, ["aa"], answer(shell(lending.share(lender, ["aa"], "name", "token"))))
 
 
 def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
@@ -287,8 +273,7 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
     }
     assert calls == {
         ("host/protocol.py", "run"),
-        ("store/hashes.py", "lines"),
-        # Of pyinfra: a look, which is read by `answer`, and steps, which ask nothing.
+        # Of pyinfra: an inspection, whose result is read by `result_of`, and steps, which read nothing.
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),
         ("deploy/inspecting.py", "run_shell_command"),

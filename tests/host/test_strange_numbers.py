@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
@@ -12,26 +14,23 @@ from llamaherd.bench.asking.stream import _number
 from llamaherd.bench.importers.base import number as imported
 from llamaherd.bench.importers.base import utc
 from llamaherd.host.answers import chat, reply
-from llamaherd.host.nvidia_smi import find_gpu, gpu
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.ssh import RemoteError
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.document import dump
+from llamaherd.onhost.nvidia_smi import parse_gpu
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.verify import judge
 from llamaherd.plan import Plan
 from llamaherd.role.report import Report
 from roles import ROLES
+from tests.support.host_lines import inspected
 from tests.support.ours import parse_state
-from tests.support.rigs import cpu_rig, planned
+from tests.support.rigs import converged, cpu_rig, planned
 
-FACTS = (
-    "free\t/var\t{}\toverlay",
-    "folder\t/etc\t{}\troot",
-    "listens\t{}",
-    "holder\t{0}\t{0}\tprogram\t-",
-    "machine\tmemory\t{}",
-    "machine\tgcc\t{}",
-    "serving\tchat\tloaded\t{}",
-    'docker\tinfo\t{{"ServerVersion": {}}}',
-)
+FACTS = ('docker\tinfo\t{{"ServerVersion": {}}}',)
 GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090"
 
 
@@ -44,25 +43,69 @@ def test_a_fact_of_an_inspection(fact: str) -> None:
 
 def test_what_was_not_asked_for_is_shown_in_one_short_line() -> None:
     with pytest.raises(UnaskedError) as caught:
-        parse_state([f"free\t/var\t{'9' * 4301}\x1b[31m\toverlay"])
+        parse_state([f"kept\t/var\t{'9' * 4301}\x1b[31m\toverlay"])
     assert (len(caught.value.message) < 600, caught.value.message.isprintable()) == (True, True)
 
 
-@pytest.mark.parametrize("mode", ["9", "²", "rwx", "7" * 5000])
-def test_the_mode_of_a_file(mode: str) -> None:
-    with pytest.raises(UnaskedError):
-        parse_state([f"file\t/etc/x\t{mode} 0 root 1.0", "sum\tab\t/etc/x"])
+def changed_result(path: str, value: object) -> object:
+    """Return the result of an inspection with another value somewhere."""
+    result = cast("dict[str, Any]", json.loads(dump(inspected(converged(planned(cpu_rig()), {"chat": "key"})))))
+    *folders, last = path.split("/")
+    at = result
+    for name in folders:
+        at = at[name]
+    at[last] = value
+    return result
+
+
+STRANGE: tuple[object, ...] = (
+    10**400,
+    -(10**400),
+    1 << 64,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    "1",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+)
+BASE = "parts/base.inspection.inspect"
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=range(len(STRANGE)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("files", "parts", "lines", "unknown", BASE, f"{BASE}/os", f"{BASE}/disk", f"{BASE}/disk/free"),
+        *(f"{BASE}/listening", f"{BASE}/machine/memory", f"{BASE}/machine/gcc", f"{BASE}/users", f"{BASE}/systemd"),
+        *(f"{BASE}/unheard", "files/a"),
+    ],
+)
+def test_what_a_host_returns_is_a_state_or_a_sentence(path: str, value: object) -> None:
+    result = changed_result(path, value)
+    message, state = "", HostState()
+    try:
+        state = state_of(result, ROLES)
+    except RemoteError as error:
+        message = error.message
+    assert len(message) < 600
+    assert state.machine.memory < 2**63
+    json.dumps(sorted(state.users), allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("pci", ["", "1", "0000:01:00", "0000:01:00.9", "²", "9" * 4301])
 def test_a_gpu_has_an_address(pci: str) -> None:
     with pytest.raises(ValueError, match="not a PCI address"):
-        gpu(GPU.format(pci))
+        parse_gpu(GPU.format(pci))
 
 
 @pytest.mark.parametrize("at", ["²", "1²", "9" * 4301, "1"])
 def test_no_gpu_has_such_a_number(at: str) -> None:
-    assert find_gpu(at, [gpu(GPU.format("00000000:01:00.0"))]) is None
+    assert find_gpu(at, [parse_gpu(GPU.format("00000000:01:00.0"))]) is None
 
 
 def judged(what: str, text: str) -> Report:

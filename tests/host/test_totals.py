@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from llamaherd.deploy.commands import ScriptCommand
 from llamaherd.deploy.reasons import noted
 from llamaherd.host import remote, totals, turn
 from llamaherd.host.pipes import Patience
+from llamaherd.host.program import GO
 from llamaherd.host.remote import Remote, RemoteError, Shell
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import LOCAL, Connect
@@ -116,10 +118,11 @@ def test_a_turn_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_disk_that_hangs_while_models_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host tells how far it is every two seconds, and gets no further."""
-    monkeypatch.setattr(hashes, "hash_script", lambda _: "while printf 'at\\t0\\t0\\n'; do sleep 0.1; done")
+    """The host reports its progress every two seconds, and gets no further."""
+    reports = json.dumps({"event": "progress", "text": "at 0 0 0"})
+    endless = f"echo '{GO}'; while echo '{reports}'; do sleep 0.1; done"
+    monkeypatch.setattr(remote, "bootstrap", lambda *_, **__: endless)
     monkeypatch.setattr(hashes, "hash_seconds", lambda _: LIMIT)
-    monkeypatch.setattr(hashes, "heard", lambda lines: lines)
     told: list[hashes.HashProgress] = []
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish hashing its models within 1 s"):
         hashes.check_hashes(planned(cpu_rig()), Remote(HERE), told.append)

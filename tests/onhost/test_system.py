@@ -109,6 +109,17 @@ def test_a_program_that_hangs_is_ended(host: Host) -> None:
 
 
 @STARTS
+def test_a_program_that_no_signal_ends_is_left_behind(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that hangs in a driver of the kernel: here it is simply not killed."""
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    monkeypatch.setattr(system, "_PIPE_SECONDS", 0.2)
+    began = time.monotonic()
+    ended = host.run(["sh", "-c", "echo begun; exec sleep 4"], seconds=0.3)
+    assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")
+    assert time.monotonic() - began < 3.5
+
+
+@STARTS
 def test_what_a_program_prints_last_is_kept(host: Host) -> None:
     ended = host.run(["sh", "-c", f"printf first; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' a; printf '\\377last'"])
     assert len(ended.out) == MOST_OUTPUT
@@ -117,6 +128,33 @@ def test_what_a_program_prints_last_is_kept(host: Host) -> None:
 
 
 # --- files ---------------------------------------------------------------------------------------------------
+
+
+@STARTS
+def test_a_program_appends_to_a_log_while_it_runs(host: Host, tmp_path: Path) -> None:
+    log = tmp_path / "log" / "a log"
+    assert host.run_logged(["printf", "%s\\n", "$(id)"], str(log), seconds=60) == Ended(0, "$(id)\n")
+    script = f"read x; echo $LC_ALL; grep -c id '{log}'; echo oh >&2; exit 3"
+    assert host.run_logged(["sh", "-c", script], str(log), seconds=60) == Ended(3, "C\n1\noh\n")
+    assert log.read_text() == "$(id)\nC\n1\noh\n"
+    assert (mode(log), mode(log.parent)) == (0o644, 0o755)
+
+
+@STARTS
+def test_a_logged_program_that_hangs_or_is_missing(host: Host, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    began = time.monotonic()
+    assert host.run_logged(["sh", "-c", "echo first; sleep 60"], log, seconds=1) == Ended(TIMED_OUT, "first\n")
+    assert time.monotonic() - began < 30
+    missing = host.run_logged(["/no/such/program"], log, seconds=1)
+    assert (missing.code, missing.out) == (NOT_STARTED, "/no/such/program: No such file or directory")
+
+
+def test_a_log_that_is_a_link_is_not_written(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        host.run_logged(["true"], str(tmp_path / "log"), seconds=1)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @given(text=TEXTS)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from llamaherd.host.protocol import texts
+from llamaherd.onhost.system import Host
+from llamaherd.pipeline.verify import verify_input
 from llamaherd.plan import Plan
-from tests.support.ours import brought_checks, brought_files, question
+from roles import ROLES
+from tests.support.ours import brought_checks, brought_files, probed
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -23,8 +25,8 @@ def found(plan: Plan, stats: dict[str, str], sums: dict[str, str]) -> tuple[bool
     (check,) = brought_checks(
         plan,
         {
-            ("brought", ""): "\n".join(f"{stat}\t{path}" for path, stat in stats.items()),
-            ("brought sums", ""): "\n".join(f"{sha256}  {path}" for path, sha256 in sums.items()),
+            ("shipped", ""): "\n".join(f"{stat}\t{path}" for path, stat in stats.items()),
+            ("shipped sums", ""): "\n".join(f"{sha256}  {path}" for path, sha256 in sums.items()),
         },
     )
     return check.ok, check.detail
@@ -71,12 +73,15 @@ def test_where_all_is_gone_some_are_named_and_the_others_counted() -> None:
     assert f" and {len(brought_files(CPU)) - 3} more" in detail
 
 
+@pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
-    """The script's own words, on real files: those that are put where it looks, and one that another wrote."""
-    asked = question(CPU).split("section brought ''")[1].split("section addresses")[0]
-    text = 'section() { printf \'@ %s\\t%s\\n\' "$1" "$2"; }\nlines() { awk \'{print "\\t" $0}\'; }\n'
-    text += "section brought ''\n" + asked.replace("/opt/llamaherd", f"{tmp_path}/opt/llamaherd")
+    """The probes themselves, on real files: those that are put where they look, and one that another wrote."""
+    probes = [
+        replace(each, argv=tuple(word.replace("/opt/llamaherd", f"{tmp_path}/opt/llamaherd") for word in each.argv))
+        for each in verify_input(CPU, ROLES).probes
+        if each.what.startswith("shipped")
+    ]
     for path, file in brought_files(CPU).items():
         place = tmp_path / path.removeprefix("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -84,8 +89,8 @@ def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
         place.chmod(int(file.mode, 8))
 
     def judged() -> tuple[bool, str]:
-        said = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True).stdout
-        (check,) = brought_checks(CPU, texts(said.replace(str(tmp_path), "").splitlines()))
+        found = {name: text.replace(str(tmp_path), "") for name, text in probed(probes, Host(print, print)).items()}
+        (check,) = brought_checks(CPU, found)
         return check.ok, check.detail
 
     assert judged()[0], judged()[1]

@@ -7,16 +7,17 @@ import re
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError
+from llamaherd.host.program import packed_program
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.inspect import parse_state
 from llamaherd.pipeline.outlook import Outlook, outlook
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Task
 from roles import ROLES
 from tests.support.fake import run
+from tests.support.ours import parse_state, queried
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 HERE = Connect(host="box")
@@ -31,7 +32,9 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def asked(planned: dict[str, tuple[Rig, Plan]]) -> dict[str, Outlook]:
     """What a run would do to rigs, each of which is asked."""
-    return outlook_ask.Hosts({name: rig for name, (rig, _) in planned.items()}).outlooks(planned, ROLES)
+    return outlook_ask.Hosts({name: rig for name, (rig, _) in planned.items()}, packed_program()).outlooks(
+        planned, ROLES
+    )
 
 
 def would(plan: Plan, world: list[str], *more: Role) -> Outlook:
@@ -107,20 +110,20 @@ def test_what_roles_raise_is_said(plan: Plan, monkeypatch: pytest.MonkeyPatch, e
     def raising(*_: object, **__: object) -> Outlook:
         raise error
 
-    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(plan, {"chat": KEY}))
+    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
     monkeypatch.setattr(outlook_ask, "outlook", raising)
     rig = Rig.model_validate(changed(cpu_rig(), {}))
     assert asked({"box": (rig, plan)}) == {"box": Outlook(problems=(str(error),))}
 
 
 def test_each_rig_is_asked_and_one_that_fails_leaves_the_others_be(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(remote: Remote, *_: object) -> list[str]:
+    def ask(remote: Remote, *_: object) -> object:
         if remote.connect.host == "sick":
             raise RemoteError("it does not answer", "see whether it is up")
         assert remote.note_key
-        return converged(plan, {"chat": KEY})
+        return queried(converged(plan, {"chat": KEY}))
 
-    monkeypatch.setattr(outlook_ask, "ask_host", ask)
+    monkeypatch.setattr(outlook_ask, "query_host", ask)
     rigs = {
         name: (Rig.model_validate(changed(cpu_rig(), {"connect": {"host": name}})), plan)
         for name in ("well", "sick", "other")
@@ -132,7 +135,7 @@ def test_each_rig_is_asked_and_one_that_fails_leaves_the_others_be(plan: Plan, m
 
 
 def test_a_key_that_cannot_be_read_is_said(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook_ask, "ask_host", lambda *_: converged(plan, {"chat": KEY}))
+    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
     monkeypatch.delenv("CHAT_KEY")
     rig = Rig.model_validate(changed(cpu_rig(), {}))
     (problem,) = asked({"box": (rig, plan)})["box"].problems

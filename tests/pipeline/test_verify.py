@@ -103,7 +103,6 @@ PLAN = Plan(
             options={},
             targets=("llama-server",),
             cuda=None,
-            script="",
             disk=0,
         ),
     ),

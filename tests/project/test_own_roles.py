@@ -11,13 +11,14 @@ import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.pipeline import describe, inspect, verify
+from llamaherd.pipeline import describe
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
 from tests.support.fake import run
+from tests.support.ours import inspect_text, parse_state, probes_text
 from tests.support.own_role import SHOWN, write_example
 from tests.support.rigs import KEY, ROOT, changed, converged, cpu_rig, hub_lock, planned
 
@@ -45,8 +46,8 @@ def test_it_comes_before_servers(fleet: Path) -> None:
 def test_it_takes_part_in_every_verb(fleet: Path) -> None:
     plan, roles = planned(cpu_rig()), all_roles(fleet)
     assert SHOWN in describe.show_plan(plan, roles)
-    assert "/etc/motd" in inspect.inspect_script(plan, roles)
-    assert "/etc/motd" in verify.question(plan, roles)
+    assert "/etc/motd" in inspect_text(plan, roles)
+    assert "/etc/motd" in probes_text(plan, roles)
 
 
 def test_it_is_done_where_it_is_not_as_planned_and_then_no_more(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +73,7 @@ def file_hash(text: str) -> str:
 def test_a_change_says_why(fleet: Path) -> None:
     plan = planned(cpu_rig())
     (task,) = own_of(fleet).tasks(plan)
-    state = inspect.parse_state([], ROLES)
+    state = parse_state([])
     (change,) = task.changes(state, Run(connect=Connect(host="box")))
     assert str(change) == "update file /etc/motd: /etc/motd is not there"
 
@@ -116,8 +117,8 @@ def test_the_name_of_one_of_ours_is_taken(tmp_path: Path) -> None:
         all_roles(tmp_path)
 
 
-HEAD = """from llamaherd.role.role import PlanPart, Role, Task
-from llamaherd.role.changes import Change, DeferredScript, RunScript
+HEAD = """from llamaherd.role.role import Inspection, PlanPart, Role, Task
+from llamaherd.role.changes import Change, DeferredVerb, RunScript
 
 """
 ODD = "ROLE = Role(name='odd', summary='', {})"
@@ -128,6 +129,11 @@ BROKEN = {
     "brings": ("def f(plan):\n    yield 3\n" + ODD.format("brings=f"), 4, f"{NONE}0"),
     "inspect": (ODD.format("inspect=lambda plan: None"), 4, f"{NONE}Input should be a valid string"),
     "tasks": (ODD.format("tasks=lambda plan: [Task(3, None)]"), 4, f"{NONE}0.name"),
+    "inspection.given": (
+        ODD.format("inspection=Inspection('odd.inspect', lambda plan: 1 / 0, dict, lambda state, found: None)"),
+        4,
+        "ends in ZeroDivisionError: division by zero",
+    ),
     "verify": ("import sys\n" + ODD.format("verify=lambda plan: sys.exit()"), 5, "ends in SystemExit"),
 }
 
@@ -204,7 +210,7 @@ def test_what_a_function_gives_has_no_methods_of_its_own(tmp_path: Path) -> None
     tasks = f"tasks=lambda plan: [Task(Word('it'), lambda state, run: [{change}])]"
     odd(tmp_path, f"{EVIL}\n{ODD.format(tasks)}")
     (task,) = own_of(tmp_path).tasks(planned(cpu_rig()))
-    (found,) = task.changes(inspect.parse_state([], ROLES), Run(connect=Connect(host="box")))
+    (found,) = task.changes(parse_state([]), Run(connect=Connect(host="box")))
     assert (task.name, str(found)) == ("it", "update file /etc/odd: why")
 
 
@@ -272,8 +278,8 @@ def planned_with(fleet: Path) -> Plan:
 def ask_everything(fleet: Path) -> None:
     """Have every function of its roles called."""
     plan, roles = planned_with(fleet), all_roles(fleet)
-    inspect.inspect_script(plan, roles)
-    verify.question(plan, roles)
+    inspect_text(plan, roles)
+    probes_text(plan, roles)
     describe.show_plan(plan, roles)
     for role in roles:
         role.tasks(plan)
@@ -313,7 +319,7 @@ ROLE = Role(name="odd", summary="", tasks=lambda plan: [Task("it", {changes})])
     [
         ("RunScript('true')", "lambda state, run: 1 / 0"),
         ("RunScript(3)", "changes"),
-        ("DeferredScript(make)", "changes"),
+        ("DeferredVerb(make)", "changes"),
     ],
 )
 def test_a_run_fails_on_that_host_alone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from llamaherd.gguf.header import Header
@@ -10,6 +11,7 @@ from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
+from llamaherd.onhost.units import ServiceState
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import (
     RAM,
@@ -24,19 +26,18 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredScript, GuardedScript, RunScript, Say
-from llamaherd.role.service import ServiceState
+from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
 from llamaherd.wsl.state import ScriptState, TextState, WslState
 from roles.chat_page.changes import changes_with as chat_changes
 from roles.chat_page.files import KEY as CHAT_KEY
 from roles.gateway.changes import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
+from roles.gateway.onhost import RunningState
 from roles.gateway.plan import unit_spec
-from roles.gateway.state import GatewayState, RunningState
+from roles.gateway.state import GatewayState
 from roles.models.changes import ModelSource, fetch_job, to_fetch
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.monitoring.state import MonitoringState
-from roles.nvidia_driver.going_back import undo_files
 from roles.power.state import PowerState
 from roles.serve.beside import beside_files, moved
 from tests.render.plans import (
@@ -96,12 +97,6 @@ def power(plan: Plan) -> PowerPlan:
     return plan.power
 
 
-def undo_text(plan: Plan, number: int) -> str:
-    """What judges a driver at the next boot, and its unit."""
-    assert plan.driver
-    return undo_files(plan.driver)[number].text
-
-
 def driver_file(plan: Plan, part: str) -> str:
     """What apt is told of the driver."""
     assert plan.driver
@@ -114,7 +109,7 @@ def other_driver() -> HostState:
     seen.nvidia.packages |= {
         name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
     }
-    seen.machine.next_kernel = "6.8.0-90-generic"
+    seen.machine = replace(seen.machine, next_kernel="6.8.0-90-generic")
     return seen
 
 
@@ -161,7 +156,7 @@ def windows_scripts() -> dict[str, str]:
 def script(steps: Sequence[Change], of: int = -1) -> str:
     """The text of one step."""
     how = steps[of].how
-    assert isinstance(how, RunScript | GuardedScript)
+    assert isinstance(how, RunScript)
     return how.script
 
 
@@ -175,11 +170,11 @@ def fetch_id() -> str:
     return str(fetch_job(GPU, to_fetch(GPU, HostState()), [])["id"])
 
 
-def made(steps: Sequence[Change]) -> str:
-    """The text of a first step that is put together when its turn comes."""
+def made(steps: Sequence[Change]) -> list[Change]:
+    """Return the first step, whose input is made when its turn comes, with that input."""
     how = steps[0].how
-    assert isinstance(how, DeferredScript)
-    return how.make(print).script
+    assert isinstance(how, DeferredVerb)
+    return [replace(steps[0], how=how.make(print))]
 
 
 def ask_memory(*names: str) -> str:

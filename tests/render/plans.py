@@ -118,5 +118,4 @@ UNUSED = (
 
 
 DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
-STAYING = planned(gpu_rig(), {"gpus/driver": {"branch": 580, "reboot": False}})
 SIGNED = planned(gpu_rig(), {"gpus/driver": {"branch": 580, "from": "distribution"}})

@@ -7,95 +7,40 @@ from collections.abc import Callable
 from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
-from llamaherd.history.release import KEPT, read_script
 from llamaherd.host.program import Program, bootstrap
-from llamaherd.host.state import HostState
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
-from llamaherd.inventory.schema import Rig
-from llamaherd.layout import RELEASES
 from llamaherd.pipeline.drift_tell import tell_script
+from llamaherd.pipeline.python_first import install_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
-from llamaherd.prune import ask as prune
 from llamaherd.render import render
-from llamaherd.role.repositories import nvidia_repository, repository_changes
-from llamaherd.role.way_in import guarded
 from llamaherd.status.ask import look_script as status_look
-from llamaherd.store import hashes
-from llamaherd.store.ask import look_script, prune_script
-from llamaherd.text.quoting import base64_lines
-from roles.base.changes import base_changes, package_changes
-from roles.container_runtime.changes import docker_changes
-from roles.container_runtime.changes import toolkit_changes as container_steps
-from roles.cuda_toolkit.changes import toolkit_changes
-from roles.engines.changes import build_changes
-from roles.models.changes import begin_changes, model_changes
-from roles.models.lending import share
-from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
 from tests.render.pieces import (
     ask_memory,
-    build,
-    fetch_id,
-    hub,
     instance,
-    made,
-    not_loaded,
-    other_driver,
-    script,
     taking,
-    undo_text,
 )
 from tests.render.plans import (
     CPU,
-    DRIVER,
     GATEWAY,
     GPU,
     GROUP,
-    IK_CPU,
     KEYED,
-    NEIGHBOUR,
-    REMOVALS,
-    SIGNED,
-    STAYING,
-    UNUSED,
-    URL,
-    WATCHER,
 )
 from tests.render.scripts_beside import BESIDE
-from tests.render.scripts_judging import JUDGING
 from tests.support import ours as verify
 from tests.support.ours import inspect_script
-from tests.support.rigs import gpu_rig
 
 SCRIPTS: dict[str, Callable[[], str]] = {
-    "observe_gpu": lambda: inspect_script(GPU),
+    "inspect_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
-    "build_llama_cpp_cpu": lambda: build(CPU, "main").script,
-    "build_llama_cpp_cuda_git": lambda: build(GPU, "main").script,
-    "build_ik_cuda_overlay_url": lambda: build(GPU, "ik").script,
-    "build_ik_cpu": lambda: build(IK_CPU, "main").script,
-    "build_llama_cpp_url": lambda: build(URL, "main").script,
-    "observe_cpu": lambda: inspect_script(CPU),
-    "verify_cpu": lambda: verify.question(CPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
     "wait_loaded": lambda: render("serve/wait-loaded.sh"),
     "started": lambda: render("serve/started.sh", root=""),
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
-    "step_accounts": lambda: script(base_changes(CPU, HostState()), 0),
-    "step_packages": lambda: script(package_changes(CPU, HostState())),
-    "step_admit_source": lambda: script(build_changes(build(CPU, "main"), HostState()), 1),
-    "step_build": lambda: script(build_changes(build(CPU, "main"), HostState())),
-    "step_vouch": lambda: script(
-        build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"}))
-    ),
-    "step_open": lambda: script(base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"])), 1),
-    # Packed plans differ with the library that packs them.
-    "step_release": lambda: render(
-        "history/write.sh.j2", releases=RELEASES, release=base64_lines("{}"), plan=base64_lines("packed"), most=KEPT
-    ),
     "step_room": lambda: render("serve/room.sh.j2"),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
@@ -104,37 +49,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "status_look_gpus": lambda: status_look(GPU),
     "status_look_gateway": lambda: status_look(GATEWAY),
     "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
+    "install_python": install_script,
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
-    "host_program": lambda: bootstrap(Program("0123456789abcdef", b"a zip file")),
-    "host_disarm_undo": lambda: guarded(":", "", name="docker", undone="Docker is as it was").disarm,
+    "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
-    "ask_releases": lambda: read_script(newest=3, number=7),
-    "ask_texts": lambda: read_script(newest=1, texts=True),
-    "step_fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
-    "step_fetch_joined": lambda: script(begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER)),
-    "step_fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
-    "step_repository": lambda: script(
-        repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState())
-    ),
-    "observe_driver": lambda: inspect_script(DRIVER),
-    "verify_driver": lambda: verify.question(DRIVER),
-    "step_components": lambda: script(driver_changes(SIGNED, HostState()), 0),
-    "step_driver": lambda: script(driver_changes(DRIVER, other_driver())),
-    "step_driver_distribution": lambda: script(driver_changes(SIGNED, HostState())),
-    "step_load_driver": lambda: script(load_changes(DRIVER, not_loaded())),
-    "step_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).ask,
-    "step_back": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).back,
-    "step_after_reboot": lambda: reboot("580.95.05", "6.8.0-88-generic", kept=True).after,
-    "driver_undo": lambda: undo_text(DRIVER, 0),
-    "driver_undo_without_reboot": lambda: undo_text(STAYING, 0),
-    "step_share": lambda: share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token"),
-    "store_look": lambda: look_script("/var/lib/llamaherd/models"),
-    "store_prune": lambda: prune_script("/var/lib/llamaherd/models", REMOVALS),
-    "prune_look": lambda: prune.look_script(3),
-    "prune_remove": lambda: prune.remove_script(UNUSED, 3),
-    "store_hash": lambda: hashes.hash_script(GPU),
-    "step_models_admitted": lambda: script(model_changes(GPU, HostState(), hub, WATCHER)),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],
@@ -169,12 +88,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         total=86400,
         limit=show_limit(86400),
     ),
-    "step_toolkit": lambda: script(toolkit_changes(GPU, HostState())),
-    "step_docker": lambda: script(docker_changes(CPU, HostState())),
-    "step_container_toolkit": lambda: script(container_steps(GPU, HostState()), -2),
-    "step_docker_cards": lambda: script(container_steps(GPU, HostState())),
     "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
-    **JUDGING,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

@@ -5,7 +5,6 @@ After a wanted change, `REWRITE_GOLDEN=1 .venv/bin/pytest tests/render` writes t
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -90,9 +89,3 @@ def test_the_lock_reads_back(tmp_path: Path) -> None:
 
     lock.write_lock(tmp_path / "herd.lock", locked())
     assert lock.read_lock_file(tmp_path / "herd.lock") == locked()
-
-
-@pytest.mark.parametrize("rig", RIGS)
-def test_a_script_that_a_host_runs_is_one_that_sh_reads(rig: str) -> None:
-    for build in planned(rig).builds:
-        subprocess.run(["sh", "-n"], input=build.script, text=True, check=True)

@@ -11,7 +11,7 @@ import pytest
 from tests.render.texts import texts
 from tests.support.golden import HERE_DOCUMENT, assert_golden, constant_templates
 
-CASE = "step_driver_back.sh"
+CASE = "arms_on_cards.sh"
 
 
 def with_another_unit(text: str) -> str:
@@ -23,7 +23,7 @@ def with_another_unit(text: str) -> str:
 
 CHANGES: dict[str, Callable[[str], str]] = {
     "a line of its own": lambda text: text.replace(
-        "hold 8 host 3600 'taking a driver back'", "hold 8 host  3600 'taking a driver back'"
+        "hold 8 host 3600 'measuring llama-reasoner'", "hold 8 host  3600 'measuring llama-reasoner'"
     ),
     "a line that another text has": lambda text: text.replace("open_lock() {", "open_lock() { "),
     "a line that stands there twice": lambda text: text + text.splitlines(keepends=True)[-1],

@@ -11,26 +11,11 @@ import subprocess
 import pytest
 from jinja2 import UndefinedError
 
-from llamaherd.host.state import HostState
 from llamaherd.render import render
-from roles.models.changes import begin_changes, model_changes
-from roles.models.lending import share
-from roles.wsl.changes import wsl_changes
-from tests.render.pieces import (
-    build,
-    hub,
-    in_wsl,
-    made,
-    script,
-)
-from tests.render.plans import (
-    NEIGHBOUR,
-    WATCHER,
-)
 from tests.render.texts import GOLDEN, texts
-from tests.support import ours as verify
 from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
+from tests.support.ours import question as verify_script
 from tests.support.rigs import ROOT, gpu_rig, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -58,7 +43,7 @@ def test_every_template_is_rendered_here() -> None:
 
 def test_a_name_that_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render("host/install-packages.sh.j2")
+        render("host/install-python.sh.j2")
 
 
 @pytest.mark.parametrize("case", [case for case in texts() if case.endswith(".sh")])
@@ -84,21 +69,11 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     declared["engines"]["ik"]["options"] = {"A": HOSTILE}
     declared["instances"]["worker"]["extra_args"] = [HOSTILE]
     plan = planned(declared)
-    model = next(model for model in plan.models if model.url)
-    files = tuple(file.model_copy(update={"name": f"{HOSTILE}{n}.gguf"}) for n, file in enumerate(model.files))
-    hostile = model.model_copy(update={"files": files, "name": HOSTILE})
     hostile_wsl = planned(wsl_rig(), {"host/wsl/windows_profile": f"/mnt/c/Users/{HOSTILE}"})
-    named = plan.model_copy(update={"models": (*(m for m in plan.models if not m.url), hostile)})
     texts = {
-        "build": build(plan, "ik").script,
         "observe": inspect_script(plan),
-        "verify": verify.question(plan),
-        "fetch": made(begin_changes(named, HostState(), hub, WATCHER)),
-        "wait": made(model_changes(named, HostState(), hub, WATCHER)[1:]),
-        "admit": script(model_changes(named, HostState(), hub, WATCHER)),
-        "share": share(NEIGHBOUR.model_copy(update={"address": HOSTILE, "store": HOSTILE}), ["1" * 64], "0", "token"),
+        "verify": verify_script(plan),
         "observe under WSL": inspect_script(hostile_wsl),
-        "files of Windows": script(wsl_changes(hostile_wsl, in_wsl(f"/mnt/c/Users/{HOSTILE}"))),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]
     assert ran == []

@@ -15,6 +15,7 @@ from llamaherd.plan import (
 )
 from llamaherd.render import render
 from roles.gateway.config import configuration, maps, reader
+from roles.nvidia_driver.going_back import undo_file
 from roles.nvidia_driver.plan import version_hold
 from tests.bench.grouped import watched
 from tests.render.pieces import (
@@ -24,7 +25,6 @@ from tests.render.pieces import (
     instance,
     power,
     toolkit,
-    undo_text,
     watched_gateway,
     windows_scripts,
 )
@@ -51,7 +51,8 @@ from tests.render.plans import (
     WSL_NAT,
 )
 from tests.render.scripts import SCRIPTS
-from tests.render.verbs import VERBS, document
+from tests.render.verbs import INSPECTIONS, VERBS, document
+from tests.render.verbs_of_drivers import DRIVERS
 from tests.render.verbs_of_services import SERVICES, outline
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import tasks
@@ -101,7 +102,7 @@ def texts() -> dict[str, str]:
         "driver_wanted.pref": driver_file(DRIVER, "wanted"),
         "driver_wanted_distribution.pref": driver_file(SIGNED, "wanted"),
         "driver_held_distribution.conf": driver_file(SIGNED, "52llamaherd"),
-        "driver_undo.service": undo_text(DRIVER, 1),
+        "driver_undo.service": undo_file().text,
         "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
@@ -149,5 +150,6 @@ def texts() -> dict[str, str]:
         **{f"run_{case}.txt": "\n".join([*tasks(plan), ""]) for case, plan in RUNS.items()},
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
         **{f"{case}.json": document(make()) for case, make in VERBS.items()},
-        **{f"{case}.json": outline(make()) for case, make in SERVICES.items()},
+        **{f"{case}.json": make() for case, make in INSPECTIONS.items()},
+        **{f"{case}.json": outline(make()) for case, make in {**SERVICES, **DRIVERS}.items()},
     }

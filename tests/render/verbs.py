@@ -6,18 +6,32 @@ import json
 from collections.abc import Callable, Sequence
 
 from llamaherd.host.program import request
-from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.serving import ContainerState, UnitState
+from llamaherd.onhost.store import LookInput
+from llamaherd.prune.ask import remove_input
 from llamaherd.role.changes import Change, RunVerb
+from llamaherd.role.repositories import nvidia_repository, repository_changes
+from llamaherd.store.ask import prune_input
+from llamaherd.store.hashes import files_once, hash_input
+from roles.base.changes import base_changes, package_changes
+from roles.container_runtime.changes import docker_changes
+from roles.container_runtime.changes import toolkit_changes as container_toolkit_changes
 from roles.cuda_toolkit.changes import toolkit_changes
+from roles.engines.changes import build_changes
+from roles.models.changes import begin_changes, model_changes
+from roles.models.lending import share
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
 from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
-from tests.render.pieces import instance, taking
-from tests.render.plans import CPU, GPU, PULLED
+from roles.serve.state import question as inspected_servers
+from tests.render.pieces import build, fetch_id, hub, instance, made, taking
+from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
+from tests.support.rigs import gpu_rig
 
 GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
 """Servers that are not declared any more, and serve until the new ones do."""
@@ -27,7 +41,17 @@ def document(changes: Sequence[Change]) -> str:
     """Return the document of one change, indented."""
     (change,) = changes
     assert isinstance(change.how, RunVerb)
-    return json.dumps(json.loads(request(change.how.verb, change.how.given)), indent=2, ensure_ascii=False) + "\n"
+    return indented(change.how.verb, change.how.given)
+
+
+def indented(verb: str, given: object) -> str:
+    """Return the document of a verb, indented."""
+    return json.dumps(json.loads(request(verb, given)), indent=2, ensure_ascii=False) + "\n"
+
+
+def queried(verb: str, given: object) -> list[Change]:
+    """Return a verb that no change of a plan runs, as one."""
+    return [Change("update", "host", verb, (), RunVerb(verb, given))]
 
 
 def unit_with_candidate() -> list[Change]:
@@ -49,10 +73,34 @@ def exchange() -> list[Change]:
 
 
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
+    "accounts": lambda: base_changes(CPU, HostState())[:1],
+    "open": lambda: base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"]))[1:2],
+    "install": lambda: package_changes(CPU, HostState(packages={"python3"})),
+    "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
+    "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),
+    "build_ik_cuda_overlay_url": lambda: build_changes(build(GPU, "ik"), HostState()),
+    "build_llama_cpp_cpu": lambda: build_changes(build(CPU, "main"), HostState())[2:],
+    "admit_source": lambda: build_changes(build(CPU, "main"), HostState())[1:2],
+    "vouch": lambda: build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"})),
+    "install_docker": lambda: docker_changes(CPU, HostState()),
+    "wire_docker": lambda: container_toolkit_changes(GPU, HostState())[-1:],
+    "install_container_toolkit": lambda: container_toolkit_changes(GPU, HostState())[-2:-1],
     "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
     "switch_unit": unit_with_candidate,
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
     "exchange": exchange,
+    "fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
+    "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
+    "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
+    "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
+    "share": lambda: queried("models.share.share", share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")),
+    "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
+    "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
+    "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
+    "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
+}
+INSPECTIONS: dict[str, Callable[[], str]] = {
+    "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),
 }

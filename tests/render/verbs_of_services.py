@@ -9,22 +9,27 @@ import json
 from collections.abc import Callable, Sequence
 
 from llamaherd.host.state import HostState
+from llamaherd.onhost.units import ServiceState
 from llamaherd.role.changes import Change
-from llamaherd.role.service import ServiceState
 from roles.chat_page.changes import chat_leftovers
 from roles.chat_page.state import ChatState
+from roles.cuda_toolkit.changes import toolkit_changes
 from roles.gateway.changes import gateway_leftovers
 from roles.gateway.state import GatewayState
 from roles.monitoring.changes import changes_with as watcher_changes
 from roles.monitoring.changes import exporter_changes
 from roles.monitoring.changes import leftovers as monitoring_leftovers
+from roles.power.changes import power_changes, power_leftovers
+from roles.power.state import PowerState, UnitState
 from roles.virtual_address.changes import address_changes, address_leftovers
 from roles.virtual_address.state import AddressState
-from tests.render.pieces import chat, gateway, watching
-from tests.render.plans import CHATTING, GPU, SHARING, WATCHING
+from roles.wsl.changes import wsl_changes
+from tests.render.pieces import chat, gateway, in_wsl, unheld, watching
+from tests.render.plans import CHATTING, GPU, HELD, SHARING, WATCHING, WSL
 from tests.render.verbs import document
 from tests.support.prometheus import watcher_of
 
+POWERED = UnitState("active", "enabled", needs_reload=False)
 RUNNING = ServiceState("active", "", False, "")
 
 
@@ -55,5 +60,10 @@ SERVICES: dict[str, Callable[[], Sequence[Change]]] = {
     "remove_chat": lambda: chat_leftovers(GPU, HostState(parts={ChatState: ChatState(there=True)})),
     "apply_virtual_address": lambda: address_changes(SHARING["box"], HostState()),
     "remove_virtual_address": lambda: address_leftovers(GPU, HostState(parts={AddressState: AddressState(RUNNING)})),
+    "install_toolkit": lambda: toolkit_changes(GPU, HostState())[-1:],
+    "write_wsl_files": lambda: wsl_changes(WSL, in_wsl()),
+    "require_systemd": lambda: wsl_changes(WSL, in_wsl(systemd=False))[-1:],
+    "apply_power": lambda: power_changes(HELD, unheld()),
+    "remove_power": lambda: power_leftovers(GPU, HostState(parts={PowerState: PowerState(POWERED)})),
     "remove_gateway": lambda: gateway_leftovers(GPU, HostState(parts={GatewayState: GatewayState(RUNNING)})),
 }

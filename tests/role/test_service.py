@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from llamaherd.role.service import ServiceState, restart_reasons, service_check, unsettled
+from llamaherd.onhost.units import ServiceState
+from llamaherd.role.service import restart_reasons, service_check, unsettled
 
 RUNS = ServiceState("active", "enabled", needs_reload=False, spec="ab12")
 
@@ -14,9 +17,9 @@ RUNS = ServiceState("active", "enabled", needs_reload=False, spec="ab12")
     [
         (RUNS, []),
         (None, ["there is no such unit"]),
-        (RUNS._replace(active="failed", spec=""), ["it is failed"]),
-        (RUNS._replace(spec="cd34"), ["spec cd34 runs, not ab12"]),
-        (RUNS._replace(spec=""), ["spec of nothing runs, not ab12"]),
+        (replace(RUNS, active="failed", spec=""), ["it is failed"]),
+        (replace(RUNS, spec="cd34"), ["spec cd34 runs, not ab12"]),
+        (replace(RUNS, spec=""), ["spec of nothing runs, not ab12"]),
     ],
 )
 def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, why: list[str]) -> None:
@@ -28,8 +31,8 @@ def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, 
     [
         (RUNS, []),
         (None, []),
-        (RUNS._replace(enabled="disabled"), ["it is disabled"]),
-        (RUNS._replace(enabled="", needs_reload=True), ["it is not enabled", "systemd has not read its file anew"]),
+        (replace(RUNS, enabled="disabled"), ["it is disabled"]),
+        (replace(RUNS, enabled="", needs_reload=True), ["it is not enabled", "systemd has not read its file anew"]),
     ],
 )
 def test_what_else_is_wrong_is_said(unit: ServiceState | None, why: list[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.serving import ContainerState, UnitState
 from llamaherd.host.state import HostState, UserState
+from llamaherd.onhost.serving import ContainerState, UnitState
 from llamaherd.plan import Plan
 from roles.base.changes import base_changes, package_changes
 from roles.engines.changes import build_changes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.state import Holder, HostState
+from llamaherd.host.state import HostState
+from llamaherd.onhost.serving import Holder
 from tests.support.drifts import (
     CPU,
     GPU,

@@ -57,11 +57,11 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
     assert not ran.failed
     assert ran.changed == [name for name in names(plan) if not any(word in name for word in WITHOUT_STEPS)]
     marks = (
-        "apt-get -q -y",
-        "useradd --system",
+        '"verb":"base.install"',
+        '"verb":"base.accounts"',
         "wait-healthy",
-        "/var/cache/llamaherd/sources/",
-        "llamaherd-build-",
+        '"verb":"engines.builds.admit_source"',
+        '"verb":"engines.builds.build"',
         '"verb":"serve.image.make"',
         switch_of("chat"),
         switch_of("drafter"),
@@ -77,7 +77,7 @@ def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     assert ran.operations == names(plan)
     assert (ran.changed, ran.sent, ran.failed) == ([], [], False)
     # One look for all operations, and nothing else.
-    assert ran.commands == ["sh -s"]
+    assert ran.commands == ["inspect"]
     assert not ran.steps
 
 
@@ -100,21 +100,21 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
     first, build, wait = (
         next(n for n, script in enumerate(ran.scripts) if mark in script)
         for mark in (
-            "fetching 2 files of 35b (30.0 GB) meanwhile",
-            'systemd-run -q --unit="$unit" --collect -p User=llama-build',
-            "watch() {",
+            '"verb":"models.fetch.begin"',
+            '"verb":"engines.builds.build"',
+            '"verb":"models.fetch.wait"',
         )
     )
     assert first < build < wait
-    carried = base64.b64encode(b"hf_canary").decode()
-    assert len([script for script in ran.scripts if carried in script]) == 2
-    assert not [text for text in (*ran.commands, *ran.scripts) if "hf_canary" in text]
+    carrying = [each["verb"] for each in ran.documents if "hf_canary" in json.dumps(each)]
+    assert carrying == ["models.fetch.begin", "models.fetch.wait"]
+    assert not [command for command in ran.commands if "hf_canary" in command]
 
 
 def test_a_fetch_costs_nothing_when_all_is_there(with_hub: Plan) -> None:
     ran = run(with_hub, converged(with_hub, {"chat": KEY}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"]
+    assert ran.commands == ["inspect"]
 
 
 def looks(ran: Ran) -> int:
@@ -140,11 +140,11 @@ def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.Monke
 def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Plan] = []
 
-    def counted(plan: Plan, roles: Sequence[Role]) -> str:
+    def counted(plan: Plan, roles: Sequence[Role]) -> bytes:
         written.append(plan)
-        return inspect.inspect_script(plan, roles)
+        return inspect.inspect_request(plan, roles)
 
-    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_script", counted)
+    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_request", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 
@@ -252,8 +252,8 @@ def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: 
 
 
 BROKEN = {
-    "build": ("systemd-run -q --unit", "engines | main", ["chat", "drafter"]),
-    "model": ("admit ", "models | in the store", ["drafter"]),
+    "build": ('"verb":"engines.builds.build"', "engines | main", ["chat", "drafter"]),
+    "model": ('"verb":"models.admit.admit"', "models | in the store", ["drafter"]),
     "image": ('"verb":"serve.image.make"', "serve | images", ["drafter"]),
     "instance": (switch_of("chat"), "serve | chat (systemd)", []),
 }
@@ -296,6 +296,7 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
         "rig_lock_wait": 0,
         "rig_origin": {},
         "fake_responses": {"sh -s": look(world)},
+        "world": world,
         "fake_delay": 0,
         "fake_delay_jitter": 0,
     }
@@ -303,7 +304,8 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
         f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone\nturns.Turn = Alone\n"
+        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone, play_inspections\n"
+        "turns.Turn = Alone\nplay_inspections()\n"
         'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
     )
     return subprocess.run(

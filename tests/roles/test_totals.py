@@ -8,17 +8,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import BUILD_SECONDS, SOURCE_SECONDS, STEP_SECONDS
-from llamaherd.role.changes import DeferredScript, RunScript
-from roles.engines import changes as engines
+from llamaherd.host.totals import SOURCE_SECONDS
+from llamaherd.onhost.system import FailedError, Host
+from llamaherd.role.changes import DeferredVerb
+from roles.engines.changes import compile_input
+from roles.engines.onhost.compiling import compile_engine
 from roles.models import changes as models
+from roles.models.onhost.fetch import FetchInput
 from tests.render.pieces import hub
 from tests.render.plans import GPU, WATCHER
 from tests.support.rigs import cpu_rig, planned
@@ -61,37 +64,14 @@ def moved(script: str, folder: Path) -> str:
     return script
 
 
-def test_a_build_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BUILD_SECONDS", LIMIT)
-    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
-    assert isinstance(how, RunScript)
-    with ends_in_time():
-        ended = run(moved(how.script, tmp_path), tmp_path)
-    assert ended.returncode == 1
-    assert " has not ended within 1 s; its logs are in " in ended.stderr
-    assert "  help: see with `ps -ef --forest` what hangs, end it with `systemctl stop llamaherd-build-" in ended.stderr
-
-
-def test_the_unit_of_a_build_has_a_total_and_the_step_a_longer_one() -> None:
-    how = engines.build_changes(planned(cpu_rig()).builds[0], HostState())[-1].how
-    assert isinstance(how, RunScript)
-    assert f"-p RuntimeMaxSec={BUILD_SECONDS} " in how.script
-    assert how.seconds == STEP_SECONDS > BUILD_SECONDS
-
-
-def test_a_fetch_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unit_of_a_fetch_has_a_total_and_the_step_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/roles/models/onhost/test_fetch.py` has that the unit gets it, and a fetch that never ends."""
     monkeypatch.setattr(models, "transfer_seconds", lambda _: LIMIT)
     (change,) = (each for each in models.model_changes(GPU, HostState(), hub, WATCHER) if each.action == "fetch")
-    how = change.how
-    assert isinstance(how, DeferredScript)
-    made = how.make(print)
-    assert made.seconds > LIMIT
-    assert f"-p TimeoutStartSec={LIMIT} -p RuntimeMaxSec={LIMIT} " in made.script
-    with ends_in_time():
-        ended = run(moved(made.script, tmp_path), tmp_path)
-    assert ended.returncode == 1
-    assert "the fetch has not ended within 1 s; what has come is kept" in ended.stderr
-    assert "  help: `journalctl -u llamaherd-fetch.service` says more; end it with `systemctl stop" in ended.stderr
+    assert isinstance(change.how, DeferredVerb)
+    made = change.how.make(print)
+    assert isinstance(made.given, FetchInput)
+    assert made.seconds > made.given.seconds == LIMIT
 
 
 # --- the source of an engine --------------------------------------------------------------------------------
@@ -133,20 +113,21 @@ def drips() -> Iterator[str]:
 def test_a_source_that_never_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: str, source: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(import_module("roles.engines.plan"), "SOURCE_SECONDS", LIMIT)
+    monkeypatch.setenv("no_proxy", "*")
     named = {key: value.format(url=drips) for key, value in source.items()}
-    script = planned(cpu_rig(), {"engines/main/source": named}).builds[0].script
+    planned_input = compile_input(planned(cpu_rig(), {"engines/main/source": named}).builds[0])
+    given = replace(
+        planned_input,
+        source=replace(planned_input.source, seconds=LIMIT),
+        work=str(tmp_path / "work"),
+        cache=str(tmp_path / "cache"),
+        user="root",
+    )
     (tmp_path / "cache/sources").mkdir(parents=True)
     (tmp_path / "work").mkdir()
-    (tmp_path / "build.sh").write_text(script)
-    with ends_in_time():
-        ended = run(
-            f"sh {tmp_path}/build.sh {tmp_path}/work {tmp_path}/cache", tmp_path, no_proxy="*", HOME=str(tmp_path)
-        )
-    assert ended.returncode == 1
-    why = (tmp_path / "work/failed").read_text()
-    assert why.startswith("cannot fetch ")
-    assert "within" in why or "timed out" in why
+    with ends_in_time(), pytest.raises(FailedError, match=r"cannot fetch .*(within|timed out)"):
+        compile_engine(given, Host(print, print))
+    assert (tmp_path / "work/failed").read_text().startswith("cannot fetch ")
 
 
 def test_an_hour_is_enough_for_a_source_on_a_slow_line() -> None:

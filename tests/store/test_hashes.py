@@ -1,23 +1,30 @@
-"""The script that hashes models, run on this machine on files that are whole, damaged and gone."""
+"""The verb that hashes models, run on this machine on files that are whole, damaged and gone."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-import shutil
 import subprocess
-import time
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from llamaherd.host.protocol import heard
-from llamaherd.plan import ModelFile, ModelPlan
-from llamaherd.store.hashes import HashProgress, Hearing, files_once, hash_script
+from llamaherd.host.program import request
+from llamaherd.onhost.hashes import FileHash, HashedFile, Hashes, HashInput, hash_files
+from llamaherd.onhost.system import FailedError, HeldError
+from llamaherd.plan import ModelFile
+from llamaherd.store.hashes import HashProgress, checks_of, progress_of
+from tests.support.models_host import ModelsHost
+from tests.support.played_host import File
 from tests.support.store_host import OLD, StoreHost
+from tests.support.stores import REPOSITORY
 
-HASH = "01" * 8
-SHA, OTHER_SHA = "12" * 32, "34" * 32
+SHA = "12" * 32
 
 
 @pytest.fixture
@@ -54,77 +61,107 @@ def test_a_folder_in_a_files_place_is_missing(host: StoreHost) -> None:
     assert host.hash(host.model(f"org/name/{OLD}", "a.gguf"))[0].status == "missing"
 
 
-def test_a_file_that_cannot_be_read_is_damaged(host: StoreHost) -> None:
-    """The kernel has files that open and that no one can read, as those of a disk that fails."""
-    folder = f"org/name/{OLD}"
-    host.put(f"{folder}/a.gguf").unlink()
-    (host.store / folder / "a.gguf").symlink_to("/proc/self/clear_refs")
-    model = host.model(folder, "a.gguf", content=b"")
-    (check,) = host.hash(model)
-    assert check.status == "damaged"
-    assert check.detail == "it cannot be read: Invalid argument; is the disk failing?"
+@dataclass
+class Disk(ModelsHost):
+    """A played host whose disk fails, or where a file is replaced while it is read."""
+
+    fails: bool = False
+    replaced: bool = False
+    heard: bool = True
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Hash a file."""
+        if self.fails:
+            raise OSError(errno.EIO, "Input/output error", path)
+        read(1)
+        self.time += 3
+        read(2)
+        if self.replaced:
+            self.files[path] = File(self.files[path].text)
+        return super().hash(path, read)
+
+    def is_heard(self) -> bool:
+        """Return whether the controller is there."""
+        return self.heard
 
 
-def test_a_file_that_was_brought_again_meanwhile_stays_vouched_for(host: StoreHost) -> None:
-    folder = f"org/name/{OLD}"
-    host.put(f"{folder}/a.gguf").write_bytes(b"weighty")
-    plan = host.plan(host.model(folder, "a.gguf"))
-    # While it is hashed, somebody puts the right one in its place.
-    late = hash_script(plan).replace(
-        "    if wait $hasher; then", f"    sleep 0.1; touch '{host.store}/{folder}/a.gguf'\n    if wait $hasher; then"
-    )
-    hearing = Hearing(files_once(plan))
-    for line in host.asked(late):
-        hearing.hear(line)
-    (check,) = hearing.checks()
-    assert (check.status, check.dropped) == ("damaged", False)
-    assert "a.gguf" in (host.store / folder / ".manifest").read_text()
+FILE = HashedFile("/srv/m", "a.gguf", SHA, 7)
 
 
-def test_how_far_it_is_is_told_and_nobody_hashes_once_nobody_listens(host: StoreHost) -> None:
-    folder = f"org/name/{OLD}"
-    host.put(f"{folder}/a.gguf", b"")
-    size = 200 << 30
-    os.truncate(host.store / folder / "a.gguf", size)  # a hole, which takes minutes to hash and nothing of the disk
-    model = ModelPlan(
-        name="m", folder=f"{host.store}/{folder}", files=(ModelFile(name="a.gguf", sha256=SHA, size=size),)
-    )
-    plan = host.plan(model)
-    hearing = Hearing(files_once(plan))
-    process = subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def played(**more: bool) -> Disk:
+    """Return a host with a file that its manifest lists, and that is not what it should be."""
+    files = {"/srv/m/a.gguf": File("weighty"), "/srv/m/.manifest": File(f"7\t0.000000000\t{SHA}\ta.gguf\n")}
+    return Disk({}, files=files, fails=more.get("fails", False), replaced=more.get("replaced", False))
+
+
+def test_a_file_that_cannot_be_read_is_damaged() -> None:
+    """As of a disk that fails."""
+    host = played(fails=True)
+    (found,) = hash_files(HashInput((FILE,)), host).files
+    assert found == FileHash("unreadable", "Input/output error", dropped=True)
+    wanted = {("/srv/m", "a.gguf"): ModelFile(name="a.gguf", sha256=SHA, size=7)}
+    (check,) = checks_of(wanted, Hashes((found,))).values()
+    assert (check.status, check.detail) == ("damaged", "it cannot be read: Input/output error; is the disk failing?")
+    assert host.read("/srv/m/.manifest") == ""
+
+
+def test_a_file_that_was_brought_again_meanwhile_stays_vouched_for() -> None:
+    host = played(replaced=True)
+    (found,) = hash_files(HashInput((FILE,)), host).files
+    assert (found.what, found.dropped) == ("hashed", False)
+    assert "a.gguf" in (host.read("/srv/m/.manifest") or "")
+
+
+def test_a_file_stays_vouched_for_where_the_store_is_held_or_full() -> None:
+    class Held(Disk):
+        @contextmanager
+        def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
+            del self, seconds, purpose
+            raise HeldError(f"another run holds {name}")
+            yield False
+
+    host = Held({}, files=played().files)
+    assert not hash_files(HashInput((FILE,)), host).files[0].dropped
+    full = played()
+    full.full = ".manifest"
+    assert not hash_files(HashInput((FILE,)), full).files[0].dropped
+    assert "a.gguf" in (full.read("/srv/m/.manifest") or "")
+
+
+def test_progress_is_reported_while_somebody_reads_it() -> None:
+    host = played()
+    two = HashInput((FILE, HashedFile("/srv/m", "gone.gguf", SHA, None)))
+    hash_files(two, host)
+    assert host.log == ["at 0 0 7", "at 0 2 7"]
+    names = ["a.gguf", "gone.gguf"]
+    assert progress_of("at 0 2 7", names) == HashProgress(2, 7, "a.gguf")
+    assert [progress_of(line, names) for line in ("at 2 0 7", "waiting for another run", "at x 0 7")] == [None] * 3
+    host = played()
+    host.heard = False
+    with pytest.raises(FailedError, match="the connection ended"):
+        hash_files(HashInput((FILE,)), host)
+
+
+def test_it_takes_what_the_host_can_spare() -> None:
+    host = played()
+    hash_files(HashInput((FILE,)), host)
+    assert [words[:4] for words in host.done[:2]] == [["renice", "-n", "19", "-p"], ["ionice", "-c", "3", "-p"]]
+
+
+def test_nobody_hashes_once_nobody_listens(tmp_path: Path) -> None:
+    """The program itself, whose reader goes."""
+    (tmp_path / "a.gguf").write_bytes(b"")
+    os.truncate(tmp_path / "a.gguf", 200 << 30)  # a hole, which takes minutes to hash and nothing of the disk
+    given = HashInput((HashedFile(str(tmp_path), "a.gguf", SHA, 200 << 30),))
+    command = [sys.executable, "-c", "import sys; from llamaherd.onhost.main import main; sys.exit(main([]))"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY)
     assert process.stdin
     assert process.stdout
-    process.stdin.write(host.moved(hash_script(plan)).replace("ticks % 20", "ticks % 2"))
+    process.stdin.write(request("llamaherd.hashes.hash", given))
     process.stdin.close()
-    told: list[HashProgress] = []
-    lines = heard(line.rstrip("\n") for line in process.stdout)
-    while len(told) < 3:
-        hearing.hear(next(lines))
-        told += [hearing.progress] if hearing.progress else []
-    assert told[0].done == 0 < told[-1].done < told[-1].total == size
+    assert json.loads(process.stdout.readline()) == {"event": "progress", "text": f"at 0 0 {200 << 30}"}
     process.stdout.close()
-    process.wait(timeout=300)
-    until = time.monotonic() + 300
-    while reading(host.store) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert reading(host.store) == []
-
-
-def reading(store: Path) -> list[str]:
-    """The processes that read from the store."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (process / "fd/0").readlink().is_relative_to(store):
-                found.append(process.name)
-    return found
-
-
-def test_scratch_is_gone(host: StoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    scratch = host.root / "tmp"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
-    host.put(f"org/name/{OLD}/a.gguf")
-    assert host.hash(host.model(f"org/name/{OLD}", "a.gguf"))[0].status == "ok"
-    assert list(scratch.iterdir()) == []
-    shutil.rmtree(scratch)
+    try:
+        assert process.wait(timeout=120) == 1
+    finally:
+        process.kill()

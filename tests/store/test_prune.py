@@ -1,4 +1,4 @@
-"""The script that removes what nobody uses, run on this machine: what goes, what stays, and what a kill leaves."""
+"""The verb that removes what nobody uses, run on this machine: what goes, what stays, and what a kill leaves."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from llamaherd.layout import LOCKS
-from llamaherd.store.ask import prune_script
-from llamaherd.store.holdings import LEFT, Removal
-from llamaherd.store.outcome import Outcome
+from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS
+from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.store import Item, PruneInput, prune
+from llamaherd.onhost.system import HeldError
+from llamaherd.store.holdings import Removal
+from tests.support.played_host import File, PlayedHost
+from tests.support.service_host import killed_everywhere
 from tests.support.store_host import NEW, OLD, StoreHost, folders
+from tests.support.used_host import UsedHost
 
 HASH = "01" * 8
 SHA, OTHER_SHA = "12" * 32, "34" * 32
+pytestmark = pytest.mark.usefixtures("starts_processes")
 
 
 @pytest.fixture
@@ -114,24 +121,103 @@ def test_nothing_goes_while_a_fetch_begins(host: StoreHost) -> None:
     assert folders(host.holdings()) == {f"org/name/{OLD}": "whole"}
 
 
-@pytest.mark.parametrize("moment", ["mv -T", "rm -f", 'rm -rf "$bin"'])
-def test_a_kill_half_way_leaves_nothing_that_looks_whole(host: StoreHost, moment: str) -> None:
-    """Killed before each step of a removal: what is there is whole in its place, or left for the next run."""
-    folder = f"org/name/{OLD}"
-    host.put(f"{folder}/a.gguf")
-    script_ = prune_script(str(host.store), (Removal(folder),))
-    cut = "\n".join(
-        line.replace(moment, f"kill -9 $$ && {moment}", 1) if "bin=$(mktemp" in line else line
-        for line in script_.split("\n")
-    )
-    assert cut != script_
-    assert host.run(cut).code == -signal.SIGKILL
-    holdings = host.holdings()
-    if moment == "mv -T":
-        assert folders(holdings) == {folder: "whole"}
-    else:
-        assert folders(holdings) == {}
-        assert [removal.what for removal in holdings.removals] == [LEFT]
-    assert host.prune(*holdings.removals).ok
-    assert [path for path in host.left() if "gguf" in path] == []
-    assert host.holdings().removals == ()
+# On a played host
+
+STORE, FOLDER = "/srv/models", f"org/name/{OLD}"
+GIVEN = PruneInput(
+    STORE,
+    (Item(FOLDER), Item(f"org/name/{NEW}", files=("b.gguf", "c.gguf"), keep=("a.gguf",))),
+    parts=(SHA,),
+    uploads=(f"{INCOMING}/{SHA}",),
+    keep=0,
+)
+
+
+def littered(**more: Any) -> UsedHost:
+    """Return a host with two revisions, a part and an upload."""
+    lines = "".join(f"7\t0.000000000\tff\t{name}.gguf\n" for name in "abc")
+    files = {
+        f"{STORE}/{FOLDER}/a.gguf": File("weights"),
+        f"{STORE}/{FOLDER}/.manifest": File("7\t0.000000000\tff\ta.gguf\n"),
+        **{f"{STORE}/org/name/{NEW}/{name}.gguf": File("weights") for name in "abc"},
+        f"{STORE}/org/name/{NEW}/.manifest": File(lines),
+        f"{STORE}/.incoming/{SHA}.part": File("x"),
+        f"{STORE}/.incoming/{OTHER_SHA}.part": File("x"),
+        f"{STORE}/.trash-0123/it/a.gguf": File("left"),
+        f"{INCOMING}/{SHA}": File("x"),
+    }
+    return UsedHost({}, files=files, **more)
+
+
+def test_killed_anywhere_nothing_looks_whole_that_is_not() -> None:
+    """What a manifest lists is there, and the next run removes what is left."""
+    for host in killed_everywhere(littered, lambda host: prune(GIVEN, host)):
+        left = {path.removeprefix(f"{STORE}/") for path in host.files if path.startswith(STORE)}
+        assert left == {f"org/name/{NEW}/a.gguf", f"org/name/{NEW}/.manifest", f".incoming/{OTHER_SHA}.part"}
+        assert host.read(f"{STORE}/org/name/{NEW}/.manifest") == "7\t0.000000000\tff\ta.gguf\n"
+
+
+def test_at_no_moment_is_a_listed_file_gone() -> None:
+    def inspect(host: PlayedHost) -> None:
+        for path in [each for each in host.files if each.endswith("/.manifest")]:
+            folder = path.removesuffix("/.manifest")
+            listed = [line.split("\t")[3] for line in (host.read(path) or "").splitlines()]
+            assert folder.endswith("/it") or all(f"{folder}/{name}" in host.files for name in listed)
+
+    host = littered(seen=inspect)
+    assert prune(GIVEN, host).ok
+    assert host.steps > 10
+
+
+def test_a_store_that_is_gone_has_nothing_to_remove() -> None:
+    done = prune(GIVEN, UsedHost({}))
+    assert set(done.kept) == {FOLDER, f"org/name/{NEW}"}
+
+
+@pytest.mark.parametrize("folder", ["..", "org/../..", "", "/etc", "org//name", "."])
+def test_what_leads_out_of_the_store_is_not_there(folder: str) -> None:
+    host = littered()
+    host.files["/etc/passwd"] = File("root")
+    before = {path for path in host.files if "trash" not in path}
+    assert prune(PruneInput(STORE, (Item(folder),)), host).kept == {folder: "it is no longer there"}
+    assert set(host.files) == before
+
+
+def test_files_of_a_folder_without_a_manifest_stay() -> None:
+    host = littered()
+    del host.files[f"{STORE}/org/name/{NEW}/.manifest"]
+    assert prune(GIVEN, host).kept == {f"org/name/{NEW}": "it cannot be removed"}
+    assert f"{STORE}/org/name/{NEW}/b.gguf" in host.files
+
+
+def test_a_full_disk_keeps_the_list_and_the_files() -> None:
+    host = littered(full=".manifest")
+    assert prune(GIVEN, host).kept == {f"org/name/{NEW}": "it cannot be removed"}
+    assert f"{STORE}/org/name/{NEW}/b.gguf" in host.files
+
+
+def test_a_disk_that_fails_keeps_parts() -> None:
+    class Failing(UsedHost):
+        def remove(self, path: str) -> None:
+            if path.endswith(".part"):
+                raise OSError(5, "Input/output error", path)
+            super().remove(path)
+
+    host = Failing({}, files=littered().files)
+    assert prune(GIVEN, host).kept == {f".incoming/{SHA}": "it cannot be removed"}
+
+
+def test_nothing_goes_while_what_arrived_is_let_in() -> None:
+    class Held(UsedHost):
+        @contextmanager
+        def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
+            if name == "store":
+                raise HeldError("another run holds it")
+            with super().lock(name, seconds, purpose) as waited:
+                yield waited
+
+    host = Held({}, files=littered().files)
+    host.links[f"{FETCH_RUN}/progress"] = "/etc/shadow"
+    host.files["/etc/shadow"] = File("root:hash")
+    assert prune(GIVEN, host) == Outcome(busy="")
+    assert f"{STORE}/{FOLDER}/a.gguf" in host.files

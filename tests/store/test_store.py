@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.cli.progress import ProgressLine
-from llamaherd.host.protocol import UnaskedError, answer
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
+from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.hashes import FileHash, Hashes
+from llamaherd.onhost.store import BLOCK, StoredFile, StoreState
+from llamaherd.onhost.uses import Use
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.hashes import FileCheck, HashProgress, Hearing, ModelCheck, files_once, hash_script
+from llamaherd.store.hashes import FileCheck, HashProgress, ModelCheck, checks_of, files_once, hash_input
 from llamaherd.store.holdings import LEFT, Holdings, Removal, User
 from llamaherd.store.judge import judge_store
-from llamaherd.store.outcome import Outcome, outcome
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
-from llamaherd.store.state import StoreState, parse_store
 from tests.support.ours import plan
 from tests.support.rigs import cpu_rig, served
 
@@ -29,10 +29,9 @@ WANTED, UNWANTED = "aa" * 32, "bb" * 32
 
 # What a host printed that has a revision of two quantisations and an older one, a copy of which its owner has.
 SAID = f"""\
-@ begin
 free\t412316860416
 link\tmine
-odd\t./org/odd
+odd\torg/odd
 empty\tunsloth
 file\t36:1\t1\t0\t0\t.lock
 file\t36:2\t1\t22360000000\t43671880\t{Q}/{NEW}/UD-Q4_K_XL/35b.gguf
@@ -45,14 +44,13 @@ file\t36:8\t1\t900\t8\t.incoming/{WANTED}.state
 file\t36:9\t1\t700\t8\t.incoming/{UNWANTED}
 file\t36:10\t1\t4096\t8\t.trash-a1b2c3/it/x.gguf
 file\t36:11\t1\t10\t8\tby-hand/notes.txt
-manifest\t./{Q}/{NEW}
-vouched\t22360000000\t./{Q}/{NEW}/UD-Q4_K_XL/35b.gguf
-vouched\t16700000000\t./{Q}/{NEW}/UD-Q3_K_XL/35b.gguf
-manifest\t./{Q}/{OLD}
-vouched\t21000000000\t./{Q}/{OLD}/35b.gguf
+manifest\t{Q}/{NEW}
+vouched\t22360000000\t{Q}/{NEW}/UD-Q4_K_XL/35b.gguf
+vouched\t16700000000\t{Q}/{NEW}/UD-Q3_K_XL/35b.gguf
+manifest\t{Q}/{OLD}
+vouched\t21000000000\t{Q}/{OLD}/35b.gguf
 use\tunit\tllama-reasoner.service\t{STORE}/{Q}/{NEW}/UD-Q4_K_XL/35b.gguf --port 8001
 use\tprocess\t812 less\t{STORE}/{Q}/{NEW}/UD-Q4_K_XL/35b.gguf
-@ end
 """
 
 
@@ -81,8 +79,37 @@ def planned(*models: ModelPlan, instances: tuple[InstancePlan, ...] = ()) -> Pla
     )
 
 
+def told(text: str) -> StoreState:
+    """Return the state of a store from lines."""
+    lines = [line.split("\t") for line in text.splitlines()]
+
+    def of(kind: str) -> list[list[str]]:
+        return [fields for each, *fields in lines if each == kind]
+
+    return StoreState(
+        there=True,
+        free=next((int(each) for (each,) in of("free")), None),
+        files=tuple(stored(*fields) for fields in of("file")),
+        empty=tuple(each for (each,) in of("empty")),
+        links=tuple(each for (each,) in of("link")),
+        odd=tuple(each for (each,) in of("odd")),
+        manifests=tuple(each for (each,) in of("manifest")),
+        vouched={path: int(size) for size, path in of("vouched")},
+        uses=tuple(sorted(used(*fields) for fields in of("use"))),
+        fetch=next((each for (each,) in of("fetch")), None),
+    )
+
+
+def stored(inode: str, links: str, size: str, blocks: str, path: str) -> StoredFile:
+    return StoredFile(path, inode, int(links), int(size), int(blocks) * BLOCK)
+
+
+def used(kind: str, name: str, path: str) -> Use:
+    return decode(Use, {"kind": kind, "name": name, "path": path})
+
+
 def judged(text: str = SAID, *models: ModelPlan, instances: tuple[InstancePlan, ...] = ()) -> Holdings:
-    return judge_store(planned(*models, instances=instances), parse_store(answer(text.split("\n"))))
+    return judge_store(planned(*models, instances=instances), told(text))
 
 
 def test_what_lies_there_and_who_uses_it() -> None:
@@ -138,7 +165,7 @@ USE = f"use\tprocess\t1 x\t{STORE}/"
 )
 def test_what_anything_uses_stays(instead: str, stays: str | None) -> None:
     everything = {LEFT, f"{Q}/{OLD}", f"{Q}/{NEW}", f".incoming/{UNWANTED}"}
-    found = judged(SAID.replace("@ end\n", f"{instead}\n@ end\n"), Q4, ARRIVES)
+    found = judged(f"{SAID}{instead}\n", Q4, ARRIVES)
     assert {removal.what for removal in found.removals} == everything - {stays}
 
 
@@ -152,35 +179,11 @@ def test_a_plan_without_models_wants_nothing_and_what_is_used_stays_all_the_same
     }
 
 
-@given(st.text(st.characters(exclude_characters="\t\n")))
+@given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_no_name_is_taken_for_anything_else(name: str) -> None:
-    found = parse_store([f"file\t1:2\t1\t3\t8\t{name}", f"use\tunit\tu\t{STORE}/{name}"])
-    assert [file.path for file in found.files] == [name]
-    assert [use.path for use in found.uses] == [f"{STORE}/{name}"]
-
-
-@given(st.text() | st.from_regex(r"(free|file|empty|manifest|vouched|use|odd)(\t\w{0,3}){1,6}", fullmatch=True))
-def test_a_line_is_a_fact_or_was_not_asked_for(line: str) -> None:
-    with suppress(UnaskedError):
-        assert parse_store([line]) != StoreState() or line in ("empty\t", "fetch")
-
-
-@pytest.mark.parametrize("line", ["", "end", "file\tx", "file\t1:2\tone\t3\t8\tx", "vouched\tmuch\tx", "use\tunit\tu"])
-def test_a_line_that_was_not_asked_for(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        parse_store([line])
-
-
-@pytest.mark.parametrize(
-    ("said", "found"),
-    [
-        ([], Outcome((), {})),
-        (["removed\ta b", "kept\tc\tit's used"], Outcome(("a b",), {"c": "it's used"})),
-        (["busy\t3 of 9 GB"], Outcome((), {}, "3 of 9 GB")),
-    ],
-)
-def test_what_became_of_a_removal(said: list[str], found: Outcome) -> None:
-    assert outcome(said) == found
+    """As a document holds it."""
+    state = StoreState(files=(StoredFile(name, "1:2", 1, 3, 8),), uses=(Use("unit", "u", f"{STORE}/{name}"),))
+    assert decode(StoreState, parse_document(dump(state).encode())) == state
 
 
 # --- hashes --------------------------------------------------------------------------------------------------
@@ -188,66 +191,38 @@ def test_what_became_of_a_removal(said: list[str], found: Outcome) -> None:
 TWO = planned(model("m", "f", "a.gguf", "b.gguf", size=100), model("same", "f", "b.gguf", size=100))
 
 
-def heard(*lines: str) -> Hearing:
-    hearing = Hearing(files_once(TWO))
-    for line in lines:
-        hearing.hear(line)
-    return hearing
+def checked(*found: FileHash) -> list[FileCheck]:
+    return [*checks_of(files_once(TWO), Hashes(found)).values()]
 
 
 def test_a_file_of_two_models_is_read_once() -> None:
     assert [name for _, name in files_once(TWO)] == ["a.gguf", "b.gguf"]
-    assert hash_script(TWO).count("\ncheck ") == 2
+    assert [each.name for each in hash_input(files_once(TWO)).files] == ["a.gguf", "b.gguf"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "progress"),
+    ("hashed", "found"),
     [
-        ((), None),
-        (("there\t0\t100", "there\t1\t50"), None),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t0"), HashProgress(0, 150, "a.gguf")),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t"), HashProgress(0, 150, "a.gguf")),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t70"), HashProgress(70, 150, "a.gguf")),
-        (("there\t0\t100", "there\t1\t50", "at\t0\t70", f"is\t0\t{'cc' * 32}"), None),
-        (("there\t0\t100", "there\t1\t50", "missing\t0", "at\t1\t7"), HashProgress(107, 150, "b.gguf")),
-        (("there\t0\t", "there\t1\t50", "missing\t0", "at\t1\t7"), HashProgress(7, 50, "b.gguf")),
-    ],
-)
-def test_how_far_it_is(lines: tuple[str, ...], progress: HashProgress | None) -> None:
-    assert heard(*lines).progress == progress
-
-
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        ((f"is\t0\t{'cc' * 32}",), FileCheck("a.gguf", "ok")),
+        (FileHash("hashed", "cc" * 32), FileCheck("a.gguf", "ok")),
         (
-            (f"is\t0\t{'dd' * 32}", "dropped\t0"),
+            FileHash("hashed", "dd" * 32, dropped=True),
             FileCheck("a.gguf", "damaged", f"its sha256 is {'dd' * 32}, declared is {'cc' * 32}", dropped=True),
         ),
-        (("sized\t0\t7",), FileCheck("a.gguf", "damaged", "it has 7 bytes, the lock says 100")),
-        (("missing\t0",), FileCheck("a.gguf", "missing", "it is not there")),
+        (FileHash("sized", "7"), FileCheck("a.gguf", "damaged", "it has 7 bytes, the lock says 100")),
+        (FileHash("missing"), FileCheck("a.gguf", "missing", "it is not there")),
         (
-            ("unreadable\t0\tInput/output error",),
+            FileHash("unreadable", "Input/output error"),
             FileCheck("a.gguf", "damaged", "it cannot be read: Input/output error; is the disk failing?"),
         ),
-        ((), FileCheck("a.gguf", "missing", "the host said nothing of it")),
     ],
 )
-def test_what_was_found_of_a_file(lines: tuple[str, ...], found: FileCheck) -> None:
-    assert heard(*lines).checks()[0] == found
+def test_what_was_found_of_a_file(hashed: FileHash, found: FileCheck) -> None:
+    assert checked(hashed, FileHash("missing"))[0] == found
 
 
-@given(st.text() | st.from_regex(r"(there|at|is|sized|dropped)\t\d{1,2}\t\w*", fullmatch=True))
-def test_a_host_tells_of_files_or_what_was_not_asked_for(line: str) -> None:
-    with suppress(UnaskedError):
-        assert len(heard(line).checks()) == 2
-
-
-@pytest.mark.parametrize("line", ["", "is\t0", "at\t2\t1", "missing\t0\tx", "dropped", "else\t0\t1"])
-def test_a_line_of_no_file(line: str) -> None:
+def test_hashes_of_other_files_are_no_result() -> None:
     with pytest.raises(UnaskedError):
-        heard(line)
+        checked(FileHash("missing"))
 
 
 def test_a_log_gets_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +239,7 @@ def test_a_log_gets_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_store_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    found = judged(SAID.replace("@ end\n", "fetch\t3 of 9 GB\n@ end\n"), Q4, ARRIVES, instances=(REASONER,))
+    found = judged(f"{SAID}fetch\t3 of 9 GB\n", Q4, ARRIVES, instances=(REASONER,))
     print_holdings(found, console())
     said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert f"duo: {STORE}, 412 GB free" in said
@@ -278,7 +253,7 @@ def test_a_store_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_are_no_markup_and_no_terminal_obeys_them(capsys: pytest.CaptureFixture[str]) -> None:
-    text = f"@ begin\nfree\t1\nfile\t1:1\t1\t1\t8\t[bold]\x1b[31m/{NEW}.part\n@ end\n"
+    text = f"free\t1\nfile\t1:1\t1\t1\t8\t[bold]\x1b[31m/{NEW}.part\n"
     found = judged(text)
     print_holdings(found, console())
     print_removals(found, console())

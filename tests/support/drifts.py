@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import FolderState, HostState
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say
 from roles.models.changes import ModelSource
@@ -86,7 +86,12 @@ def container(**values: Any) -> Drift:
 
 def changed(service: str, path: str) -> Drift:
     """What a server was started with is something else by now."""
-    return lambda seen: seen.serving.setdefault(service, ServingState()).changed.append(path)
+
+    def drift(seen: HostState) -> None:
+        before = seen.serving.get(service, ServingState())
+        seen.serving[service] = replace(before, changed=(*before.changed, path))
+
+    return drift
 
 
 def serving(service: str, **values: Any) -> Drift:

@@ -20,10 +20,14 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.deploy import roles as deploys
 from llamaherd.deploy import turns
+from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
+from llamaherd.onhost.document import dump
+from llamaherd.pipeline.python_first import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from roles import ROLES
+from tests.support.host_lines import inspected
 
 
 class Host(FakeConnector):
@@ -35,18 +39,27 @@ class Host(FakeConnector):
         self.sent: list[str] = []
         self.documents: list[dict[str, Any]] = []
         self.broken: Callable[[str], bool] = lambda _: False
+        self.world: list[str] = []
+        self.python = True
         self.earlier: list[list[str]] = []
 
     def run_shell_command(self, command: Any, *args: Any, **arguments: Any) -> Any:
         document = bytes(arguments.get("_document") or b"")
         script = str(arguments.get("_stdin") or document.decode())
         self.scripts.append(script)
-        if document:
+        if document and not is_question(script):
             self.documents.append(json.loads(document))
         if self.broken(script):
             return False, CommandOutput([OutputLine("stdout", "working"), OutputLine("stderr", "it broke")])
-        if self.earlier and is_question(script):
-            return True, CommandOutput([OutputLine("stdout", line) for line in look(self.earlier.pop(0))])
+        if install_script() in script:
+            self.python = True
+            return True, CommandOutput([])
+        if "_events" in arguments:
+            self.executed_commands.append("inspect")
+            if not self.python:
+                arguments["_events"].no_python = True
+                return False, CommandOutput([])
+            return inspect(arguments["_events"], self.earlier.pop(0) if self.earlier else self.world)
         return super().run_shell_command(command, *args, **arguments)
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *args: Any, **arguments: Any) -> bool:
@@ -87,13 +100,31 @@ class Ran:
         return [script for script in self.scripts if not is_question(script)]
 
 
+def inspect(events: Events, world: Iterable[str]) -> tuple[bool, CommandOutput]:
+    """Return what an inspection of a host in this state returns."""
+    events.hear("stdout", dump({"event": "result", "value": inspected(world)}))
+    return True, CommandOutput([])
+
+
+def play_inspections() -> None:
+    """Have @fake hosts of pyinfra's own command be in the state that their data has as `world`."""
+    run = FakeConnector.run_shell_command
+
+    def play(self: FakeConnector, command: Any, *args: Any, **arguments: Any) -> Any:
+        if "_events" in arguments:
+            return inspect(arguments["_events"], self.host.data.get("world"))
+        return run(self, command, *args, **arguments)
+
+    patch.object(FakeConnector, "run_shell_command", play).start()
+
+
 def is_question(script: str) -> bool:
-    """Whether a script asks, and changes nothing."""
-    return BEGIN in script
+    """Return whether a script or a document inspects the host, and changes nothing."""
+    return BEGIN in script or '"verb":"inspect"' in script
 
 
 def look(world: Iterable[str]) -> list[str]:
-    """What a look prints that says this, on a host whose login shell has something to say, too."""
+    """Return what a script prints between its marks, on a host whose login shell prints something, too."""
     return ["Welcome home", "", BEGIN, *world, END]
 
 
@@ -104,10 +135,12 @@ def run(
     broken: Callable[[str], bool] = lambda _: False,
     earlier: Iterable[list[str]] = (),
     roles: Sequence[Role] = ROLES,
+    python: bool = True,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
 
-    The first looks answer with the worlds of `earlier` instead."""
+    The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
+    """
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
@@ -130,6 +163,7 @@ def run(
     connector = Host(state, host)
     host.connector = connector
     connector.broken = broken
+    connector.world = list(world)
     state.set_stage(StateStage.Prepare)
     add_deploy(state, lambda: _deploy(plan, roles))
     order = state.get_op_order()
@@ -140,6 +174,7 @@ def run(
     connector.documents.clear()
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
+    connector.python = python
     with patch.object(turns, "Turn", Alone):
         try:
             run_ops(state)

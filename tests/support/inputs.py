@@ -16,7 +16,7 @@ from llamaherd.onhost.verbs import Verb
 from tests.support.rigs import ROOT
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-JSON = st.one_of(st.none(), st.booleans(), st.integers(-(1 << 60), 1 << 60), st.floats(allow_nan=False), TEXTS)
+JSON = st.one_of(st.none(), st.booleans(), st.integers(-(1 << 60), 1 << 60), st.floats(-1e18, 1e18), TEXTS)
 OBJECTS = st.one_of(JSON, st.lists(JSON, max_size=2), st.dictionaries(TEXTS, JSON, max_size=2))
 
 
@@ -24,6 +24,10 @@ OBJECTS = st.one_of(JSON, st.lists(JSON, max_size=2), st.dictionaries(TEXTS, JSO
 def all_verbs() -> dict[str, Verb[Any]]:
     """Return every verb of every role by its name."""
     return dict(_verbs())
+
+
+MOST = 1 << 63
+"""No number of a document is larger."""
 
 
 def _verbs() -> Iterator[tuple[str, Verb[Any]]]:
@@ -35,9 +39,15 @@ def _verbs() -> Iterator[tuple[str, Verb[Any]]]:
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Return arbitrary values of a type that a document can hold."""
-    simple = {str: TEXTS, int: st.integers(), bool: st.booleans(), Secret: TEXTS.map(Secret), object: OBJECTS}
+    simple = {
+        str: TEXTS,
+        int: st.integers(1 - MOST, MOST - 1),
+        bool: st.booleans(),
+        Secret: TEXTS.map(Secret),
+        object: OBJECTS,
+    }
     if kind in (float, Any):
-        return st.floats(allow_nan=False, allow_infinity=False) if kind is float else OBJECTS
+        return st.floats(-MOST / 2, MOST / 2) if kind is float else OBJECTS
     if kind in simple:
         return simple[kind]
     if is_dataclass(kind):

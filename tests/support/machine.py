@@ -1,22 +1,15 @@
-"""Machines made up as trees of /sys and /proc, on which the look's own script is run, with a fake lspci where asked."""
+"""Machines as trees of /sys and /proc, which are inspected with a fake lspci where requested."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
-from llamaherd.host.machine import MachineState
-from llamaherd.render import render
+from llamaherd.onhost.machine import MachineState, inspect_machine
+from llamaherd.onhost.system import Host
 
-SAY = """say() {
-    printf '%s' "$1"
-    shift
-    printf '\\t%s' "$@"
-    printf '\\n'
-}
-"""
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 KERNEL = "6.8.0-88-generic"
 
@@ -67,21 +60,7 @@ class Machine:
         file = self.put(f"bin/{name}", f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
 
-    def look(self, shell: str = "sh") -> MachineState:
-        """What the script says, read."""
-        script = SAY + render("base/machine.sh.j2", root=str(self.root), has_cards=True)
-        done = subprocess.run(
-            [shell, "-s"],
-            input=script,
-            env={**os.environ, "LC_ALL": "C", "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stderr == ""
-        seen = MachineState()
-        for line in done.stdout.splitlines():
-            kind, what, *fields = line.split("\t")
-            assert kind == "machine"
-            seen.tell(what, fields)
-        return seen
+    def look(self) -> MachineState:
+        """Return what an inspection finds."""
+        with patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}):
+            return inspect_machine(Host(print, print), has_gpus=True, root=str(self.root))

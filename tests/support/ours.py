@@ -9,10 +9,15 @@ from typing import Any
 
 from llamaherd.gguf.header import Header
 from llamaherd.host.answers import Answers
+from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.lock import Lock
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.system import System
+from llamaherd.onhost.verification import Probe, VerifyInput
+from llamaherd.onhost.verification import verify as run_probes
 from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
 from llamaherd.pipeline import plan as planning
 from llamaherd.plan import Estimate, Plan, TextFile
@@ -22,6 +27,7 @@ from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
 from llamaherd.role.role import Role
 from roles import ROLES
+from tests.support.host_lines import inspected
 
 
 def plan(
@@ -47,13 +53,23 @@ def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
 
 
 def inspect_script(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script that inspects a host for these roles."""
-    return inspect.inspect_script(made, roles)
+    """Return the script with which roles that have no verb for it inspect a host."""
+    return inspect.inspect_input(made, roles).script
 
 
-def parse_state(lines: Iterable[str]) -> HostState:
-    """What it answered."""
-    return inspect.parse_state(lines, ROLES)
+def inspect_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return all that a host is sent to inspect it."""
+    return inspect.inspect_request(made, roles).decode()
+
+
+def queried(lines: Iterable[str]) -> object:
+    """Return what an inspection of a host in this state returns, as JSON has it."""
+    return encode(inspected(lines))
+
+
+def parse_state(lines: Iterable[str], roles: Sequence[Role] = ROLES) -> HostState:
+    """Return the state of a host in the notation of tests."""
+    return inspect.state_of(queried(lines), roles)
 
 
 def tasks(made: Plan) -> list[str]:
@@ -77,8 +93,18 @@ def sends(made: Plan, state: HostState) -> list[SendFile]:
 
 
 def question(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script that verifies a host for these roles."""
-    return verify.question(made, roles)
+    """Return the script of roles that need more than programs to verify a host."""
+    return verify.verify_input(made, roles).script
+
+
+def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
+    """Return all that a host is sent to verify it."""
+    return request("verify", verify.verify_input(made, roles)).decode()
+
+
+def probed(probes: Iterable[Probe], system: System) -> Answers:
+    """Return what probes print on a host."""
+    return verify.answers_of(encode(run_probes(VerifyInput(tuple(probes)), system)))
 
 
 def judge(rig: Rig, made: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:

@@ -106,8 +106,13 @@ class PlayedHost:
                 return f"{link.rpartition('/')[0]}/{target}{path.removeprefix(link)}"
         return path
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def read_bytes(self, path: str, most: int = 1 << 20) -> bytes | None:
+        text = self.read(path, most)
+        return None if text is None else text.encode("utf-8", "surrogateescape")
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         self._step()
+        text = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
         if owner not in {"root", *self.accounts} and not owner.isdigit():
             raise OSError(2, f"there is no account {owner}")
         self.files[path] = File(text, mode, owner)
@@ -162,8 +167,35 @@ class PlayedHost:
             return Entry("file", file.mode, file.owner, len(file.text))
         return Entry("folder") if path in self.folders or self.names(path) else None
 
+    def same_file(self, path: str, other: str) -> bool:
+        return self.target(path) == other or path == other
+
+    def tree(self, path: str, depth: int = 100) -> Iterator[tuple[str, Entry]]:
+        for name in self.names(path):
+            found = self.entry(f"{path}/{name}")
+            assert found
+            yield f"{path}/{name}", found
+            if found.kind == "folder" and depth > 1:
+                yield from self.tree(f"{path}/{name}", depth - 1)
+
+    def resolved(self, path: str) -> str:
+        return self._resolved(path)
+
+    def free(self, path: str) -> int | None:
+        return 1 << 40 if self.entry(path) else None
+
     def digest(self, paths: Sequence[str]) -> str:
         return hashlib.sha256("".join(self.read(each) or "" for each in paths).encode()).hexdigest()
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        text = self.read(path)
+        if text is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        read(len(text))
+        return self.digest([path])
+
+    def is_heard(self) -> bool:
+        return True
 
     def random(self) -> bytes:
         return hashlib.sha256(str(self._next()).encode()).digest()
@@ -208,6 +240,13 @@ class PlayedHost:
             case "systemd-run" | "ss":
                 return Ended(0)
         return Ended(NOT_STARTED, "", f"{argv[0]}: not played")
+
+    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        """Play a program whose output goes to a file."""
+        ended = self.run(argv, seconds=seconds)
+        text = ended.out + ended.err
+        self.files[log] = File((self.read(log) or "") + text)
+        return Ended(ended.code, text)
 
     def _systemctl(self, verb: str, argv: Sequence[str]) -> Ended:
         unit = argv[-1]

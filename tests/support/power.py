@@ -6,14 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from llamaherd.host.answers import Answers
 from llamaherd.layout import POWER_RUN
+from llamaherd.onhost.system import Host as System
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
+from roles.gpus.onhost import Found, Question, inspect
 from tests.support import nvidia_smi, nvml
+from tests.support.ours import probed
 from tests.support.rigs import gpu_rig, planned
 
 OLD, NEW = "gpus/cards/old/", "gpus/cards/new/"
@@ -84,6 +90,18 @@ class Host:
         """A script that asks, run for real, with the notes of this host; what it printed."""
         done = self.shell(["-s"], script.replace(str(POWER_RUN), str(self.folder / "notes")))
         return done.stdout.splitlines()
+
+    def gpus(self) -> Found:
+        """Return what the role of GPUs finds on this host."""
+        with patch.dict(os.environ, self.environment):
+            return inspect(Question(), System(print, print))
+
+    def probe(self, probes: Iterable[Probe]) -> Answers:
+        """Return what probes print, with the notes of this host."""
+        notes = str(self.folder / "notes")
+        here = [replace(each, argv=tuple(word.replace(str(POWER_RUN), notes) for word in each.argv)) for each in probes]
+        with patch.dict(os.environ, self.environment):
+            return probed(here, System(print, print))
 
     def shell(self, arguments: list[str], script: str = "") -> subprocess.CompletedProcess[str]:
         """As the host's own shell would."""

@@ -40,7 +40,7 @@ class RecordingHost(PlayedHost):
                 return ended
         return super().run(argv, seconds=seconds, text=text, environment=environment)
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Record and write a file."""
         self.done.append(["write", path])
         super().write(path, text, mode=mode, owner=owner)
@@ -71,6 +71,15 @@ class RecordingHost(PlayedHost):
     def has_done(self, *words: str) -> bool:
         """Return whether something with all these words was done."""
         return any(set(words) <= set(each) for each in self.done)
+
+
+class InspectedHost(RecordingHost):
+    """A recording host whose /proc is what a test has written there."""
+
+    def read(self, path: str, most: int = 1 << 20) -> str | None:
+        """Return the text of a file."""
+        file = self.files.get(path)
+        return file.text[:most] if file else None
 
 
 def recording(host: PlayedHost, **ends: Ended) -> RecordingHost:

@@ -21,7 +21,7 @@ class ServiceHost(RecordingHost):
     full: str = ""
     """No path that contains this can be written."""
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file, if its disk has room."""
         if self.full and self.full in path:
             raise OSError(errno.ENOSPC, "No space left on device", path)

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from llamaherd.host.protocol import BEGIN, END
+from llamaherd.host.protocol import BEGIN
+from llamaherd.onhost.document import dump
+from tests.support.host_lines import inspected
 from tests.support.ours import plans
 from tests.support.rigs import converged
 
@@ -34,18 +37,18 @@ for line in sys.stdin:
     elif line == "}}\\n" and "echo 'llamaherd: go'" in script:
         print("llamaherd: go", flush=True)  # the document follows
 if script and "llamaherd: it is yours" not in script:
-    asks = {BEGIN!r} in script
+    inspects = '"verb":"inspect"' in script
+    asks = inspects or '"verb":"llamaherd.releases.read"' in script or {BEGIN!r} in script
     with open(there.parent / "log", "a") as log:
         print(there.name, "looked" if asks else "changed", file=log)
     if asks:
-        world = there / ("after" if (there / "done").exists() else "before")
-        lines = world.read_text().splitlines()
+        world = (there / ("after" if (there / "done").exists() else "before")).read_text()
         if (there / "half").exists():
-            print({BEGIN!r}, *lines[: len(lines) // 2], sep="\\n", flush=True)
+            print(world[: len(world) // 2], flush=True)
             while True:
                 time.sleep(1)
                 print(end="x" if (there / "drips").exists() else "", flush=True)
-        print({BEGIN!r}, *lines, {END!r}, sep="\\n")
+        print(world if inspects else '{{"event":"result","value":{{"releases":[],"texts":{{}}}}}}')
     elif (there / "broken").exists():
         if "echo 'llamaherd: go'" in script:
             print('{{"event": "error", "message": "it broke", "help": "", "log": []}}')
@@ -62,6 +65,10 @@ class Hosts:
 
     folder: Path
 
+    def planned(self, name: str) -> list[str]:
+        """Return the state of a host that is as planned, in the notation of tests."""
+        return (self.folder / str(RIGS[name]) / "planned").read_text().splitlines()
+
     def mark(self, name: str, what: str) -> None:
         """Have a host be `done` already, `broken`, `gone`, or `stuck` as it is though what is run there ends well.
 
@@ -71,9 +78,12 @@ class Hosts:
 
     def lacks(self, name: str, *paths: str) -> None:
         """Have a host lack these files of ours until it is changed."""
-        folder = self.folder / str(RIGS[name])
-        lines = (folder / "after").read_text().splitlines()
-        (folder / "before").write_text("\n".join(line for line in lines if not any(path in line for path in paths)))
+        self.become(name, "before", [line for line in self.planned(name) if not any(path in line for path in paths)])
+
+    def become(self, name: str, when: str, lines: Iterable[str]) -> None:
+        """Have a host be in this state `before` it is changed, or `after`."""
+        result = dump({"event": "result", "value": inspected(lines)})
+        (self.folder / str(RIGS[name]) / when).write_text(result)
 
     def rig(self, name: str) -> Path:
         """A rig's file."""
@@ -115,7 +125,8 @@ def three_hosts(folder: Path) -> Hosts:
         hosts.rig(name).write_text(json.dumps(rig))
     for name, (_, plan) in plans(folder / "fleet").items():
         (folder / str(RIGS[name])).mkdir()
-        (folder / str(RIGS[name]) / "after").write_text("\n".join(converged(plan, {})))
+        (folder / str(RIGS[name]) / "planned").write_text("\n".join(converged(plan, {})))
+        hosts.become(name, "after", hosts.planned(name))
         hosts.lacks(name, PROGRAM)
     (folder / "ssh").write_text(SSH)
     (folder / "ssh").chmod(0o755)

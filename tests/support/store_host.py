@@ -1,22 +1,29 @@
-"""A host that has a store, on this machine: what the scripts look at lies in a folder of the test's own."""
+"""A host that has a store, on this machine: what verbs inspect lies in a folder of the test's own."""
 
 from __future__ import annotations
 
 import hashlib
-import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from llamaherd.host.protocol import answer
-from llamaherd.host.remote import Result
-from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS, PROJECTS, UNITS
+from llamaherd.host.program import request
+from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS
+from llamaherd.onhost import system
+from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.hashes import Hashes
+from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.store import LookInput, StoreState
+from llamaherd.onhost.system import Ended, Entry, Host
+from llamaherd.onhost.verbs import perform
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.ask import look_script, prune_script
-from llamaherd.store.hashes import FileCheck, Hearing, files_once, hash_script
+from llamaherd.store.ask import prune_input
+from llamaherd.store.hashes import FileCheck, checks_of, files_once, hash_input
 from llamaherd.store.holdings import Holdings, Removal
 from llamaherd.store.judge import judge_store
-from llamaherd.store.outcome import Outcome, outcome
-from llamaherd.store.state import StoreState, parse_store
 from tests.support.stores import manifest_line
 
 OLD, NEW = "ab" * 20, "cd" * 20
@@ -25,7 +32,7 @@ OLD, NEW = "ab" * 20, "cd" * 20
 
 @dataclass(frozen=True)
 class StoreHost:
-    """A folder with what the scripts look at of a host: a store, units, projects and a fetch's progress."""
+    """A folder with what verbs inspect of a host: a store, units, projects and a fetch's progress."""
 
     root: Path
 
@@ -52,28 +59,15 @@ class StoreHost:
                 manifest.write(manifest_line(file, hashlib.sha256(content).hexdigest()))
         return file
 
-    def moved(self, text: str) -> str:
-        """A script that looks here instead of in the places of a host."""
-        for place in (UNITS, PROJECTS, FETCH_RUN, LOCKS, INCOMING):
-            text = text.replace(str(place), f"{self.root}{place}")
-        return text.replace("host_root=''", f"host_root='{self.root}'")
-
-    def run(self, text: str) -> Result:
-        """Run a script to its end."""
-        ended = subprocess.run(
-            ["sh", "-s"], input=self.moved(text), capture_output=True, text=True, check=False, errors="replace"
-        )
-        return Result(ended.returncode, ended.stdout, ended.stderr)
-
-    def asked(self, text: str, *, quiet: bool = True) -> list[str]:
-        """What a question is answered."""
-        result = self.run(text)
-        assert not (quiet and result.err), result.err
-        return answer(result.out.split("\n"), result.err.split("\n"))
+    @property
+    def system(self) -> MovedHost:
+        """This machine, with the folder in the place of its own files."""
+        return MovedHost(self.root)
 
     def look(self) -> StoreState:
-        """What lies there."""
-        return parse_store(self.asked(look_script(str(self.store))))
+        """Return what lies there, as it comes in a document."""
+        found = perform(document("llamaherd.store.look", LookInput(str(self.store))), self.system)
+        return decode(StoreState, parse_document(dump(found).encode()))
 
     def holdings(self, *models: ModelPlan) -> Holdings:
         """What lies there, judged by a plan that wants these models and has no instance."""
@@ -101,7 +95,9 @@ class StoreHost:
 
     def prune(self, *removals: Removal) -> Outcome:
         """Remove."""
-        return outcome(self.asked(prune_script(str(self.store), removals), quiet=False))
+        given = prune_input(str(self.store), removals)
+        found = perform(document("llamaherd.store.prune", given), self.system)
+        return decode(Outcome, parse_document(dump(found).encode()))
 
     def left(self) -> list[str]:
         """All files and folders, but for the lock."""
@@ -109,11 +105,51 @@ class StoreHost:
 
     def hash(self, *models: ModelPlan) -> list[FileCheck]:
         """What hashing says of these models' files."""
-        plan = self.plan(*models)
-        hearing = Hearing(files_once(plan))
-        for line in self.asked(hash_script(plan)):
-            hearing.hear(line)
-        return hearing.checks()
+        wanted = files_once(self.plan(*models))
+        found = perform(document("llamaherd.hashes.hash", hash_input(wanted)), self.system)
+        return [*checks_of(wanted, decode(Hashes, parse_document(dump(found).encode()))).values()]
+
+
+class MovedHost(Host):
+    """This machine, with a folder of a test in the place of its files. Processes are its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.log: list[str] = []
+        super().__init__(self.log.append, self.log.append)
+        self._root = str(root)
+
+    def _here(self, path: str) -> str:
+        ours = path.startswith((self._root, "/proc/"))
+        return path if ours or path == "/proc" else self._root + path
+
+    def run(self, argv: Sequence[str], **more: Any) -> Ended:
+        """Run a program: there are no users, and no Docker."""
+        if argv[0] in ("getent", "docker", "renice", "ionice"):
+            return Ended(1)
+        return super().run([self._here(each) if each.startswith(str(INCOMING)) else each for each in argv], **more)
+
+    def read_bytes(self, path: str, most: int = 1 << 20) -> bytes | None:
+        """Read a file there."""
+        return super().read_bytes(self._here(path), most)
+
+    def names(self, path: str) -> list[str]:
+        """List a folder there."""
+        return super().names(self._here(path))
+
+    def entry(self, path: str) -> Entry | None:
+        """Inspect a path there."""
+        return super().entry(self._here(path))
+
+    @contextmanager
+    def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
+        """Hold a lock there."""
+        with patch.object(system, "LOCKS", Path(f"{self._root}{LOCKS}")), super().lock(name, seconds, purpose) as held:
+            yield held
+
+
+def document(verb: str, given: object) -> object:
+    """Return a document as a host parses it."""
+    return parse_document(request(verb, given))
 
 
 def folders(holdings: Holdings) -> dict[str, str]:

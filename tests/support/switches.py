@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import ContainerState, Refused, ServingState, UnitState
 from llamaherd.host.state import FileState, HostState
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.serving import ContainerState, Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Holds, InstancePlan, Plan
 from llamaherd.role.changes import RunVerb
@@ -85,7 +85,7 @@ def _serving(host: PlayedHost, instance: InstancePlan) -> ServingState:
     kept = f"/var/lib/llamaherd/kept/{service}"
     refused = (host.read(f"/var/lib/llamaherd/refused/{service}") or "").strip().split("\t")
     return ServingState(
-        untried=sorted(untried_specs(host, kept)),
+        untried=tuple(sorted(untried_specs(host, kept))),
         beside=f"/run/systemd/system/llamaherd-beside-{instance.name}.service" in host.files,
         refused=Refused(*refused) if len(refused) == 3 else None,
     )

@@ -16,17 +16,16 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from llamaherd.host.serving import UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS, Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.serving import UnitState
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import RunVerb
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.repositories import repository_changes
-from llamaherd.store.ask import look_script
 from llamaherd.text.characters import harmful
 from roles.base.changes import base_changes
 from roles.cuda_toolkit.changes import toolkit_changes
@@ -151,21 +150,21 @@ def verbs(planned: Plan) -> Iterator[RunVerb]:
         yield step.how
 
 
-def scripts(planned: Plan) -> Iterator[str]:
-    """What a host's shell is given for a plan, on a host that has nothing yet, and on one with another's unit."""
-    steps = [*base_changes(planned, SEEN), *build_steps_of(planned)]
+def changes(planned: Plan) -> Iterator[Change]:
+    """What else is done to a host that has nothing yet but another's unit."""
+    yield from base_changes(planned, SEEN)
+    for build in planned.builds:
+        yield from build_changes(build, HostState())
     for repository in planned.repositories:
-        steps += repository_changes(repository, SEEN)
-    steps += toolkit_changes(planned, SEEN)
-    yield from (step.script for step in steps if step.script)
-    yield from (build.script for build in planned.builds)
+        yield from repository_changes(repository, SEEN)
+    yield from toolkit_changes(planned, SEEN)
+
+
+def scripts(planned: Plan) -> Iterator[str]:
+    """What a host's shell is given for a plan."""
+    yield from (step.script for step in changes(planned) if step.script)
     yield inspect_script(planned)
     yield verify.question(planned)
-    yield look_script(planned.store.path)
-
-
-def build_steps_of(planned: Plan) -> list[Any]:
-    return [step for build in planned.builds for step in build_changes(build, HostState())]
 
 
 def read_back(instance: InstancePlan) -> tuple[list[str], dict[str, str]]:
@@ -212,6 +211,9 @@ def judge(declared: dict[str, Any], text: str) -> str:
         return "refused"
     for script in scripts(made):
         assert COMMAND not in script or not expands(script, COMMAND), text
+    for how in (step.how for step in changes(made)):
+        if isinstance(how, RunVerb):
+            assert decode(type(how.given), parse_document(dump(how.given).encode())) == how.given
     removal, *switches = verbs(made)
     assert removal.given == RemovalInput("old", "llama-old", "llama-old", True, False, True, DRAIN_SECONDS)
     for instance, how in zip(made.instances, switches, strict=True):

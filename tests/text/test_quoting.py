@@ -150,7 +150,7 @@ def test_what_a_template_forgot_to_quote_is_an_error() -> None:
 
 
 READERS = {
-    ".sh": {"quote", "here_document", "pattern"},
+    ".sh": {"quote", "here_document"},
     ".service": {"unit_quote", "unit_value"},
     ".conf": {"unit_quote", "unit_value", "url_host"},
     ".yaml": {"compose", "yaml", "comment"},

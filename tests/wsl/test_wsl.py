@@ -1,28 +1,41 @@
 """WSL around a host: what is planned, what is seen, what is written.
 
-Scripts are run by a real shell. Windows is faked at its outermost edge: folders play its disk and Linux' /proc, and no
-PowerShell is run.
+The inspection is run by a real shell, and files are really written. Windows is faked at its outermost edge: folders
+play its disk and Linux' /proc, and no PowerShell is run.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError, answer, question_of
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.system import FailedError, Host
+from llamaherd.onhost.verbs import find_verb
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.plan import Plan, WslPlan
-from llamaherd.role.changes import Change
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.wsl import wslconf
 from llamaherd.wsl.state import TextState, WslMachineState
-from roles.wsl.changes import BACKUP, profile_of, wsl_changes, wsl_notes
+from roles import ROLES
+from roles.base.onhost.inspection import Found as BaseFound
+from roles.wsl.changes import profile_of, wsl_changes, wsl_notes
+from roles.wsl.onhost import BACKUP, FilesInput
+from roles.wsl.onhost.inspection import Found as WslFound
+from roles.wsl.onhost.inspection import Question as WslQuestion
+from roles.wsl.onhost.inspection import find_windows, inspect
 from roles.wsl.plan import SCRIPTS
 from roles.wsl.refusals import wsl_refusals
-from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from roles.wsl.state import question, take
+from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
 
 PLAN = planned(wsl_rig())
@@ -69,15 +82,14 @@ def test_what_wslconfig_is_to_say(declared: dict[str, Any], settings: dict[str, 
 
 def test_nothing_is_planned_of_wsl_where_it_is_not_declared() -> None:
     assert planned(cpu_rig()).wsl is None
-    assert "proc/mounts" not in inspect_script(planned(cpu_rig()))
+    assert question(planned(cpu_rig())) is None
 
 
-def test_a_host_that_is_no_wsl_is_told_from_one() -> None:
-    """This machine is asked what a plan for WSL asks; nothing of Windows is there to be looked at."""
+def test_a_host_that_is_not_wsl_is_recognized() -> None:
+    """This machine is inspected for a plan of WSL."""
     if "microsoft" in Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
         pytest.skip("this is WSL")
-    done = subprocess.run(["sh"], input=inspect_script(PLAN), capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if line.startswith("wsl")] == []
+    assert inspect(WslQuestion(None), Host(print, print)) == WslFound()
     (problem,) = wsl_refusals(PLAN, parse_state([]))
     assert "`wsl:`" in problem.help
 
@@ -174,23 +186,34 @@ class Machine:
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
     def look(self, plan: Plan = PLAN) -> HostState:
-        """What the host says to this part of the question_of."""
-        text = question_of("wsl/inspect.sh.j2", root=str(self.root), profile=wsl_of(plan).profile)
-        said = self.run(f"in_wsl=yes\n{text}")
-        assert (said.returncode, said.stderr) == (0, "")
-        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2", *answer(said.stdout.split("\n"))])
+        """Return what an inspection of this part finds."""
+        seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
+        take(seen, find_windows(WslQuestion(wsl_of(plan).profile, root=str(self.root)), Host(print, print)))
         seen.systemd = True
         return seen
 
-    def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[subprocess.CompletedProcess[str]]:
-        """Carry out what is to be done, in the folder; what each step ended with."""
-        seen = seen or self.look(plan)
-        return [self.run(self.inside(step)) for step in wsl_changes(plan, seen)]
+    def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[str]:
+        """Carry out what is to be done, in the folder; what each step failed with."""
+        return [self.failure_of(step) for step in wsl_changes(plan, seen or self.look(plan))]
 
-    def inside(self, step: Change) -> str:
-        return step.script.replace("/mnt/c/", f"{self.root}/mnt/c/").replace(
-            "/etc/wsl.conf", f"{self.root}/etc/wsl.conf"
-        )
+    def failure_of(self, step: Change) -> str:
+        """Run a step with real files, by the umask of the program on hosts. Empty where it went well."""
+        assert isinstance(step.how, RunVerb)
+        before = os.umask(0o077)
+        try:
+            find_verb(step.how.verb).run(self.inside(step.how.given), Host(print, print))
+        except FailedError as error:
+            return f"{error.message}\n{error.fix}"
+        finally:
+            os.umask(before)
+        return ""
+
+    def inside(self, given: object) -> object:
+        """Return an input with its paths in the folder."""
+        if not isinstance(given, FilesInput):
+            return given
+        files = tuple(replace(each, path=f"{self.root}{each.path}") for each in given.files)
+        return FilesInput(files, tuple(f"{self.root}{path}" for path in given.stale))
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -209,10 +232,10 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def good(runs: list[subprocess.CompletedProcess[str]]) -> int:
+def good(failures: list[str]) -> int:
     """How many steps there were; all went well."""
-    assert [(run.returncode, run.stderr) for run in runs] == [(0, "")] * len(runs)
-    return len(runs)
+    assert failures == [""] * len(failures)
+    return len(failures)
 
 
 def test_a_virgin_windows_gets_all_and_a_second_run_changes_nothing(machine: Machine) -> None:
@@ -269,9 +292,9 @@ def test_what_is_written_after_the_look_is_not_lost(machine: Machine) -> None:
     machine.wslconfig.write_text(USERS)
     seen = machine.look()
     machine.wslconfig.write_text("[wsl2]\nmemory=1GB\n")
-    (run,) = machine.converge(seen=seen)
-    assert run.returncode == 1
-    assert "has changed while this ran, and was left alone; run again" in run.stderr
+    assert machine.converge(seen=seen) == [
+        f"{machine.wslconfig} has changed while this ran, and was left alone\nrun again"
+    ]
     assert machine.wslconfig.read_text() == "[wsl2]\nmemory=1GB\n"
     assert not (machine.profile / f".wslconfig{BACKUP}").exists()
 
@@ -279,8 +302,8 @@ def test_what_is_written_after_the_look_is_not_lost(machine: Machine) -> None:
 def test_a_file_that_came_after_the_look_is_not_lost(machine: Machine) -> None:
     seen = machine.look()
     machine.wslconfig.write_text(USERS)
-    (run,) = machine.converge(seen=seen)
-    assert run.returncode == 1
+    (failure,) = machine.converge(seen=seen)
+    assert "has changed while this ran" in failure
     assert machine.wslconfig.read_text() == USERS
 
 
@@ -334,9 +357,9 @@ def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: 
     seen.systemd = False
     assert not [problem for problem in refusals(PLAN, seen, {}) if "systemd" in problem.message]
     wrote, ended = machine.converge(seen=seen)
-    assert wrote.returncode == 0
-    assert ended.returncode == 1
-    assert "`wsl --terminate NAME` stops it" in ended.stderr
+    assert wrote == ""
+    assert ended.startswith("systemd does not run yet")
+    assert "`wsl --terminate NAME` stops it" in ended
     again = machine.look()
     again.systemd = False
     (problem,) = [problem for problem in refusals(PLAN, again, {}) if "systemd" in problem.message]
@@ -481,9 +504,9 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
     assert "counts from its next start" in note
 
 
-@pytest.mark.parametrize(
-    "line", ["wsl\tprofile\t/x\tyes", "wsl\trelease\tx\nwsl\tfile\t/x\t1\t%%", "wsl\trelease\tx\nwsl\tx"]
-)
-def test_what_no_host_can_have_said(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
-        parse_state(line.split("\n"))
+def test_a_content_that_is_not_base64_is_refused() -> None:
+    found = {"profiles": {}, "files": {"/x": {"written": 1.0, "content": "%%"}}, "scripts": {}, "machine": None}
+    base = encode(BaseFound(wsl="6.6"))
+    parts = {"base.inspection.inspect": base, "wsl.inspection.inspect": found}
+    with pytest.raises(UnaskedError):
+        state_of({"files": {}, "parts": parts, "lines": [], "unknown": []}, ROLES)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.bench.meter.told import Bye, Complaint, Counters, Figures, Gone, GpuLine, Hello, Line, Seen, parse
-from llamaherd.host.nvidia_smi import number
 from llamaherd.host.protocol import UnaskedError
+from llamaherd.onhost.nvidia_smi import parse_number
 
 MOST_LINES, MOST_GPUS = 400_000, 16
 """Of one measurement: sixteen GPUs have a third of it in two hours."""
@@ -148,7 +148,7 @@ def _facts(said: Mapping[str, str]) -> GpuFacts:
 
 
 def _number(said: Mapping[str, str], name: str) -> float | None:
-    return number(said.get(name, ""))
+    return parse_number(said.get(name, ""))
 
 
 def _whole(said: Mapping[str, str], name: str) -> int | None:

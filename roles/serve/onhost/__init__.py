@@ -1,1 +1,1 @@
-"""Serve's part of the program on hosts: switch a server, watch it, remove it. Nothing here knows a plan."""
+"""Serve's part of the program on hosts: inspect servers, switch one, watch it, remove it. Nothing here knows a plan."""

@@ -6,13 +6,13 @@ import json
 
 from llamaherd.host.answers import Answers, chat, pairs, reply
 from llamaherd.host.limits import LIMITS_FORMAT
-from llamaherd.host.serving import DECIDING
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import BuildPlan, InstancePlan, Plan
 from llamaherd.render import render
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
+from roles.serve.onhost.drop_ins import DECIDING
 from roles.serve.verify.answering import drafts, fast, health, listening, locked, serves, streams
 from roles.serve.verify.container import WALLS_FORMAT
 from roles.serve.verify.exposure import exposed

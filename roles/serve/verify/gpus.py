@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llamaherd.host.answers import Answers
-from llamaherd.host.nvidia_smi import number
+from llamaherd.onhost.nvidia_smi import parse_number
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.text.numbers import whole
 
@@ -100,7 +100,7 @@ def _listed(pids: frozenset[str], answers: Answers) -> Found | None:
             # `[N/A]`, `[Insufficient Permissions]`, or a sentence instead of a list.
             clear = clear and not line.strip()
         elif fields[0] in pids:
-            memory, before = number(fields[2]), held.get(fields[1], 0.0)
+            memory, before = parse_number(fields[2]), held.get(fields[1], 0.0)
             held[fields[1]] = None if memory is None or before is None else before + memory
     return Found(held) if held or clear else None
 

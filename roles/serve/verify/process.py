@@ -107,11 +107,13 @@ def in_place(planned: InstancePlan, build: BuildPlan | None, plan: Plan, answers
 def _replaced(build: BuildPlan, answers: Answers) -> list[str]:
     """Programs that are there, and are not what was built."""
     built = mapping(manifest(build.id, answers).get("sha256"))
-    lines = (line.split("  ", 1) for line in answers.get(("programs", build.id), "").split("\n") if "  " in line)
+    folder = f"{build.folder}/bin/"
+    lines = answers.get(("programs", build.id), "").split("\n")
+    hashes = ((path.removeprefix(folder), sha256) for sha256, blank, path in (each.partition("  ") for each in lines))
     return [
         f"{build.folder}/bin/{name} is {'not what' if name in built else 'no part of what'} was built: `herd up`"
-        for sha256, name in lines
-        if built.get(name) != sha256
+        for name, sha256 in hashes
+        if name and built.get(name) != sha256
     ]
 
 

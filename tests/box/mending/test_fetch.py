@@ -16,11 +16,12 @@ from tests.support.hub_server import Request
 LITTLE = 1_000_000
 """Bytes on their way when a line is cut: what two sockets hold."""
 
-# The shell that awaits a fetch: the last one that held its lock, once it sleeps between two looks.
+# The program that awaits a fetch: the last one that held its lock, once it has let go of it to watch.
 LOOKING_ON = """
 for attempt in $(seq 600); do
     by=$(sed -n 's/^process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/fetch 2>/dev/null)
-    [ "$by" ] && [ "$(systemctl is-active llamaherd-fetch)" = active ] && pgrep -P "$by" -x sleep >/dev/null && break
+    [ "$by" ] && [ "$(systemctl is-active llamaherd-fetch)" = active ] &&
+        flock -n /run/llamaherd/locks/fetch true && break
     sleep 0.1
 done
 echo "$by"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.box.bench import PORTS, Bench
@@ -53,7 +55,8 @@ def test_a_server_that_moves_is_drained(bench: Bench, move: str, busy: bool) -> 
         stream(bench, name)
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
-    assert ("waiting for 1 request in flight" in ended.output) == busy, ended.output
+    # A probe of the probation before may wait behind the client's request.
+    assert bool(re.search(r"waiting for (1 request|2 requests) in flight", ended.output)) == busy, ended.output
     history = bench.herd("history", "box").output.rpartition("\nbox ")[2]
     for untrue in ("hangs", "answers nobody", "cut off"):
         assert untrue not in ended.output

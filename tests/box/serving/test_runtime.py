@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.role import packages
+from llamaherd.host.program import packed_program
 from roles.container_runtime.state import PACKAGES
 from tests.box.bench import PYINFRA, Bench, Declared, Ended, run
 from tests.support.apt_repository import AptRepository
@@ -134,13 +134,24 @@ def test_toolkits_come_without_a_driver_and_cards_reach_containers(cards: Cards)
         sh("docker rm -f busy on-card; docker rmi probe", check=False)
 
 
-def test_whoever_holds_apt_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+INSTALLS = f"""
+import sys
+sys.path.insert(0, {packed_program().path!r})
+from llamaherd.onhost import apt, system
+apt.LOCK_SECONDS = 2
+try:
+    apt.install_missing(system.Host(print, print), ["hello"])
+except system.FailedError as error:
+    print(error.message, error.fix)
+"""
+
+
+def test_whoever_holds_apt_is_named(bench: Bench) -> None:
     """After having been waited for."""
-    monkeypatch.setattr(packages, "LOCK_SECONDS", 2)
     holds = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); time.sleep(90)"
     pid = bench.sh(f'python3 -c "{holds}" >/dev/null 2>&1 & echo $!')
     try:
-        said = bench.sh(f"{{ {packages.install(['hello'])}\n}} 2>&1", check=False)
+        said = bench.sh(f"python3 - 2>&1 <<'END'\n{INSTALLS}\nEND", check=False)
         assert "apt could not install: hello." in said
         assert f"python3 (process {pid}) holds apt's locks" in said
     finally:

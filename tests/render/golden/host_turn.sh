@@ -1,5 +1,5 @@
 # One run at a time changes this host: its lock is held until nobody is at the other end any more.
-<<< step_accounts.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
+<<< bench_alone.sh: # Locks lie in a folder that is root's alone: elsewhere anybody could hold one, or put a link in its place.
 >>>     echo "process $$ since $(date +%T): $4" >"$locks/$2"
 open_lock 9 run || exit 1
 if ! flock -n 9; then

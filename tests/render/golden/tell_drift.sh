@@ -7,7 +7,7 @@ if ! grep -q -e '--collector.textfile.directory=/var/lib/llamaherd-figures' /etc
     finish
 fi
 (
-<<< step_repository.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
+<<< arms.sh: # Writes files beside their places, then renames each: no reader ever sees half a file.
 >>>     } 2>&1) || cannot_write "$1" "$why"
 put_file /var/lib/llamaherd-figures/drift.prom /var/lib/llamaherd-figures 0644 root <<'END'
 base64|llamaherd_diff_seconds 7

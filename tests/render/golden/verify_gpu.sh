@@ -1,81 +1,9 @@
 {
 <<< texts.sh: LC_ALL=C
 >>> printf '\n@ begin\n'
-# How a host really is, in texts: what we brought, then what each role asks. Changes nothing.
-section brought ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf ! -type d -printf '%m\t%u\t%p\n' 2>/dev/null | lines
-section 'brought sums' ''
-find /opt/llamaherd/libexec/fetcher/ /opt/llamaherd/libexec/wait-healthy /opt/llamaherd/libexec/started /opt/llamaherd/libexec/gpu-gate /opt/llamaherd/libexec/gpu-check /etc/systemd/system/docker.service.d/llamaherd-cards.conf -type f -exec sha256sum {} + 2>/dev/null | lines
-
-section addresses ''
-ip -o addr show 2>/dev/null | awk '{print $4}' | lines
-section listening ''
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {print $2}' | sort -u | lines
-
-section accounts ''
-{
-    getent passwd
-    getent group llama llama-build llama-fetch llama-reasoner llama-worker
-    awk -F : '$2 !~ /^[!*]/ { print "password " $1 }' /etc/shadow 2>/dev/null
-    grep -E ':(.*,)?(llama|llama-build|llama-fetch|llama-reasoner|llama-worker)(,.*)?$' /etc/group
-} | lines
-section folders ''
-stat -c '%a %U %n' /etc/llamaherd /etc/llamaherd/keys /opt/llamaherd /opt/llamaherd/builds /opt/llamaherd/libexec /var/lib/llamaherd 2>/dev/null | lines
-
-
-section nvcc ''
-probe=$(mktemp -d) && {
-    echo __CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__ >"$probe/probe.cu"
-    timeout 60 /usr/local/cuda-13.0/bin/nvcc -E "$probe/probe.cu" 2>&1 | grep . | tail -n 20 | lines
-    rm -rf "$probe"
-}
-
-
-section Docker ''
-# Its client waits for ever at a socket that systemd holds for a daemon that does not come up.
-answers=yes
-timeout 20 docker version >/dev/null 2>&1 || {
-    answers=no
-    docker() { return 1; }
-}
-masked=''
-for unit in docker.service docker.socket containerd.service; do
-    # What a Docker that runs does without, the next boot does without.
-    systemctl -q is-active docker.service && ! systemctl -q is-active $unit && continue
-    case $(systemctl is-enabled $unit 2>/dev/null) in masked*) masked="$masked $unit" ;; esac
-done
-printf 'Answers=%s\nMasked=%s\n' $answers "$masked" | lines
-section 'container toolkit' ''
-{
-    nvidia-ctk --version | sed -n 's/.* version \([0-9.]*\).*/nvidia-ctk=\1/p'
-    nvidia-container-cli --version | sed -n 's/^cli-version: \([0-9.]*\).*/nvidia-container-cli=\1/p; s/^lib-version: \([0-9.]*\).*/library=\1/p'
-} 2>/dev/null | lines
-section cdi ''
-specs=$(ls /etc/cdi/*.yaml /etc/cdi/*.json /var/run/cdi/*.yaml /var/run/cdi/*.json 2>/dev/null)
-[ -z "$specs" ] || {
-    # Files of JSON are YAML too, and NVIDIA's tool writes one value a line in both.
-    printf 'names=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}name"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | tr '\n' ' ')"
-    printf 'missing=%s\n' "$(sed -n 's/^[ -]*"\{0,1\}hostPath"\{0,1\}: "\{0,1\}\([^",]*\)"\{0,1\},\{0,1\}$/\1/p' $specs | sort -u | while read -r path; do [ -e "$path" ] || printf '%s ' "$path"; done)"
-} | lines
-
-
-# What each build says of itself, and its programs as they are now.
-section build ik_llama.cpp-e27c3d4e93b7
-cat /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/manifest.json 2>/dev/null | lines
-section programs ik_llama.cpp-e27c3d4e93b7
-(cd /opt/llamaherd/builds/ik_llama.cpp-e27c3d4e93b7/bin && sha256sum -- *) 2>/dev/null | lines
-section build llama.cpp-1e5a4c321023
-cat /opt/llamaherd/builds/llama.cpp-1e5a4c321023/manifest.json 2>/dev/null | lines
-section programs llama.cpp-1e5a4c321023
-(cd /opt/llamaherd/builds/llama.cpp-1e5a4c321023/bin && sha256sum -- *) 2>/dev/null | lines
-
-
-# Which files of each model are in the store.
-section model /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc
-find /var/lib/llamaherd/models/unsloth/Qwen3.6-35B-A3B-MTP-GGUF/dcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
-section model /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5
-find /var/lib/llamaherd/models/local/a5a5a5a5a5a5a5a5 -type f ! -name .manifest -printf '%s\t%P\n' 2>/dev/null | lines
-
+# How a host really is, in texts, for roles that need more than programs. Changes nothing.
+# Docker's client waits without end at a socket that systemd holds for a daemon that does not come up.
+docker() { timeout 20 docker "$@"; }
 
 # One request. Headers come on stdin, where no process list shows them; the last line printed is the status code.
 ask() {
@@ -100,8 +28,9 @@ process() {
     tr '\0' '\n' <"/proc/$1/cmdline" | sed 's/^/argv=/'
 }
 
-<<< observe_gpu.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
+<<< templates/serve/started-variables.sh: # Names of the variables that a process has otherwise than it should, on one line. $1 is the process, $2 an expression for
 >>>     [ -z "$others" ] || printf '%s\n' "$others" | sort -u | tr '\n' ' ' | sed 's/ $//'
+
 # Drop-ins that a unit shares with others, and what they decide of it: paths on stdin, separated by blanks.
 shared() {
     sed 's/ \//\n\//g' | grep -v "/$1.d/" | while read -r file; do

@@ -23,11 +23,13 @@ ACCOUNTS = "\n".join(f"{name}:x:{n}:{n}::/nonexistent:/usr/sbin/nologin" for n, 
 FOLDERS = "755 root /etc/llamaherd\n711 root /etc/llamaherd/keys\n755 root /opt/llamaherd"
 
 
-def found(accounts: str = ACCOUNTS, folders: str = FOLDERS) -> dict[str, tuple[bool, str]]:
+def found(accounts: str = ACCOUNTS, folders: str = FOLDERS, passwords: str = "tom") -> dict[str, tuple[bool, str]]:
     """Each check of the host: whether it passes, and what it says."""
     return {
         check.name: (check.ok, check.detail)
-        for check in host_checks(PLAN, {("accounts", ""): accounts, ("folders", ""): folders})
+        for check in host_checks(
+            PLAN, {("accounts", ""): accounts, ("folders", ""): folders, ("passwords", ""): passwords}
+        )
     }
 
 
@@ -43,13 +45,17 @@ def test_a_host_as_it_should_be() -> None:
         (ACCOUNTS.replace("/usr/sbin/nologin", "/bin/bash", 1), "llama can log in (/bin/bash)"),
         (ACCOUNTS.replace("llama-chat", "other"), "there is no user llama-chat"),
         (f"{ACCOUNTS}\nllama-chat:x:5:", "llama-chat is in group number 993"),
-        (f"{ACCOUNTS}\npassword tom\npassword llama-chat", "llama-chat has a password"),
         (f"root:x:0:0::/root:/bin/bash\n{ACCOUNTS.replace(':993:', ':0:')}", "llama-chat has the number of root"),
     ],
 )
 def test_an_account_that_may_more_than_it_should(accounts: str, words: str) -> None:
     ok, detail = found(accounts=accounts)["accounts"]
     assert (ok, words in detail) == (False, True), detail
+
+
+def test_an_account_with_a_password() -> None:
+    ok, detail = found(passwords="tom\nllama-chat")["accounts"]
+    assert (ok, "llama-chat has a password" in detail) == (False, True)
 
 
 def test_an_account_that_is_a_persons_is_not_judged() -> None:

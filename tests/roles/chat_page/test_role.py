@@ -34,7 +34,7 @@ from roles.chat_page.plan import environment
 from roles.chat_page.verify import chat_checks
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
-from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan
+from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import DIGEST, changed, converged, cpu_rig
 
@@ -161,12 +161,12 @@ def test_a_rig_without_it_is_asked_and_loses_it(wanted: Plan, rig: Rig) -> None:
     """Accounts and conversations stay."""
     without = plan(rig, LOCK, {"box": rig}, fleet=fleet_of(FLEET.partition("  chat:")[0]))
     assert without.chat is None
-    assert "say chat there" in inspect_script(without)
+    assert "chat_page.inspect" in inspect_text(without)
     state = parse_state(converged(wanted, HELD))
     (change,) = chat_leftovers(without, state)
     assert input_of(change, RemoveInput) == RemoveInput()
     assert chat_leftovers(wanted, state) == []
-    assert "say chat" not in inspect_script(plan(rig, LOCK, {"box": rig}))
+    assert "chat_page.inspect" not in inspect_text(plan(rig, LOCK, {"box": rig}))
 
 
 def test_docker_is_brought_for_it_alone(rig: Rig) -> None:

@@ -14,9 +14,11 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import ContainerToolkitPlan, Plan
 from roles.container_runtime.changes import docker_changes, pins, toolkit_changes
 from roles.container_runtime.daemon import merge
+from roles.container_runtime.onhost import InstallInput
 from roles.container_runtime.refusals import runtime_refusals
 from roles.container_runtime.state import PACKAGES, DockerState, EngineUnitState, SettingsState
 from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from tests.support.recording import input_of
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
 
 CPU = planned(cpu_rig())
@@ -142,7 +144,7 @@ def test_what_is_there_is_used_and_what_is_missing_installed(case: str) -> None:
 
 def test_a_virgin_host_gets_the_distributions() -> None:
     (step,) = docker_changes(CPU, HostState())
-    assert "install --no-install-recommends --no-remove docker.io docker-cli docker-compose" in step.script
+    assert input_of(step, InstallInput).packages == ("docker.io", "docker-cli", "docker-compose")
     assert runtime_refusals(CPU, HostState()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_virgin_host_gets_both_before_what_needs_them(plan: Plan) -> None:
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
 
 
 DOCKER_UNIT = "\t".join(("docker", *DOCKER_UNITS[0]))
@@ -113,16 +114,17 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, list
 
 
 def is_login(script: str) -> bool:
-    """Whether a script is what only a login of its own runs."""
-    return "mv docker docker.disarmed" in script
+    """Whether it is what only a login of its own runs."""
+    return '"verb":"base.disarm_undo"' in script
 
 
 def test_what_may_cut_the_line_is_armed_first_and_disarmed_by_a_login(stopped: tuple[Plan, list[str]]) -> None:
     ran = run(*stopped)
     assert (ran.changed, ran.failed) == ([DOCKER], False)
     change, login, _release = ran.steps
-    assert change.index("| arm docker 3600 || exit 1") < change.index("systemctl start --no-block docker.service")
-    assert change.index("systemctl start --no-block docker.service") < change.index("arm_within docker 120\n    exit 0")
+    given = json.loads(change)
+    assert given["verb"] == "container_runtime.install"
+    assert given["input"] == {"packages": [], "within": {"longest": 3600, "login": 120}}
     assert is_login(login)
 
 
@@ -130,7 +132,7 @@ def test_a_host_that_was_faster_than_the_login_fails_with_what_it_did(
     stopped: tuple[Plan, list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     plan, world = stopped
-    ran = run(plan, [*world, "undone"], earlier=[world] * 20)
+    ran = run(plan, world, {"python3 -I base.disarm_undo": ["undone"]})
     assert ran.failed
     assert "taken it back by itself: Docker is stopped, and does not start at boot any more" in caplog.text
     assert "see how you reach this host" in caplog.text
@@ -151,5 +153,5 @@ def test_what_an_earlier_run_has_left_armed_is_disarmed(tmp_path: Path) -> None:
     ran = run(plan, [*converged(plan, {}), "docker\tarmed"])
     assert (ran.changed, ran.failed) == ([DOCKER], False)
     nothing, login, _release = ran.steps
-    assert nothing.endswith("\n:\n} </dev/null\n")
+    assert json.loads(nothing)["verb"] == "container_runtime.confirm"
     assert is_login(login)

@@ -12,7 +12,27 @@ from llamaherd.role.report import Check
 from llamaherd.role.role import Judging
 from roles import ROLES
 from tests.support import ours as verify
+from tests.support.ours import probes_text
 from tests.support.rigs import changed, cpu_rig, gpu_rig, planned
+
+
+def toolkit(ctk: str, cli: str) -> str:
+    """Return what NVIDIA's programs print, of these versions."""
+    return (
+        f"NVIDIA Container Toolkit CLI version {ctk}\ncommit: 0123\n"
+        f"cli-version: {cli}\nlib-version: {cli}\nbuild date: 2026-01-01"
+    )
+
+
+def units(*masked: str, active: bool = True) -> str:
+    """Return what systemd shows of Docker's units."""
+    names = ("docker.service", "docker.socket", "containerd.service")
+    return "\n\n".join(
+        f"Id={name}\nActiveState={'active' if active else 'inactive'}\n"
+        f"UnitFileState={'masked-runtime' if name in masked else 'enabled'}"
+        for name in names
+    )
+
 
 PLAN = planned(gpu_rig())
 DECLARED = planned(gpu_rig(), {"gpus/container_toolkit": {"version": "1.20.0"}})
@@ -20,8 +40,9 @@ DECLARED = planned(gpu_rig(), {"gpus/container_toolkit": {"version": "1.20.0"}})
 # As nvcc 13.0.88 and g++ 14 of Debian 13 printed it.
 AS_PLANNED = {
     ("nvcc", ""): '# 0 "<built-in>"\n# 1 "probe.cu"\n13 . 0',
-    ("container toolkit", ""): "nvidia-ctk=1.20.0\nnvidia-container-cli=1.20.0\nlibrary=1.20.0",
-    ("Docker", ""): "Answers=yes\nMasked=",
+    ("container toolkit", ""): toolkit("1.20.0", "1.20.0"),
+    ("Docker", ""): "0\nClient: Docker Engine - Community",
+    ("Docker units", ""): units(),
     ("cdi", ""): "names=0 1 GPU-3090 GPU-5090 all \nmissing=",
 }
 
@@ -58,30 +79,24 @@ def test_a_host_as_declared_passes() -> None:
             "CUDA",
             "do not go together: host_config.h:139:2: error: #error -- unsupported GNU version!",
         ),
-        ("Docker", "Answers=no\nMasked=", "Docker", "it does not answer: `herd up`"),
+        ("Docker", "1\nClient: Docker Engine", "Docker", "it does not answer: `herd up`"),
+        ("Docker", "124", "Docker", "it does not answer: `herd up`"),
         (
-            "Docker",
-            "Answers=no\nMasked= docker.service docker.socket",
-            "Docker",
-            "it does not answer, and systemd may not start it, as docker.service and docker.socket are masked: "
-            "see `herd preflight`",
-        ),
-        (
-            "Docker",
-            "Answers=yes\nMasked= containerd.service",
+            "Docker units",
+            units("containerd.service"),
             "Docker",
             "it answers, and systemd may not start it, as containerd.service is masked: see `herd preflight`",
         ),
         ("container toolkit", "", "toolkit", "nvidia-ctk not there, nvidia-container-cli not there, library not there"),
         (
             "container toolkit",
-            "nvidia-ctk=1.20.0\nnvidia-container-cli=1.19.1\nlibrary=1.19.1",
+            toolkit("1.20.0", "1.19.1"),
             "toolkit",
             "nvidia-ctk 1.20.0, nvidia-container-cli 1.19.1, library 1.19.1",
         ),
         (
             "container toolkit",
-            "nvidia-ctk=1.19.1\nnvidia-container-cli=1.19.1\nlibrary=1.19.1",
+            toolkit("1.19.1", "1.19.1"),
             "toolkit",
             "1.19.1, declared is 1.20.0",
         ),
@@ -101,6 +116,19 @@ def test_what_is_not_as_declared_fails(what: str, said: str, name: str, detail: 
     assert found[name][1].endswith(detail)
 
 
+def test_a_docker_that_is_masked_and_does_not_run() -> None:
+    shown = units("docker.service", "docker.socket", active=False)
+    detail = "it does not answer, and systemd may not start it, as docker.service and docker.socket are masked: "
+    assert judged({("Docker", ""): "1", ("Docker units", ""): shown})["Docker"] == (
+        False,
+        f"{detail}see `herd preflight`",
+    )
+    # What a Docker that runs does without, the next boot does without.
+    socket = "Id=docker.socket\nActiveState="
+    idle = units("docker.socket").replace(f"{socket}active", f"{socket}inactive")
+    assert judged({("Docker units", ""): idle})["Docker"] == (True, "answers")
+
+
 def test_a_version_that_is_not_declared_may_be_any() -> None:
     older = AS_PLANNED[("container toolkit", "")].replace("1.20.0", "1.19.1")
     checks = list(machine_checks(PLAN, AS_PLANNED | {("container toolkit", ""): older}))
@@ -110,7 +138,7 @@ def test_a_version_that_is_not_declared_may_be_any() -> None:
 def test_a_host_that_needs_none_is_asked_nothing() -> None:
     bare = planned(cpu_rig())
     assert list(machine_checks(bare, {})) == []
-    assert "nvidia-ctk" not in verify.question(bare)
+    assert "nvidia-ctk" not in probes_text(bare)
 
 
 def test_a_failure_counts_and_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

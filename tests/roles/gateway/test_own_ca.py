@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import socket
 import ssl
@@ -21,10 +20,11 @@ from llamaherd.inventory.authority import KEY, ROOT, make_root
 from llamaherd.inventory.certificates import LIFE
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.onhost.system import Host
 from llamaherd.plan import GatewayPlan
 from roles.gateway.config import configuration, spec_of
 from roles.gateway.keys import read_keys
-from roles.gateway.verify import gateway_checks, question
+from roles.gateway.verify import gateway_checks, probes
 from tests.support.gateway import (
     KEYS,
     SERVERS_KEY,
@@ -38,6 +38,7 @@ from tests.support.gateway import (
     until,
     write_files,
 )
+from tests.support.ours import probed
 
 NOW = datetime.now(UTC)
 AGES = NOW - 2 * LIFE
@@ -165,17 +166,14 @@ def test_the_cas_key_goes_nowhere(plan: GatewayPlan, tmp_path: Path) -> None:
 
 
 def test_verify_asks_by_the_root(plan: GatewayPlan, tmp_path: Path) -> None:
-    """The script itself, by a shell and curl: right, and with another CA's certificate in the gateway."""
+    """The probes themselves, by curl: right, and with another CA's certificate in the gateway."""
     whole = gateway_plans()[0].model_copy(update={"gateway": plan})
-    asked = 'section() { echo "== $1:$2"; }\nlines() { cat; }\n' + question(whole)
     make_root(tmp_path / "other")
     foreign = read_keys(plan.model_copy(update={"authority": tmp_path / "other"}))
     for keys, ok in ((read_keys(plan), True), (foreign, False)):
         with running(plan, tmp_path / "haproxy", keys) as gateway:
             until(lambda at=gateway: curl(at, "-k").returncode == 0)
-            done = subprocess.run(["sh"], input=asked, capture_output=True, text=True, timeout=60, check=False)
-        parts = re.split(r"^== (.*):(.*)\n", done.stdout, flags=re.MULTILINE)[1:]
-        answers = {(parts[n], parts[n + 1]): parts[n + 2].strip() for n in range(0, len(parts), 3)}
+            answers = probed(probes(whole), Host(print, print))
         (check,) = [each for each in gateway_checks(plan, answers) if each.name == "gateway certificate"]
         assert check.ok is ok, check.detail
         assert "certificate" in check.detail or ok

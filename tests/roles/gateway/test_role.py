@@ -21,7 +21,7 @@ from roles.gateway.keys import read_keys
 from roles.gateway.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of, gateway_of
-from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan
+from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig
 
@@ -77,8 +77,9 @@ def test_a_virgin_host_becomes_a_gateway_before_it_serves(wanted: Plan) -> None:
     assert TASK in ran.changed
     assert ran.operations.index(TASK) < ran.operations.index("serve | chat (compose)")
     assert [each["input"]["how"] for each in ran.documents if each["verb"] == "gateway.apply"] == ["restart"]
-    assert any("haproxy" in script and "apt" in script for script in ran.scripts)
-    assert any("useradd" in script and "llamaherd-gateway" in script for script in ran.scripts)
+    documents = {each["verb"]: each["input"] for each in ran.documents}
+    assert "haproxy" in documents["base.install"]["packages"]
+    assert "llamaherd-gateway" in documents["base.accounts"]["users"]
 
 
 def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
@@ -87,7 +88,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
 
 def test_a_rig_that_is_no_gateway_sees_nothing_of_it(rig: Rig) -> None:
     alone = plan(rig, Lock(), {"box": rig})
-    assert "gateway" not in inspect_script(alone)
+    assert "gateway" not in inspect_text(alone)
     assert not alone.of_fleet
     elsewhere = plan(rig, Lock(), {"box": rig}, fleet=fleet_of(FLEET.replace("on: [box]", "on: [other]")))
     assert elsewhere.model_copy(update={"of_fleet": False}) == alone
@@ -166,7 +167,7 @@ def test_a_rig_that_is_no_gateway_any_more_loses_it(rig: Rig) -> None:
 
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(wanted: Plan) -> None:
-    told = [wanted.model_dump_json(), show_plan(wanted), inspect_script(wanted), str(read_keys(gateway_of(wanted)))]
+    told = [wanted.model_dump_json(), show_plan(wanted), inspect_text(wanted), str(read_keys(gateway_of(wanted)))]
     _, reasons, _ = changes_of(wanted, converged(wanted, {**HELD, "ann": "another key", "box.chat": "b"}))
     held = "\n".join([*told, *reasons])
     assert not [key for key in (*KEYS.values(), SERVERS) if key in held]

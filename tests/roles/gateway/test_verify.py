@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from llamaherd.host.answers import Answers
-from roles.gateway.verify import gateway_checks, question
+from llamaherd.onhost.system import Host
+from roles.gateway.verify import gateway_checks, probes
 from tests.support.gateway import KEYS, Upstream, free_port, gateway_of, gateway_plans, made, rig_at, running, until
+from tests.support.ours import probed
 
 FINE: Answers = {
     ("gateway unit", ""): "ActiveState=active\nUnitFileState=enabled",
@@ -68,37 +68,33 @@ def test_a_model_that_its_servers_do_not_answer_for_fails(said: str) -> None:
 
 def test_a_model_is_asked_by_somebody_who_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANN_KEY", KEYS["ann"])
-    asked = question(gateway_plans()[0])
-    assert re.findall("section 'gateway model' (.*)", asked) == ["small"], "Tom's key is not on this machine"
+    requested = [probe.of for probe in probes(gateway_plans()[0]) if probe.what == "gateway model"]
+    assert requested == ["small"], "Tom's key is not on this machine"
     kept = {name: said for name, said in FINE.items() if name != ("gateway model", "coder")}
     assert failed(kept) == []
 
 
 def test_what_is_asked_says_no_key_where_processes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word of a command is in a process list; what printf, which the shell is itself, writes to a pipe is not."""
+    """The arguments of a program are in a process list; its stdin is not."""
     monkeypatch.setenv("TOM_KEY", KEYS["tom"])
-    for line in question(gateway_plans()[0]).splitlines():
-        before, _, after = line.partition(" | gateway ")
-        assert KEYS["tom"] not in (after or line if "printf" not in before else after)
+    found = [*probes(gateway_plans()[0])]
+    assert KEYS["tom"] not in repr(found)
+    assert any(KEYS["tom"] in probe.stdin.text for probe in found)
 
 
 def test_a_gateway_that_runs_is_asked_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script itself, by a shell and curl, of a gateway that runs."""
+    """The probes themselves, by curl, of a gateway that runs."""
     monkeypatch.setenv("A", KEYS["tom"])
     server = Upstream()
     text = f"gateway: {{on: [box], port: {free_port()}, users: {{tom: {{key: {{env: A}}}}}}, "
     text += "models: {coder: {serve: [box.one]}}}"
     plan = made(text, [rig_at({"one": server.port})])
     whole = gateway_plans()[0].model_copy(update={"gateway": plan})
-    shell = 'section() { echo "== $1:$2"; }\nlines() { cat; }\n'
     try:
         with running(plan, tmp_path) as gateway:
             until(lambda: gateway.ask().status == 200)
-            asked = shell + question(whole)
-            done = subprocess.run(["sh"], input=asked, capture_output=True, text=True, check=False, timeout=60)
+            answers = probed(probes(whole), Host(print, print))
     finally:
         server.stop()
-    parts = re.split(r"^== (.*):(.*)\n", done.stdout, flags=re.MULTILINE)[1:]
-    answers = {(parts[n], parts[n + 1]): parts[n + 2].strip() for n in range(0, len(parts), 3)}
     checks = {each.name: each.ok for each in gateway_checks(plan, answers)}
     assert {name for name, ok in checks.items() if not ok} == {"gateway", "gateway files"}, "there is no unit here"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+from llamaherd.host.program import request
 from llamaherd.host.state import HostState
+from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from llamaherd.role.changes import DeferredScript, RunScript, Say, SendFile
+from llamaherd.role.changes import DeferredVerb, Say, SendFile
 from roles.engines.changes import build_changes
+from roles.engines.onhost.builds import BuildInput, SourceFileInput
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
+from roles.models.onhost.admit import AdmitInput, AdmittedFile, AdmittedModel
+from roles.models.onhost.fetch import FetchInput, JoinInput
 from tests.support.drifts import (
     CPU,
     GPU,
@@ -20,6 +24,7 @@ from tests.support.drifts import (
     seen_of,
 )
 from tests.support.ours import sends
+from tests.support.recording import input_of
 from tests.support.rigs import SHA
 
 
@@ -27,10 +32,8 @@ def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
     build, admit, run = build_changes(CPU.builds[0], HostState())
     assert isinstance(build.how, SendFile)
     assert build.how.remote == f"/var/lib/llamaherd/incoming/{SHA}"
-    assert isinstance(admit.how, RunScript)
-    assert SHA in admit.script
-    assert isinstance(run.how, RunScript)
-    assert CPU.builds[0].id in run.says
+    assert input_of(admit, SourceFileInput) == SourceFileInput(SHA)
+    assert input_of(run, BuildInput).engine.id == CPU.builds[0].id
     assert [send.sha256 for send in sends(CPU, HostState())] == [SHA, "a5" * 32, "04" * 32]
     assert [send.sha256 for send in sends(GPU, HostState())] == ["a5" * 32]
 
@@ -45,8 +48,8 @@ def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
     seen = seen_of(GPU, arrived)
     assert begin_changes(GPU, seen, nowhere, WATCHER) == []
     (admit,) = model_changes(GPU, seen, nowhere, WATCHER)
-    assert isinstance(admit.how, RunScript)
-    assert all(f"admit {file.name} {file.sha256}" in admit.script for file in model.files)
+    (let_in,) = input_of(admit, AdmitInput).models
+    assert let_in == AdmittedModel(model.folder, tuple(AdmittedFile(each.name, each.sha256) for each in model.files))
 
 
 def test_a_fetch_that_runs_is_not_begun_again() -> None:
@@ -54,12 +57,11 @@ def test_a_fetch_that_runs_is_not_begun_again() -> None:
     job = fetch_job(GPU, to_fetch(GPU, seen), [])
     seen.fetch = str(job["id"])
     (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join.how, RunScript)
-    assert "systemd-run" not in join.script
+    assert input_of(join, JoinInput) == JoinInput(seen.fetch, WATCHER)
     seen.fetch = "another"
     (begin,) = begin_changes(GPU, seen, nowhere, WATCHER)
-    assert isinstance(begin.how, DeferredScript)
-    assert "systemd-run" in begin.how.make(print).script
+    assert isinstance(begin.how, DeferredVerb)
+    assert begin.how.make(print).verb == "models.fetch.begin"
 
 
 def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
@@ -70,7 +72,7 @@ def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
     assert len(to_fetch(GPU, seen)) == 1
     assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
     (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
-    assert isinstance(join.how, RunScript)
+    assert input_of(join, JoinInput).id == begun["id"]
 
 
 def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
@@ -90,11 +92,11 @@ def test_a_token_is_on_stdin_alone() -> None:
     def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
         return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
 
-    carried = base64.b64encode(b"hf_canary").decode()
     (begin,) = begin_changes(GPU, HostState(), hub, WATCHER)
-    assert isinstance(begin.how, DeferredScript)
+    assert isinstance(begin.how, DeferredVerb)
     step = begin.how.make(print)
-    assert step.script.count(carried) == 1
-    assert "hf_canary" not in step.script.replace(carried, "")
-    for spelling in ("hf_canary", carried):
-        assert spelling not in step.says + repr(step) + begin.says + repr(begin)
+    assert isinstance(step.given, FetchInput)
+    assert step.given.secrets == {"hub": Secret("hf_canary")}
+    assert "hf_canary" not in json.dumps(step.given.job)
+    assert request(step.verb, step.given).count(b"hf_canary") == 1
+    assert "hf_canary" not in step.says + repr(step) + repr(step.given) + begin.says + repr(begin)

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from pydantic import ValidationError
 
 from llamaherd.inventory.schema.monitoring import Ntfy
 from llamaherd.layout import MONITORING, MONITORING_DATA
+from llamaherd.onhost.system import Host
 from llamaherd.plan import TextFile
-from roles.monitoring.verify import question
+from roles.monitoring.verify import monitoring_checks, probes
 from tests.support.gateway import fleet_of, free_port, until
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
+from tests.support.ours import probed
 from tests.support.prometheus import ask, monitored, program, queried, watcher_of, write_files
 
 NOBODY = "monitoring: {on: box}"
@@ -141,13 +144,20 @@ def test_a_server_is_asked_with_its_key_and_people_are_told_of_one_that_is_away(
             until(lambda: _value(ports["9090"], 'llm:requests:waiting{instance="box.chat"}') == "3", 60)
             until(lambda: _value(ports["9090"], 'node_load1{instance="box"}'), 60)
             until(lambda: any("ServerDown" in json.dumps(body) for _, _, body in recorder.sent), 60)
-            shell = 'section() { echo "== $1"; }\nlines() { cat; }\n' + _elsewhere(question(box), ports)
-            said = subprocess.run(["sh"], input=shell, capture_output=True, text=True, check=False, timeout=60).stdout
+            elsewhere = (
+                replace(each, argv=tuple(_elsewhere(word, ports) for word in each.argv)) for each in probes(box)
+            )
+            found = probed(elsewhere, Host(print, print))
     finally:
         recorder.shutdown()
-    assert f"== monitoring read\n{watcher_of(box).spec}\n" in said
-    assert "== monitoring alertmanager\n200\n" in said
-    assert "box.drafter" in said.partition("== monitoring down")[2]
+    assert f'"spec":"{watcher_of(box).spec}"' in found["monitoring read", ""]
+    assert found["monitoring alertmanager", ""] == "200"
+    assert "box.drafter" in found["monitoring down", ""]
+    checks = {check.name: check for check in monitoring_checks(monitored(box), found)}
+    assert checks["Prometheus"].ok
+    assert checks["Alertmanager"].ok
+    assert checks["figures of the host"].ok
+    assert "no answer from box.drafter" in checks["what is watched"].detail
     ways = {path.partition("?")[0]: key for path, key, _ in recorder.sent}
     assert ways == {"/house": f"Bearer {KEYS['NTFY_KEY']}", "/hook": ""}
     (path,) = {path for path, _, _ in recorder.sent if path.startswith("/house")}

@@ -14,7 +14,7 @@ import yaml
 
 from roles.monitoring.recordings import unanswered
 from tests.bench.grouped import watched
-from tests.support.ours import question
+from tests.support.ours import probes_text
 from tests.support.prometheus import ask, watcher_of, write_files
 
 
@@ -86,5 +86,5 @@ def test_people_are_told_where_none_of_its_models_answers(tmp_path: Path, one: s
 
 
 def test_verify_asks_for_what_does_not_answer() -> None:
-    text = question(watched())
-    assert f"query={unanswered()}" in text
+    text = probes_text(watched())
+    assert json.dumps(f"query={unanswered()}")[1:-1] in text

@@ -16,7 +16,7 @@ from roles.monitoring.onhost import ExporterInput, RemoveInput, WatcherInput
 from tests.support.fake import run
 from tests.support.gateway import fleet_of
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
-from tests.support.ours import inspect_script, parse_state, plan, refusals, show_plan, tasks
+from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan, tasks
 from tests.support.prometheus import monitored
 from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig
@@ -107,11 +107,11 @@ def test_a_rig_without_it_sees_nothing_of_it() -> None:
     rig = Rig.model_validate(cpu_rig())
     alone = plan(rig, Lock(), {"box": rig})
     assert alone.monitoring is None
-    assert "monitoring" not in inspect_script(alone)
+    assert "monitoring" not in inspect_text(alone)
     gateway = "gateway: {on: [other], models: {a: {serve: [box.chat]}}}"
     beside = plan(rig, Lock(), {"box": rig}, fleet=fleet_of(gateway))
     assert beside.monitoring is None
-    assert "monitoring" not in inspect_script(beside)
+    assert "monitoring" not in inspect_text(beside)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_is_left_is_taken_away_in_a_run() -> None:
 
 def test_no_key_is_in_the_plan_or_in_what_is_shown(box: Plan) -> None:
     _, reasons, given = change_of(box, VIRGIN)
-    shown = "\n".join([box.model_dump_json(), show_plan(box), inspect_script(box), *reasons, repr(given)])
+    shown = "\n".join([box.model_dump_json(), show_plan(box), inspect_text(box), *reasons, repr(given)])
     assert not [key for key in KEYS.values() if key in shown]
 
 

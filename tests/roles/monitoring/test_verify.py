@@ -15,10 +15,10 @@ FINE: Answers = {
         ("monitoring unit", f"llamaherd-{name}.service"): "ActiveState=active\nUnitFileState=enabled"
         for name in ("exporter", "prometheus", "alertmanager")
     },
-    ("monitoring exporter", ""): "412",
+    ("monitoring exporter", ""): "# HELP node_load1\nnode_load1 0.5\nllamaherd_figures_seconds 1",
     ("monitoring files", ""): "700 llamaherd-monitor /etc/llamaherd/monitoring\n600 llamaherd-monitor /e/rules.yml",
-    ("monitoring read", ""): watcher_of(BOX).spec,
-    ("monitoring down", ""): "",
+    ("monitoring read", ""): f'{{"labels":{{"spec":"{watcher_of(BOX).spec}"}}}}',
+    ("monitoring down", ""): '{"data":{"result":[]}}',
     ("monitoring alertmanager", ""): "200",
 }
 
@@ -38,12 +38,11 @@ def test_what_watches_as_declared_passes() -> None:
     [
         (("monitoring unit", "llamaherd-prometheus.service"), "ActiveState=failed", "llamaherd-prometheus"),
         (("monitoring unit", "llamaherd-exporter.service"), "", "llamaherd-exporter"),
-        (("monitoring exporter", ""), "0", "figures of the host"),
-        (("monitoring exporter", ""), "", "figures of the host"),
+        (("monitoring exporter", ""), "go_info 1\nllamaherd_figures_seconds 1", "figures of the host"),
         (("monitoring files", ""), "644 llamaherd-monitor /e/keys/box.chat", "monitoring files"),
         (("monitoring files", ""), "600 root /e/keys/box.chat", "monitoring files"),
         (("monitoring files", ""), "", "monitoring files"),
-        (("monitoring read", ""), "abc", "Prometheus"),
+        (("monitoring read", ""), '"spec":"abc"', "Prometheus"),
         (("monitoring read", ""), "", "Prometheus"),
         (("monitoring alertmanager", ""), "503", "Alertmanager"),
     ],
@@ -55,6 +54,7 @@ def test_what_is_not_so_fails(section: tuple[str, str], said: str, check: str) -
 def test_what_does_not_answer_is_a_doubt() -> None:
     """Another rig may be off."""
     assert BOX.monitoring
-    checks = monitoring_checks(BOX.monitoring, {**FINE, ("monitoring down", ""): "duo\nduo.worker\nduo"})
+    down = "".join(f'{{"instance":"{name}"}}' for name in ("duo", "duo.worker", "duo"))
+    checks = monitoring_checks(BOX.monitoring, {**FINE, ("monitoring down", ""): down})
     (doubtful,) = [each for each in checks if each.doubt]
     assert (doubtful.name, doubtful.detail) == ("what is watched", "no answer from duo, duo.worker")

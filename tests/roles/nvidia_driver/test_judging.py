@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +10,20 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.driver import RefusedDriver
-from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.plan import Plan
-from llamaherd.role.changes import Change, RebootHost
+from llamaherd.role.changes import Change, RebootHost, RunVerb
 from roles.nvidia_driver import tasks
 from roles.nvidia_driver.changes import driver_changes, refusal_changes
 from roles.nvidia_driver.going_back import BACK_SECONDS
 from roles.nvidia_driver.judging import gated, settle_changes, take_back
+from roles.nvidia_driver.onhost.booting import NothingInput, SettleInput, TakenBackInput
+from roles.nvidia_driver.onhost.packages import InstallInput
+from roles.nvidia_driver.onhost.undo import TakeBackInput
 from tests.support.fake import run
 from tests.support.ours import parse_state
+from tests.support.recording import input_of
 from tests.support.rigs import converged, gpu_rig, planned
 
 BEFORE, AFTER = "580.95.05", "590.48.01"
@@ -52,6 +54,12 @@ def pending(plan: Plan = NEW, **nvidia: Any) -> HostState:
     return host(plan, *PENDING, **{"loaded": AFTER, **nvidia})
 
 
+def is_judged(change: Change) -> bool:
+    """Return whether what is kept of the driver before stays until servers were measured."""
+    way_back = input_of(change, InstallInput).way_back
+    return way_back is not None and way_back.undo.judged
+
+
 def installs(plan: Plan, seen: HostState, *, retry: bool = False) -> Change:
     return driver_changes(plan, seen, retry=retry)[-1]
 
@@ -70,8 +78,9 @@ def test_servers_with_a_gate_are_measured_before_their_driver_is_changed() -> No
 def test_without_a_gate_a_change_is_what_it_was() -> None:
     gated_, plain = installs(NEW, host(OLD)), installs(UNGATED, host(OLD))
     assert plain.measured is None
-    assert "driver-reading" not in plain.script
-    assert plain.script != gated_.script
+    assert not is_judged(plain)
+    assert gated_.measured
+    assert is_judged(gated_)
     assert [task.name for task in tasks(UNGATED)] == [
         task.name for task in tasks(NEW) if not task.name.startswith("judged")
     ]
@@ -93,7 +102,7 @@ def test_what_cannot_be_judged_is_not_measured(case: str) -> None:
         seen.units["llama-worker"] = replace(seen.units["llama-worker"], active="failed")
     change = installs(plan, seen, retry=case == "retry")
     assert change.measured is None
-    assert "driver-reading" not in change.script
+    assert not is_judged(change)
     assert bool(gated(plan)) is (plan is NEW)
 
 
@@ -101,7 +110,7 @@ def test_what_a_killed_run_has_measured_is_kept_for_the_boot_that_follows() -> N
     seen = host(OLD, *PENDING[::2])
     change = installs(NEW, seen)
     assert change.measured is None
-    assert "/var/lib/llamaherd/driver-reading" in change.script
+    assert is_judged(change)
 
 
 def test_a_driver_that_answers_is_judged_before_the_one_before_is_let_go() -> None:
@@ -110,9 +119,9 @@ def test_a_driver_that_answers_is_judged_before_the_one_before_is_let_go() -> No
     assert change.judged
     assert (change.judged.driver, change.judged.before) == (AFTER, BEFORE)
     assert change.judged.reading == READING
-    assert "llama-worker.service" in change.judged.settled
-    assert "rm -rf /var/lib/llamaherd/driver-before" in change.script
-    assert "/var/lib/llamaherd/driver-reading" in change.script
+    assert isinstance(change.judged.settled.given, SettleInput)
+    assert "llama-worker.service" in change.judged.settled.given.units
+    assert change.how == RunVerb("nvidia_driver.booting.forget_before", NothingInput())
 
 
 @pytest.mark.parametrize(
@@ -150,15 +159,10 @@ def test_going_back_takes_the_road_of_one_that_does_not_answer() -> None:
     how = take_back(NEW.driver, AFTER, BEFORE, "chat is slower by it: it's 5 %")
     assert isinstance(how, RebootHost)
     assert how.extra == BACK_SECONDS
-    assert "systemctl -q enable llamaherd-driver-undo.service" in how.ask
-    assert how.ask.index("/answered") < how.ask.index("/slower") < how.ask.index(": >/run/llamaherd/reboot")
-    # Quoted as a shell wants it.
-    ended = subprocess.run(["sh", "-c", how.after], check=False, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert (
-        f"driver {AFTER} is to go, and {BEFORE} could not be brought back: chat is slower by it: it's 5 %"
-        in ended.stderr
-    )
+    assert how.ask.verb == "nvidia_driver.undo.take_back"
+    assert isinstance(how.ask.given, TakeBackInput)
+    assert (how.ask.given.why, how.ask.given.undo.judged) == ("chat is slower by it: it's 5 %", True)
+    assert how.after.given == TakenBackInput(AFTER, BEFORE, "chat is slower by it: it's 5 %")
 
 
 TRIED = RefusedDriver(AFTER, "open nvidia", "2026-11-26 12:03:11 UTC", BEFORE, "chat is slower by it", "slower")
@@ -177,18 +181,11 @@ def test_one_that_was_slower_is_not_tried_again() -> None:
     assert change.measured is None
 
 
-@pytest.mark.parametrize(
-    "line", ["nvidia\tanswered\tyes", "nvidia\treading", "nvidia\treading\t%%%", "nvidia\treading\tA"]
-)
-def test_a_line_that_cannot_have_been_printed(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        host(OLD, line)
-
-
 def test_a_run_lets_a_driver_stay_of_which_nothing_is_known(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     ran = run(NEW, [*converged(NEW, {}), *PENDING])
     assert not ran.failed
     assert "driver 590.95.05 stays unjudged: what was measured before it is gone" in caplog.text
-    assert [script for script in ran.steps if "driver-before.new" in script]
-    assert not [script for script in ran.steps if "systemctl --no-block start" in script]
+    verbs = [each["verb"] for each in ran.documents]
+    assert "nvidia_driver.booting.forget_before" in verbs
+    assert "nvidia_driver.undo.take_back" not in verbs

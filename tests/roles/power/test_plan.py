@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.nvidia_smi import GpuState, find_gpu, gpu, number
+from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.state import HostState
+from llamaherd.onhost.nvidia_smi import GpuState, parse_gpu, parse_number
 from llamaherd.plan import GpuPower, Plan
+from llamaherd.role.changes import RunVerb
 from roles.base.changes import base_changes
 from roles.power.changes import power_changes, power_leftovers
+from roles.power.onhost import ApplyInput, RemoveInput
 from roles.power.refusals import power_refusals
 from roles.power.state import HeldGpu, PowerState, UnitState
 from tests.support.ours import inspect_script, parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
+from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
 
 PLAN = held(BOTH)
@@ -150,7 +154,7 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_a_card_is_read(row: str) -> None:
     line, figures = ROWS[row]
-    seen = gpu(line)
+    seen = parse_gpu(line)
     assert (seen.persistent, seen.limit, seen.default, seen.least, seen.most, seen.clock, seen.fan) == figures
     assert line == f"{seen.uuid}, {seen.pci}, {', '.join(line.split(', ')[2:9])}, {seen.name}"
 
@@ -170,12 +174,12 @@ def test_cards_of_mixed_generations_are_told_apart() -> None:
 @pytest.mark.parametrize("line", ["", "No devices were found", "GPU-1, 0, Enabled, 1, 1, 1, 1, 1, 1"])
 def test_a_line_that_is_no_card_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not 10 fields"):
-        gpu(line)
+        parse_gpu(line)
 
 
 @given(st.text() | st.sampled_from(["nan", "inf", "-inf", "[N/A]", "ERR!", "1e400"]))
 def test_whatever_stands_for_a_figure_is_finite_or_none(text: str) -> None:
-    value = number(text)
+    value = parse_number(text)
     assert value is None or abs(value) < float("inf")
 
 
@@ -188,7 +192,7 @@ def seen_of(plan: Plan) -> HostState:
 
 def restarts(plan: Plan, seen: HostState) -> list[bool]:
     """For each step, whether it starts the unit anew."""
-    return ["systemctl restart" in step.script for step in power_changes(plan, seen)]
+    return [input_of(step, ApplyInput).restart for step in power_changes(plan, seen)]
 
 
 @pytest.mark.parametrize("plan", [PLAN, FANS, CLOCKS, BARE, WSL], ids=["both", "fans", "clocks", "bare", "wsl"])
@@ -201,8 +205,8 @@ def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
     (step,) = power_changes(PLAN, HostState(cards=seen_of(PLAN).cards))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
-    for file in PLAN.power.files if PLAN.power else ():
-        assert f"put_file {file.path} " in step.script
+    assert PLAN.power
+    assert [each.path for each in input_of(step, ApplyInput).files] == [file.path for file in PLAN.power.files]
 
 
 def card_is(**values: Any) -> Any:
@@ -325,7 +329,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen = parse_state([*converged(BARE, {}), "power\tactive\tenabled\tno"])
     (change,) = power_leftovers(BARE, seen)
     assert power_changes(BARE, seen) == []
-    assert "/opt/llamaherd/libexec/gpu-power release" in change.script
+    assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
     PowerState.within(seen).unit = None
     assert power_leftovers(BARE, seen) == []
     assert "llamaherd-gpu-power.service ]" in inspect_script(BARE)
@@ -336,7 +340,7 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
     plan = planned(cpu_rig())
     assert "llamaherd-gpu-power.service ]" in inspect_script(plan)
     (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
-    assert "/opt/llamaherd/libexec/gpu-power release" in step.script
+    assert step.how == RunVerb("power.remove", RemoveInput(), step.says)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +400,7 @@ def test_a_host_without_a_driver_stops_the_run() -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["card\tGPU-1", "held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
+@pytest.mark.parametrize("line", ["held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
 def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
     with pytest.raises(UnaskedError, match="was not asked for"):
         parse_state([line])

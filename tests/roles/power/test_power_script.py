@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import answer, texts
 from roles import gpus, power
+from roles.gpus.state import take
 from roles.power.changes import power_changes
 from roles.power.state import PowerState, UnitState
-from roles.power.verify import power_checks
+from roles.power.verify import power_checks, probes
 from tests.support import nvidia_smi
-from tests.support import ours as verify
 from tests.support.ours import inspect_script, parse_state
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
 
@@ -324,9 +323,8 @@ def test_anything_else_is_refused(rig: Host) -> None:
 
 def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
-    seen = parse_state(
-        line for line in rig.ask(inspect_script(plan, ROLES)) if line.startswith(("card\t", "driver\t", "held\t"))
-    )
+    seen = parse_state(line for line in rig.ask(inspect_script(plan, ROLES)) if line.startswith("held\t"))
+    take(seen, rig.gpus())
     PowerState.within(seen).unit = UnitState("active", "enabled", False)
     return seen
 
@@ -338,7 +336,7 @@ def steps(rig: Host, plan: Any) -> list[str]:
 
 def verified(rig: Host, plan: Any) -> dict[str, tuple[bool, str]]:
     """What verification says of each GPU."""
-    answers = texts(answer(rig.ask(verify.question(plan, ROLES))))
+    answers = rig.probe(probes(plan))
     return {name: (ok, detail) for name, ok, detail in power_checks(plan.power, answers) if name != "unit"}
 
 

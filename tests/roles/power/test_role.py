@@ -51,15 +51,16 @@ def test_a_virgin_host_has_its_cards_held_before_it_serves(plan: Plan) -> None:
     assert not ran.failed
     assert HOLDS in ran.changed
     assert ran.operations.index(HOLDS) < ran.operations.index("serve | small (compose)")
-    (script,) = [script for script in ran.scripts if "systemctl restart llamaherd-gpu-power.service" in script]
-    assert "put_file /opt/llamaherd/libexec/gpu-power " in script
-    assert "put_file /opt/llamaherd/libexec/gpu-fans " in script
+    (given,) = [each["input"] for each in ran.documents if each["verb"] == "power.apply"]
+    assert given["restart"]
+    paths = {each["path"] for each in given["files"]}
+    assert {"/opt/llamaherd/libexec/gpu-power", "/opt/llamaherd/libexec/gpu-fans"} <= paths
 
 
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
 
 
 def test_a_rig_that_declares_nothing_pays_nothing(bare: Plan) -> None:
@@ -87,7 +88,7 @@ def test_a_drift_changes_what_it_concerns(plan: Plan, drift: tuple[str, str]) ->
 def test_what_is_no_longer_declared_is_given_back(bare: Plan) -> None:
     ran = run(bare, [*converged(bare, {}), "power\tactive\tenabled\tno"])
     assert (ran.changed, ran.failed) == ([FILES], False)
-    assert [script for script in ran.scripts if "gpu-power release" in script]
+    assert "power.remove" in [each["verb"] for each in ran.documents]
 
 
 @pytest.mark.parametrize(

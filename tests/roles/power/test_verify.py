@@ -17,6 +17,12 @@ DECLARED = {**BOTH, OLD + "fans": "70%"}
 PLAN = held(DECLARED)
 BARE = planned(gpu_rig())
 
+
+def notes(old: str, new: str) -> str:
+    """Return the notes of both GPUs, as grep prints them."""
+    return f"/run/llamaherd/gpu-power/GPU-3090:{old}\n/run/llamaherd/gpu-power/GPU-5090:{new}"
+
+
 HEADER = "index, uuid, pci.bus_id, power.limit [W], clocks.current.graphics [MHz], fan.speed [%]"
 AS_PLANNED = {
     ("power unit", ""): "ActiveState=active\nUnitFileState=enabled",
@@ -27,10 +33,10 @@ AS_PLANNED = {
             "1, GPU-5090, 00000000:21:00.0, 450.00, 2400, [N/A]",
         ]
     ),
-    ("held", "GPU-3090"): "280 - on 70",
-    ("held", "GPU-5090"): "450 210,2400 on -",
+    ("held", ""): notes("280 - on 70", "450 210,2400 on -"),
 }
 UNIT = "llamaherd-gpu-power.service is"
+NOT_HELD = "its clocks are not held to 210 to 2400 MHz: `herd up`"
 
 
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
@@ -51,8 +57,13 @@ def test_cards_as_declared_pass() -> None:
     [
         (("power unit", ""), "ActiveState=failed\nUnitFileState=enabled", "unit", f"{UNIT} failed, enabled"),
         (("power unit", ""), "", "unit", f"{UNIT} not there, not there"),
-        (("held", "GPU-5090"), "", "new", "its clocks are not held to 210 to 2400 MHz: `herd up`"),
-        (("held", "GPU-5090"), "450 210,900 on", "new", "its clocks are not held to 210 to 2400 MHz: `herd up`"),
+        (("held", ""), "", "new", NOT_HELD),
+        (
+            ("held", ""),
+            notes("280 - on 70", "450 210,900 on"),
+            "new",
+            "its clocks are not held to 210 to 2400 MHz: `herd up`",
+        ),
         (("cards", ""), "", "old", "nvidia-smi said nothing"),
         (("cards", ""), "No devices were found\n", "old", "No devices were found"),
         (("cards", ""), "timeout: failed to run command 'nvidia-smi'", "old", "timeout: failed to run command"),
@@ -82,7 +93,7 @@ def test_what_is_not_as_declared_fails(what: tuple[str, str], said: str, name: s
 def test_fans_are_compared(speed: str, note: str, found: tuple[bool, str]) -> None:
     header = HEADER.replace("clocks.current.graphics", "clocks.gr")
     cards = f"{header}\n0, GPU-3090, 00000000:01:00.0, 280.00, 210, {speed}"
-    assert judged({("cards", ""): cards, ("held", "GPU-3090"): note})["old"] == found
+    assert judged({("cards", ""): cards, ("held", ""): notes(note, "450 210,2400 on -")})["old"] == found
 
 
 def test_a_report_shows_cards_and_fails_where_one_is_not_as_declared(capsys: pytest.CaptureFixture[str]) -> None:

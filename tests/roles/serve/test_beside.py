@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.backends import BACKENDS
-from llamaherd.host.serving import ContainerState, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.layout import beside_of
 from llamaherd.memory.instances import SYSTEM_RAM
+from llamaherd.onhost.serving import ContainerState, ServingState, UnitState
 from llamaherd.plan import Estimate, Holds, InstancePlan, Plan
 from roles.serve.beside import candidate_input, fits_beside, lead, moved
 from roles.serve.changes import unit_changes
@@ -80,7 +80,7 @@ def test_only_what_serves_as_something_else_is_replaced_so(like: InstancePlan) -
     assert not fits_beside(plan, instance, HostState())
     hanging = replace(state, serving={like.service: ServingState(hangs="it answers nobody")})
     assert not fits_beside(plan, instance, hanging)
-    untried = replace(state, serving={like.service: ServingState(untried=["other"])})
+    untried = replace(state, serving={like.service: ServingState(untried=("other",))})
     assert not fits_beside(plan, instance, untried)
     units = {name: replace(each, port=1) for name, each in state.units.items()}
     containers = {name: replace(each, port=1) for name, each in state.containers.items()}

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import ContainerState, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import EXCHANGE
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.serving import ContainerState, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Grows, Holds, Plan
 from llamaherd.role.changes import Change, RunVerb

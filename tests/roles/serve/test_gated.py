@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import REFUSED
+from llamaherd.onhost.serving import Refused, ServingState, UnitState
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
@@ -115,8 +115,7 @@ def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path)
     refuse(how.given, host)
     what, when, said = host.files[str(REFUSED / "llama-chat")].text.rstrip("\n").split("\t")
     assert said == why
-    serving = ServingState()
-    serving.tell("refused", (what, when, said))
+    serving = ServingState(refused=Refused(what, when, said))
     state = HostState(
         units={"llama-chat": UnitState("active", "enabled", False, "run", "was")}, serving={"llama-chat": serving}
     )

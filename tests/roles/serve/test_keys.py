@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.serving import Refused, ServingState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import KEYS
+from llamaherd.onhost.serving import Refused, ServingState
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Run
 from roles.serve.keys import KeysState

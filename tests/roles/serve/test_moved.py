@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.host.serving import ServingState
 from llamaherd.host.state import HostState
 from llamaherd.layout import container_user
 from llamaherd.onhost.document import Secret, dump
+from llamaherd.onhost.serving import ServingState
 from llamaherd.plan import InstancePlan
 from roles.base.changes import base_changes
+from roles.base.onhost import AccountsInput
 from roles.serve.onhost.model import RemovalInput
 from roles.serve.onhost.removal import run_removal
 from roles.serve.onhost.switch import run_switch
@@ -81,7 +82,7 @@ def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() ->
     """It may be all that there is to go back to."""
     seen = seen_of(CPU)
     seen.projects.add("chat")
-    seen.serving["llama-chat"] = ServingState(untried=[CHAT.spec])
+    seen.serving["llama-chat"] = ServingState(untried=(CHAT.spec,))
     assert removal_changes(CPU, seen) == []
     (step,) = switch(CHAT, seen)
     assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
@@ -130,7 +131,7 @@ def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
         path = f"/etc/llamaherd/keys/{name}"
         before.files[path] = replace(before.files[path], owner=owner)
     (accounts,) = base_changes(KEYED, before)
-    assert "llama-chat" in accounts.script
+    assert "llama-chat" in input_of(accounts, AccountsInput).users
     for instance in KEYED.instances:
         (step,) = switch(instance, before)
         (key,) = switch_of(step).files

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.serving import Refused, ServingState, UnitState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.serving import Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
@@ -118,7 +118,7 @@ def test_one_that_has_answered_no_prompt_has_not_come() -> None:
     plan = planned(changed(renamed(), {"instances/talk/backend": "systemd"}))
     state = there()
     comes(plan, state, "talk")
-    state.serving["llama-talk"] = ServingState(untried=[state.units["llama-talk"].spec])
+    state.serving["llama-talk"] = ServingState(untried=(state.units["llama-talk"].spec,))
     assert "instances no longer declared" not in done(plan, state)
 
 

@@ -1,4 +1,7 @@
-"""What a server was started with, by the program that records it and compares: real files, a real shell."""
+"""What a server was started with, by the program that records it and compares: real files, a real shell.
+
+Inspections compare with the same records in Python, and find the same.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.render import render
+from roles.serve.onhost.started import changed_since
+from tests.support.inspected_host import RootedHost
 
 AHEAD = (2_000_000_000, 2_000_000_000)
 """A time to come."""
@@ -74,7 +79,18 @@ class Started:
             check=False,
         )
         assert done.stderr == ""
-        return done.returncode, done.stdout.splitlines()
+        lines = done.stdout.splitlines()
+        if how == "changed":
+            assert self.inspected() == [line.rpartition("\t")[2] for line in lines]
+        return done.returncode, lines
+
+    def inspected(self) -> list[str]:
+        """Return what an inspection finds to have changed."""
+        shown = dict(line.split("=", 1) for line in (self.root / "bin" / "systemctl").read_text().splitlines()[2:-1])
+        drop_ins = shown["DropInPaths"].split(" /")
+        files = [shown["FragmentPath"], *(f"/{each.removeprefix('/')}" for each in drop_ins if each)]
+        inputs = (str(self.key), str(self.model.parent))
+        return [*changed_since(str(self.record), shown["InvocationID"], files, inputs, RootedHost(self.root))]
 
 
 @pytest.fixture
@@ -157,6 +173,27 @@ def test_what_has_changed_since(host: Started, case: str) -> None:
     change, found = CHANGES[case]
     change(host)
     assert host.call("changed") == (1, found(host))
+
+
+def test_names_that_are_no_text_and_folders_in_folders(host: Started) -> None:
+    """A record is text; nothing has changed of files that have such names."""
+    inner = host.model.parent / "inner"
+    inner.mkdir()
+    (inner / ".manifest").write_text("")
+    (inner / "x.gguf").write_text("weights")
+    Path(os.fsdecode(os.fsencode(host.model.parent) + b"/\xff.gguf")).write_text("weights")
+    (inner / "link.gguf").symlink_to("x.gguf")
+    host.call("record")
+    assert host.call("changed") == (0, [])
+    host.put(inner / "x.gguf", "weights")
+    assert host.call("changed") == (1, [f"inode\t{inner / 'x.gguf'}"])
+
+
+def test_a_server_without_a_key_has_none_that_changes(host: Started) -> None:
+    host.key.unlink()
+    record = host.root / "record"
+    record.write_text(f"run\trun-1\nkey\t0\t{host.key}\n")
+    assert changed_since(str(record), "run-1", (), ("-",), RootedHost(host.root)) == (str(host.key),)
 
 
 def test_a_start_from_a_unit_that_systemd_had_not_read_again_is_none_as_planned(host: Started) -> None:

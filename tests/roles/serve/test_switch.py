@@ -95,10 +95,10 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         (),
     ),
     "unit: other arguments than its file has": (CHAT, serving("llama-chat", argv="0" * 64), "restart", ()),
-    "unit: a drop-in that nobody has read": (CHAT, serving("llama-chat", foreign=["/a"]), "start", ()),
+    "unit: a drop-in that nobody has read": (CHAT, serving("llama-chat", foreign=("/a",)), "start", ()),
     "unit: started with a drop-in": (
         CHAT,
-        serving("llama-chat", foreign=["/a"], changed=["/a"], argv="0" * 64),
+        serving("llama-chat", foreign=("/a",), changed=("/a",), argv="0" * 64),
         "restart",
         (),
     ),
@@ -110,11 +110,11 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
         (),
     ),
     "container: started with another variable": (DRAFTER, serving("llama-drafter", variables="A"), "restart", ()),
-    "unit: it has answered no prompt yet": (CHAT, serving("llama-chat", untried=[CHAT.spec]), "start", ()),
-    "unit: another than what runs has answered none": (CHAT, serving("llama-chat", untried=["0ld"]), "", ()),
+    "unit: it has answered no prompt yet": (CHAT, serving("llama-chat", untried=(CHAT.spec,)), "start", ()),
+    "unit: another than what runs has answered none": (CHAT, serving("llama-chat", untried=("0ld",)), "", ()),
     "container: it has answered no prompt yet": (
         DRAFTER,
-        serving("llama-drafter", untried=[DRAFTER.spec]),
+        serving("llama-drafter", untried=(DRAFTER.spec,)),
         "start",
         (),
     ),
@@ -240,7 +240,7 @@ def test_a_restart_stops_the_server_and_a_start_does_not(
         (changed("llama-drafter", "/var/lib/llamaherd/started/llama-drafter"), True),
         (container(limits={}), False),
         (container(spec="0ld"), False),
-        (serving("llama-drafter", hangs="it is stopped", changed=["/a"]), False),
+        (serving("llama-drafter", hangs="it is stopped", changed=("/a",)), False),
         (lambda s: edit(s, DRAFTER.file.path, sha256="0"), False),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_variable_that_systemd_gives_to_all_is_for_people() -> None:
 
 def test_a_drop_in_is_set_aside_before_systemd_reads_it() -> None:
     drop_in = "/etc/systemd/system/llama-chat.service.d/it's mine.conf"
-    (step,) = switch(CHAT, seen_of(CPU, serving("llama-chat", foreign=[drop_in])))
+    (step,) = switch(CHAT, seen_of(CPU, serving("llama-chat", foreign=(drop_in,))))
     assert switch_of(step).foreign == (drop_in,)
     host = recording(serving_host(CPU, "chat"))
     host.files[drop_in] = File("[Service]\nNice=1\n")

@@ -12,7 +12,7 @@ from roles.virtual_address.plan import unit_spec
 from roles.virtual_address.refusals import refusals
 from tests.support.fake import run
 from tests.support.gateway import gateway_of, keys_of
-from tests.support.ours import inspect_script, parse_state, show_plan
+from tests.support.ours import inspect_text, parse_state, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import converged
 from tests.support.virtual_address import ADDRESS, OVER_IPV6, SHARED, shared_by, sharing_plans
@@ -113,7 +113,7 @@ def test_where_there_is_none_any_more_it_goes() -> None:
     (change,) = address_leftovers(alone, parse_state(["virtual-address\tactive\tenabled\tno\tabc"]))
     assert input_of(change, RemoveInput) == RemoveInput()
     assert address_leftovers(alone, parse_state([])) == []
-    assert "llamaherd-address.service" in inspect_script(alone)
+    assert "virtual_address.inspect" in inspect_text(alone)
 
 
 @pytest.mark.parametrize(

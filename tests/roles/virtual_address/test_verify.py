@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.answers import Answers
-from roles.virtual_address.verify import address_checks, question
+from roles.virtual_address.verify import address_checks, probes
 from tests.support.virtual_address import ADDRESS, shared_by, sharing_plans
 
 FINE: Answers = {
@@ -46,4 +46,4 @@ def test_an_address_that_is_nowhere_fails() -> None:
 
 
 def test_it_is_asked_for_by_the_scheme_of_the_gateway() -> None:
-    assert f"http://{ADDRESS}:8000/healthz" in question(sharing_plans()["box"])
+    assert f"http://{ADDRESS}:8000/healthz" in [word for probe in probes(sharing_plans()["box"]) for word in probe.argv]

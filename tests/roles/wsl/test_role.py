@@ -42,11 +42,12 @@ def test_a_virgin_host_is_written_to_before_anything_is_built(plan: Plan, caplog
     assert not ran.failed
     assert ran.operations.index(WRITES) == ran.operations.index("base | accounts and files") + 1
     assert WRITES in ran.changed
-    (script,) = [script for script in ran.scripts if "llamaherd-new" in script and ".wslconfig" in script]
+    (given,) = [each["input"] for each in ran.documents if each["verb"] == "wsl.write"]
+    paths = [each["path"] for each in given["files"]]
     for name in ("gpu-power.ps1", "port-proxy.ps1", "autostart.ps1"):
-        assert f"{PROFILE}/llamaherd/{name}" in script
+        assert f"{PROFILE}/llamaherd/{name}" in paths
         assert f'powershell -ExecutionPolicy Bypass -File "$HOME\\llamaherd\\{name}"' in caplog.text
-    assert "/etc/wsl.conf" in script
+    assert "/etc/wsl.conf" in paths
     assert "`wsl --shutdown` in Windows ends all distributions" in caplog.text
     everything = "\n".join(ran.steps)
     assert "wsl --shutdown" not in everything
@@ -56,7 +57,7 @@ def test_a_virgin_host_is_written_to_before_anything_is_built(plan: Plan, caplog
 def test_a_host_that_is_as_planned_is_left_alone(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
     ran = run(plan, converged(plan, {}))
     assert (ran.changed, ran.failed) == ([], False)
-    assert ran.commands == ["sh -s"], "one look for all"
+    assert ran.commands == ["inspect"], "one look for all"
     assert "Windows" not in caplog.text
 
 
@@ -95,7 +96,7 @@ def test_what_is_left_for_people_is_no_change(plan: Plan, caplog: pytest.LogCapt
 def test_without_systemd_the_run_ends_after_it_is_switched_on(plan: Plan) -> None:
     ran = run(plan, VIRGIN)
     assert WRITES in ran.operations
-    assert any("systemd does not run yet" in script for script in ran.scripts)
+    assert "wsl.require_systemd" in [each["verb"] for each in ran.documents]
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_the_switch_starts_it_with_a_document_of_its_own() -> None:
 class FullDisk(Watched):
     """A host whose disk takes nothing."""
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         del path, text, mode, owner
         raise OSError(28, "No space left on device")
 

@@ -57,7 +57,7 @@ class Scripted(PlayedHost):
                 return ended
         return super().run(argv, seconds=seconds, text=text, environment=environment)
 
-    def write(self, path: str, text: str, *, mode: int = 0o600, owner: str = "root") -> None:
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         if self.full:
             raise OSError(28, "No space left on device", path)
         super().write(path, text, mode=mode, owner=owner)

@@ -1,0 +1,199 @@
+"""apt on hosts: packages for which nothing is removed, and repositories with the keys that sign them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.system import Ended, FailedError, System
+
+LOCK_SECONDS = 600
+"""How long another process that installs is waited for: an unattended upgrade takes minutes."""
+LOG = "/var/log/llamaherd/apt.log"
+"""What apt and dpkg write, of all runs."""
+_INSTALL_SECONDS = 43_200
+"""A package manager that is killed leaves packages half-way: this ends only one that hangs."""
+_POLL_SECONDS = 5
+_LOCKS = (
+    "/var/lib/dpkg/lock-frontend",
+    "/var/lib/dpkg/lock",
+    "/var/lib/apt/lists/lock",
+    "/var/cache/apt/archives/lock",
+)
+_UNATTENDED = ("env", "DEBIAN_FRONTEND=noninteractive")
+_LINES, _REASONS = 12, 5
+_KEY_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class InstallInput:
+    """Packages of the distribution that are missing."""
+
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository of apt, and the key that signs it."""
+
+    url: str
+    key: str
+    """The URL of the key."""
+    fingerprint: str
+    keyring: str
+    """The file that the key is written to."""
+    sources: WrittenFile
+
+
+def start_log(system: System, about: str = "") -> None:
+    """Begin an entry of the log."""
+    _logged(system, ["date", "-u", f"+== %F %T {about}".rstrip()])
+
+
+def apt_get(system: System, *words: str) -> Ended:
+    """Run apt-get, which waits for apt's locks. Its output goes to the log, and is returned."""
+    return _logged(system, [*_UNATTENDED, "apt-get", "-q", "-y", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *words])
+
+
+def mend(system: System) -> None:
+    """Complete what a killed dpkg left half-way. A dpkg that runs is waited for."""
+    until = system.now() + LOCK_SECONDS
+    waited = False
+    while True:
+        ended = _logged(system, [*_UNATTENDED, "dpkg", "--configure", "-a"])
+        if ended.ok or "lock" not in ended.out or system.now() >= until:
+            return
+        if not waited and (held := lock_holder(system)):
+            system.report(f"waiting for {held}, which holds apt's locks, for up to {LOCK_SECONDS} s")
+        waited = True
+        system.sleep(_POLL_SECONDS)
+
+
+def refresh(system: System, what: str = "apt could not read its lists anew") -> None:
+    """Mend what was left half-way, and let apt read its lists. Raise FailedError, which begins with `what`."""
+    start_log(system)
+    mend(system)
+    ended = apt_get(system, "update")
+    if not ended.ok:
+        raise apt_failed(system, what, ended)
+
+
+def install(system: System, packages: Sequence[str], what: str, *options: str) -> None:
+    """Install packages without those that they recommend. Nothing is removed. Raise FailedError with `what`."""
+    ended = apt_get(system, "install", "--no-install-recommends", "--no-remove", *options, *packages)
+    if not ended.ok:
+        raise apt_failed(system, what, ended)
+
+
+def install_missing(system: System, packages: Sequence[str]) -> None:
+    """Read apt's lists, then install packages. Raise FailedError."""
+    what = f"apt could not install: {' '.join(packages)}"
+    refresh(system, what)
+    install(system, packages, what)
+
+
+def apt_failed(system: System, what: str, ended: Ended) -> FailedError:
+    """Return the failure of a package manager, with its last lines, and with the process that holds apt's locks."""
+    held = lock_holder(system)
+    fix = f"{held} holds apt's locks; let it end, or end it, and run again" if held else ""
+    return FailedError(f"{what}. The whole log is {LOG} on the host.", fix, ended.out.splitlines()[-_LINES:])
+
+
+def lock_holder(system: System) -> str:
+    """Return name and id of the process that holds a lock of apt or dpkg; empty where none does.
+
+    The kernel's list of locks is read, because fuser may not be installed.
+    """
+    inodes = system.run(["stat", "-c", "%i", *_LOCKS]).out.split()
+    locks = [line.split() for line in (system.read("/proc/locks") or "").splitlines()]
+    for inode in inodes:
+        for words in locks:
+            # 1: POSIX  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
+            if len(words) > 5 and words[5].rpartition(":")[2] == inode and words[4].isdigit():
+                name = system.read(f"/proc/{words[4]}/comm")
+                if name is not None:
+                    return f"{name.strip()} (process {words[4]})"
+    return ""
+
+
+def add_repository(system: System, repository: Repository) -> None:
+    """Add a repository to apt, once its key has the declared fingerprint. Raise FailedError.
+
+    One that does not respond is removed again: apt then works as before.
+    """
+    made = system.run(["mktemp", "-d"])
+    if not made.ok:
+        raise FailedError("cannot create a temporary folder", "see `df -h /tmp`", made.err.splitlines())
+    work = made.out.strip()
+    try:
+        key = _fetch_key(system, repository, work)
+        write_files(system, [WrittenFile(repository.keyring, Secret(key), 0o644, "root"), repository.sources])
+        ended = _update_alone(system, repository.sources.path)
+        if not ended.ok:
+            system.remove(repository.sources.path)
+            said = [line for line in (ended.out + ended.err).splitlines() if line.startswith(("E", "W"))]
+            message = f"{repository.url} does not answer as a repository of apt; it was not added"
+            raise FailedError(message, log=said[:_REASONS])
+    except OSError as error:
+        raise cannot_write(error) from error
+    finally:
+        system.remove(work)
+
+
+def _fetch_key(system: System, repository: Repository, work: str) -> str:
+    """Return a repository's key, armoured: the ending of its file's name promises that to apt. Raise FailedError."""
+    file = f"{work}/key"
+    limits = ("--retry", "3", "--max-time", "60", "--retry-max-time", "180")
+    command = ["curl", "-q", "-fsSL", *limits, "-o", file, "--url", repository.key]
+    fetched = system.run(command, seconds=_KEY_SECONDS)
+    if not fetched.ok:
+        message = f"the key of {repository.url} could not be fetched from {repository.key}"
+        raise FailedError(message, log=[f"  {line}" for line in fetched.err.splitlines()])
+    if not system.run(["gpg", "--version"]).ok:
+        what = "gpg, which reads the fingerprints of keys, could not be installed"
+        refresh(system, what)
+        install(system, ["gpg"], what)
+    gpg = ["gpg", "--homedir", work, "--batch"]
+    found = _fingerprints(system.run([*gpg, "--with-colons", "--show-keys", file]).out)
+    if found != [repository.fingerprint]:
+        has = " ".join(found) or "no key that gpg can read"
+        message = f"the key at {repository.key} is not the one that is declared, {repository.fingerprint}"
+        raise FailedError(f"{message}; it has {has}")
+    if system.read(file, 5) == "-----":
+        return system.read(file) or ""
+    system.run([*gpg, "--output", f"{work}/armoured", "--enarmor", file])
+    lines = (system.read(f"{work}/armoured") or "").splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("Comment:"))
+    return text.replace("ARMORED FILE", "PUBLIC KEY BLOCK")
+
+
+def _fingerprints(listed: str) -> list[str]:
+    """Return the fingerprints of primary keys that `gpg --with-colons` lists."""
+    found = []
+    is_primary = False
+    for fields in (line.split(":") for line in listed.splitlines()):
+        if fields[0] == "pub":
+            is_primary = True
+        elif fields[0] == "fpr" and is_primary:
+            found += fields[9:10]
+            is_primary = False
+    return found
+
+
+def _update_alone(system: System, sources: str) -> Ended:
+    """Let apt read the lists of one file of sources. A warning is an error."""
+    options = ("sourcelist=" + sources, "sourceparts=-")
+    words = [word for each in options for word in ("-o", f"Dir::Etc::{each}")]
+    strict = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any")
+    wait = ("-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}")
+    return system.run([*_UNATTENDED, "apt-get", "-q", *wait, *words, *strict, "update"], seconds=_INSTALL_SECONDS)
+
+
+def _logged(system: System, argv: Sequence[str]) -> Ended:
+    try:
+        return system.run_logged(argv, LOG, seconds=_INSTALL_SECONDS)
+    except OSError as error:
+        raise cannot_write(error) from error

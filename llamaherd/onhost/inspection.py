@@ -1,0 +1,92 @@
+"""Inspect a host in one run: files, and then what each role inspects, side by side. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from llamaherd.onhost.document import decode
+from llamaherd.onhost.system import FailedError, System, UnknownStateError
+from llamaherd.onhost.verbs import Verb, find_verb
+
+SCRIPT_SECONDS = 30
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class InspectInput:
+    """What to inspect."""
+
+    files: tuple[str, ...] = ()
+    parts: Mapping[str, object] = field(default_factory=dict)
+    """The input of each role's verb, by the verb's name."""
+    script: str = ""
+    """A shell script of roles that have no verb for it: it prints lines."""
+
+
+@dataclass(frozen=True)
+class FileFound:
+    """A file: permissions, owner by number and by name, when it was written (seconds since 1970), and its sha256."""
+
+    mode: int
+    number: int
+    owner: str
+    written: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """The state of a host. Absent files have no entry."""
+
+    files: Mapping[str, FileFound] = field(default_factory=dict)
+    parts: Mapping[str, object] = field(default_factory=dict)
+    """What each role's verb returned, by the verb's name."""
+    lines: tuple[str, ...] = ()
+    """What the shell script printed."""
+    unknown: tuple[str, ...] = ()
+    """Parts of the host that did not respond; what roles inspect of them is missing."""
+
+
+def inspect(given: InspectInput, system: System) -> Inspected:
+    """Inspect a host. Each role's part runs in a thread, as most of them wait for other programs.
+
+    Raise FailedError and DocumentError where a part cannot be inspected.
+    """
+    verbs = {name: (find_verb(name), value) for name, value in given.parts.items()}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        script = pool.submit(_lines, given.script, system)
+        running = {
+            name: pool.submit(verb.run, decode(verb.input, value), system) for name, (verb, value) in verbs.items()
+        }
+        files = {path: found for path in given.files if (found := find_file(path, system))}
+        parts: dict[str, object] = {}
+        unknown = []
+        for name, each in running.items():
+            try:
+                parts[name] = each.result()
+            except UnknownStateError as error:
+                unknown.append(error.part)
+        return Inspected(files, parts, script.result(), tuple(sorted({*unknown})))
+
+
+def find_file(path: str, system: System) -> FileFound | None:
+    """Return a file; None where there is none. A link has its own owner, and the hash of the file behind it."""
+    found = system.entry(path)
+    if found is None or found.kind not in ("file", "link"):
+        return None
+    sha256 = system.digest([path])
+    return FileFound(found.mode, found.number, found.owner, found.written, sha256)
+
+
+def _lines(script: str, system: System) -> tuple[str, ...]:
+    if not script:
+        return ()
+    ended = system.run(["sh", "-s"], text=script, seconds=SCRIPT_SECONDS)
+    if not ended.ok:
+        raise FailedError("a script of this fleet's roles failed while it inspected the host", log=[ended.err[-2000:]])
+    return tuple(ended.out.splitlines())
+
+
+VERBS = {"inspect": Verb(InspectInput, inspect)}

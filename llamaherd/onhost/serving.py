@@ -1,0 +1,105 @@
+"""The state of servers, as an inspection of their host returns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given.
+
+    `waits_for` is the port that its file gives it, where it has no process: it may start at any moment.
+    """
+
+    active: str
+    enabled: str
+    needs_reload: bool
+    run: str
+    spec: str
+    port: int | None = None
+    waits_for: int | None = None
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """A container of ours; `run` is Docker's id of it."""
+
+    status: str
+    health: str
+    run: str
+    spec: str
+    port: int | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """By Docker's names, those that are set."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
+
+    pid: int
+    program: str
+    container: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An attempt that was rolled back: its identity, when, by the host's clock, and why."""
+
+    tried: str
+    when: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """How long a start took, in seconds from the stop of what served before, and the folders that it read."""
+
+    seconds: float
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The bytes that the server of a spec was planned to hold, by GPU, and of RAM those that it cannot do without."""
+
+    spec: str
+    room: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ServingState:
+    """What else the host stores of a server, and what its process is."""
+
+    changed: tuple[str, ...] = ()
+    """What is no longer as it was when the server was started: files that it reads, or the record of them itself."""
+    foreign: tuple[str, ...] = ()
+    """Files of others that change this unit alone: drop-ins, and definitions that come before ours."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Drop-ins that change other units too, and which keys they set that decide what is run as whom."""
+    argv: str = ""
+    """The sha256 of its arguments as /proc has them."""
+    replaced: str = ""
+    """The program that it runs an older one of."""
+    user: str = ""
+    """The number of the user that its process is, where that is not its account's."""
+    groups: str = ""
+    """Numbers of the groups that its process is in beside its own."""
+    variables: str = ""
+    """Names of variables that its process has otherwise than declared."""
+    given_to_all: str = ""
+    """Of these, what systemd gives to each unit that it starts."""
+    hangs: str = ""
+    """Why it surely does not respond."""
+    untried: tuple[str, ...] = ()
+    """The specs of what was started and has not answered a prompt: a run was cut off before."""
+    beside: bool = False
+    """Whether a server that was tried beside it is still there: a run was cut off before."""
+    refused: Refused | None = None
+    """What it was to be, and could not."""
+    loaded: Loaded | None = None
+    """How its last start went, as far as it was ours."""
+    holding: Holding | None = None
+    """What the server that was kept last was planned to hold."""

@@ -1,0 +1,266 @@
+"""The store of models on a host: what is in it and who uses it, and the removal of what is unused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from llamaherd.layout import FETCH_RUN, FETCH_UNIT, IN_REACH, INCOMING
+from llamaherd.onhost.clients import unit_properties
+from llamaherd.onhost.manifest import NAME, manifest_lines, without, write_manifest
+from llamaherd.onhost.outcome import Outcome, Removals, empty_trash
+from llamaherd.onhost.system import Entry, HeldError, System
+from llamaherd.onhost.uses import Use, is_within, real_path, uses
+from llamaherd.onhost.verbs import Verb
+
+BLOCK = 512
+"""Bytes."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SIZE = re.compile(r"[0-9]{1,18}")
+_RUNS = ("active", "activating", "deactivating", "reloading")
+_STORE_SECONDS, _REMOVE_SECONDS = 30, 600
+
+
+@dataclass(frozen=True)
+class LookInput:
+    """A store, and how many good releases are among those who use it."""
+
+    store: str
+    keep: int = IN_REACH
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file; `path` is relative to its folder. `inode` is the same for two links to one file, of `links` in all."""
+
+    path: str
+    inode: str
+    links: int
+    size: int
+    allocated: int
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """The store of a host as it is now; all paths but those of uses are relative to it."""
+
+    there: bool = False
+    free: int | None = None
+    files: tuple[StoredFile, ...] = ()
+    empty: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
+    """Folders in which something has a line break, or the like, in its name."""
+    manifests: tuple[str, ...] = ()
+    vouched: Mapping[str, int] = field(default_factory=dict)
+    """The sizes of the files that manifests list."""
+    uses: tuple[Use, ...] = ()
+    fetch: str | None = None
+    """The progress of a fetch that runs now; None where none does."""
+    sent: tuple[StoredFile, ...] = ()
+    """What has come from the controller and is not let in; paths are relative to where that arrives."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A folder to remove, or `files` in it of which others, `keep`, may be in use."""
+
+    folder: str
+    files: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PruneInput:
+    """What is removed if it is still unused. Paths are relative to the store, but for `uploads`."""
+
+    store: str
+    items: tuple[Item, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Files on their way in, by their sha256."""
+    uploads: tuple[str, ...] = ()
+    """Files from the controller."""
+    keep: int = IN_REACH
+
+
+def look(given: LookInput, system: System) -> StoreState:
+    """Return what is in the store and who uses it. Raise FailedError where that is unknown."""
+    sent = tuple(
+        _stored(path.removeprefix(f"{INCOMING}/"), found)
+        for path, found in system.tree(str(INCOMING), 1)
+        if found.kind == "file" and not _CONTROL.search(path)
+    )
+    fetch = fetch_progress(system)
+    real = real_path(system, given.store)
+    if not real:
+        return StoreState(fetch=fetch, sent=sent)
+    found = [(path.removeprefix(f"{real}/"), entry) for path, entry in system.tree(real)]
+    plain = [(path, entry) for path, entry in found if not _CONTROL.search(path)]
+    manifests = [path.rpartition("/")[0] for path, entry in plain if _is_manifest(path, entry)]
+    vouched: dict[str, int] = {}
+    for folder in manifests:
+        vouched |= _vouched(folder, manifest_lines(system, f"{real}/{folder}".rstrip("/")) or ())
+    return StoreState(
+        there=True,
+        free=system.free(real),
+        files=tuple(_stored(path, entry) for path, entry in plain if entry.kind == "file"),
+        empty=tuple(path for path, entry in plain if entry.kind == "folder" and not system.names(f"{real}/{path}")),
+        links=tuple(path for path, entry in plain if entry.kind == "link"),
+        odd=tuple(sorted({_odd_in(path) for path, _ in found if _CONTROL.search(path)})),
+        manifests=tuple(folder or "." for folder in manifests),
+        vouched=vouched,
+        uses=tuple(uses(system, given.store, given.keep)),
+        fetch=fetch,
+        sent=sent,
+    )
+
+
+def _stored(path: str, found: Entry) -> StoredFile:
+    return StoredFile(path, f"{found.device}:{found.inode}", found.links, found.size, found.blocks * BLOCK)
+
+
+def _is_manifest(path: str, found: Entry) -> bool:
+    return found.kind == "file" and path.rpartition("/")[2] == NAME
+
+
+def _vouched(folder: str, lines: Iterable[str]) -> dict[str, int]:
+    fields = [line.split("\t") for line in lines]
+    inside = f"{folder}/" if folder else ""
+    return {inside + each[3]: int(each[0]) for each in fields if len(each) == 4 and _SIZE.fullmatch(each[0])}
+
+
+def _odd_in(path: str) -> str:
+    """Return the folder of the first name in a path that has a control character."""
+    names = path.split("/")
+    at = next(at for at, name in enumerate(names) if _CONTROL.search(name))
+    return "/".join(names[:at])
+
+
+def fetch_progress(system: System) -> str | None:
+    """Return the progress of a fetch: what the store lacks or has too much of is about to change. None if none runs."""
+    if unit_properties(system, FETCH_UNIT, "ActiveState").get("ActiveState") not in _RUNS:
+        return None
+    return _progress(system)
+
+
+def _progress(system: System) -> str:
+    """Return the first line of a fetch's progress. Its folder is the fetching user's: no link is followed."""
+    path = f"{FETCH_RUN}/progress"
+    found = system.entry(path)
+    text = system.read(path) if found and found.kind == "file" else None
+    return (text or "").split("\n")[0]
+
+
+def prune(given: PruneInput, system: System) -> Outcome:
+    """Remove what is still unused. Nothing is removed while models are fetched or let in."""
+    real = real_path(system, given.store)
+    removals = Removals(system)
+    with ExitStack() as locks:
+        try:
+            # The first is held while a fetch is begun, the second while what has arrived is let in.
+            locks.enter_context(system.lock("fetch", 0, "removing models"))
+            if (progress := fetch_progress(system)) is not None:
+                return Outcome(busy=progress)
+            locks.enter_context(system.lock("store", _STORE_SECONDS, "removing models"))
+        except HeldError:
+            return Outcome(busy=_progress(system))
+        if real:
+            empty_trash(system, real)
+        for item in given.items:
+            _remove_item(item, given, real, removals, system)
+        for sha256 in given.parts if real else ():
+            _remove_part(sha256, real, removals, system)
+        for path in given.uploads:
+            _remove_upload(path, removals, system)
+    return removals.outcome
+
+
+def _remove_item(item: Item, given: PruneInput, real: str, removals: Removals, system: System) -> None:
+    """Remove a folder, or files in it, if nothing uses it."""
+    if not real or not _is_there(item.folder, real, system):
+        removals.keep(item.folder, "it is no longer there")
+        return
+    if user := _user(item, given, system):
+        removals.keep(item.folder, f"{user} uses it")
+        return
+    gone = [f"{item.folder}/{name}" for name in item.files] or [item.folder]
+    # First out of the list, so that none is missed.
+    listed = not item.files or _unlist(f"{real}/{item.folder}", item.files, system)
+    if listed and all(removals.discard(f"{real}/{path}", real) for path in gone):
+        removals.removed(item.folder)
+    else:
+        removals.keep(item.folder, "it cannot be removed")
+    for path in gone:
+        _remove_empty_above(path, real, system)
+
+
+def _is_there(folder: str, real: str, system: System) -> bool:
+    """Return whether a folder is in the store itself: no link leads to it."""
+    names = folder.split("/")
+    paths = ["/".join((real, *names[: at + 1])) for at in range(len(names))]
+    entries = [system.entry(path) for path in paths]
+    plain = all(name not in ("", ".", "..") for name in names)
+    return plain and all(found is not None and found.kind == "folder" for found in entries)
+
+
+def _user(item: Item, given: PruneInput, system: System) -> str:
+    """Return who uses a folder, or anything in it but the files that are kept; empty where nobody does."""
+    folder = f"{given.store}/{item.folder}"
+    for use in uses(system, given.store, given.keep):
+        if any(is_within(use.path, f"{folder}/{name}") for name in item.keep):
+            continue
+        if is_within(use.path, folder) or use.path == given.store:
+            return use.name
+    return ""
+
+
+def _unlist(folder: str, names: Iterable[str], system: System) -> bool:
+    """Take files out of a manifest. Its time stays: nothing else has changed for servers that use the others."""
+    lines = manifest_lines(system, folder)
+    if lines is None:
+        return False
+    try:
+        write_manifest(system, folder, without(lines, names), keep_time=True)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_empty_above(path: str, real: str, system: System) -> None:
+    """Remove the folders above a path that are empty now."""
+    above = path.rpartition("/")[0]
+    while above and system.run(["rmdir", "--", f"{real}/{above}"]).ok:
+        above = above.rpartition("/")[0]
+
+
+def _remove_part(sha256: str, real: str, removals: Removals, system: System) -> None:
+    incoming = f"{real}/.incoming"
+    try:
+        for name in system.names(incoming):
+            if name == sha256 or name.startswith(f"{sha256}."):
+                system.remove(f"{incoming}/{name}")
+    except OSError:
+        removals.keep(f".incoming/{sha256}", "it cannot be removed")
+    else:
+        removals.removed(f".incoming/{sha256}")
+
+
+def _remove_upload(path: str, removals: Removals, system: System) -> None:
+    """Remove a file from the controller, unless it is being sent: the sender holds it. Root makes nothing here."""
+    part = f"{path}.part"
+    found = system.entry(part)
+    holding = ["flock", "-n", part] if found and found.kind == "file" else []
+    if system.run([*holding, "rm", "-f", "--", path, part], seconds=_REMOVE_SECONDS).ok:
+        removals.removed(path)
+    else:
+        removals.keep(path, "it is being sent just now")
+
+
+VERBS = {"look": Verb(LookInput, look), "prune": Verb(PruneInput, prune)}

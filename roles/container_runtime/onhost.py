@@ -1,0 +1,373 @@
+"""The container runtime's part of the program on hosts: Docker, its settings, and NVIDIA's container toolkit.
+
+Docker may carry the connection to its host, so that each change of it is undone by the host unless a new login follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamaherd.layout import UNDO_RUN
+from llamaherd.onhost.apt import install as install_packages
+from llamaherd.onhost.apt import install_missing, refresh
+from llamaherd.onhost.clients import docker, systemctl
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.services import journal, last_lines, locked
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.undo import arm, arm_within, forget_undone, stop_timer, undoing
+from llamaherd.onhost.verbs import Verb
+
+UNDO = "docker"
+"""The name of the undo of all changes here."""
+BACKUP = ".before-llamaherd"
+"""Behind the name of Docker's settings: as they were before the first change."""
+SETTINGS = f"{UNDO_RUN}/docker.settings"
+"""Docker's settings as they were before this change."""
+RUNTIME = "nvidia"
+_SERVICE = "docker.service"
+_UNITS = (_SERVICE, "docker.socket", "containerd.service")
+_BRIDGE = re.compile(r"docker0|br-[0-9a-f]{12}")
+_RESTART_SECONDS, _START_SECONDS, _CLIENT_SECONDS = 600, 180, 20
+_LINES = 10
+
+
+@dataclass(frozen=True)
+class Within:
+    """Seconds after which the host undoes a change, unless a login disarms that."""
+
+    longest: int
+    """From before the change to its end."""
+    login: int
+    """From its end on."""
+
+
+@dataclass(frozen=True)
+class InstallInput:
+    """Docker and Compose, with the packages that are missing."""
+
+    packages: tuple[str, ...]
+    within: Within
+
+
+@dataclass(frozen=True)
+class UndoInstallInput:
+    """The network bridges that there were before Docker started."""
+
+    bridges: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ConfirmInput:
+    """Nothing is changed: the login after it disarms what an earlier run has armed."""
+
+
+@dataclass(frozen=True)
+class WireInput:
+    """What gives GPUs to containers."""
+
+    path: str
+    """Docker's settings."""
+    before: str
+    """Their sha256 when they were read; empty where there were none."""
+    settings: Secret
+    """Their new text, which may contain the password of a proxy; empty where they stay."""
+    order: tuple[WrittenFile, ...]
+    devices: tuple[str, ...]
+    may_restart: bool
+    """Whether containers that run may be restarted."""
+    within: Within
+
+
+@dataclass(frozen=True)
+class UndoWiringInput:
+    """What runs before Docker is restarted, and the settings to restore; empty where they were not changed."""
+
+    path: str
+    running: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ToolkitInput:
+    """NVIDIA's container toolkit: all of its packages at one version, which apt then keeps."""
+
+    packages: tuple[str, ...]
+    version: str
+    """Without the distribution's part; empty for the newest."""
+    preferences: WrittenFile
+    """With `@version@` in it."""
+
+
+# --- Docker -------------------------------------------------------------------------------------------------
+
+
+def install(given: InstallInput, system: System) -> None:
+    """Install Docker and Compose, and run Docker, now and after each boot. Raise FailedError where it does not run."""
+    is_new = not systemctl(system, "-q", "is-active", _SERVICE).ok
+    if is_new:
+        # Its network may be one that the host uses already: responses to the controller would go there.
+        undo = UndoInstallInput(tuple(_bridges(system)))
+        arm(system, UNDO, given.within.longest, "container_runtime.undo_install", undo)
+    if given.packages:
+        install_missing(system, given.packages)
+    enabled = systemctl(system, "-q", "enable", _SERVICE)
+    if not enabled.ok:
+        raise FailedError("Docker cannot be enabled", log=last_lines(enabled, 3))
+    systemctl(system, "reset-failed", *_UNITS[:2])
+    # Not waited for: its unit may take any time to start.
+    started = systemctl(system, "start", "--no-block", _SERVICE)
+    if not started.ok:
+        raise FailedError("Docker cannot be started", log=last_lines(started, 3))
+    if not _responds(system):
+        message = "Docker does not answer; its last lines are above, all of them in: journalctl -u docker"
+        raise FailedError(message, log=journal(system, ["docker"], _LINES))
+    if is_new:
+        arm_within(system, UNDO, given.within.login)
+
+
+def _bridges(system: System) -> list[str]:
+    return [each for each in system.names("/sys/class/net") if _BRIDGE.fullmatch(each)]
+
+
+def _responds(system: System) -> bool:
+    """Return whether Docker responds within three minutes: with many containers it takes one to start.
+
+    Its client waits without end at a socket that systemd holds while the daemon behind it fails again and again.
+    """
+    until = system.now() + _START_SECONDS
+    while not system.run(["docker", "info"], seconds=_CLIENT_SECONDS).ok:
+        if system.now() >= until or systemctl(system, "-q", "is-failed", _SERVICE).ok:
+            return False
+        system.sleep(1)
+    return True
+
+
+def undo_install(given: UndoInstallInput, system: System) -> None:
+    """Stop Docker, and remove the networks that it has made."""
+    with undoing(system, UNDO) as is_due:
+        if not is_due:
+            return
+        systemctl(system, "disable", "--now", *_UNITS, seconds=_RESTART_SECONDS)
+        for each in _bridges(system):
+            if each not in given.bridges:
+                system.run(["ip", "link", "delete", each])
+
+
+def confirm(_: ConfirmInput, __: System) -> None:
+    """Change nothing: the login that follows disarms the undo of an earlier run."""
+
+
+# --- GPUs for containers ------------------------------------------------------------------------------------
+
+
+def wire(given: WireInput, system: System) -> None:
+    """Apply Docker's settings and what describes GPUs, and restart Docker for what it still lacks.
+
+    Raise FailedError where it does not come up with new settings, which are rolled back then.
+    """
+    wiring = _Wiring(given, system)
+    with locked(system, "Docker's settings"):
+        if given.settings.text:
+            wiring.apply_settings()
+        write_files(system, given.order)
+        systemctl(system, "daemon-reload")
+        _enable_descriptions(system)
+        _describe(given.devices, system)
+        wiring.load()
+        responds = _responds(system)
+        if wiring.is_armed:
+            arm_within(system, UNDO, given.within.login)
+        if given.settings.text and not responds:
+            raise wiring.rolled_back()
+        if not (responds and _has_cdi(system) and _has_runtime(system)):
+            message = "Docker gives no cards to containers, though its settings say so; its last lines are above"
+            raise FailedError(message, log=journal(system, ["docker"], _LINES))
+
+
+class _Wiring:
+    """One application of settings. The undo is armed once, before the first change that may cut the connection."""
+
+    def __init__(self, given: WireInput, system: System) -> None:
+        self._given, self._system = given, system
+        self.is_armed = False
+        self._undo = UndoWiringInput("", ())
+
+    def apply_settings(self) -> None:
+        """Write Docker's settings once Docker accepts them. Raise FailedError, and leave them as they were."""
+        given, system = self._given, self._system
+        path = _resolved(given.path, system)
+        there = system.entry(path) is not None
+        # What another program has written since the inspection is not lost.
+        if (system.run(["sha256sum", path]).out[:64] if there else "") != given.before:
+            raise FailedError(f"{given.path} has changed while this ran, and was left alone; run again")
+        new = f"{path}.llamaherd-new"
+        if there and not system.entry(path + BACKUP):
+            system.copy(path, path + BACKUP)
+        system.write(new, given.settings.text, mode=0o644)
+        for command in ("chmod", "chown") if there else ():
+            system.run([command, f"--reference={path}", new])
+        checked = system.run(["dockerd", "--validate", "--config-file", new], seconds=60)
+        if not checked.ok:
+            system.remove(new)
+            message = f"Docker would not start with {given.path} as it would be; it was left as it was"
+            raise FailedError(message, log=last_lines(checked, 3))
+        system.folder(str(UNDO_RUN), mode=0o700)
+        system.remove(SETTINGS)
+        if there:
+            system.copy(path, SETTINGS)
+        self._arm()
+        system.rename(new, path)
+
+    def _arm(self) -> None:
+        """Record what runs now and the settings of before: the connection may go through a container."""
+        if self.is_armed:
+            return
+        given, system = self._given, self._system
+        running = docker(system, "ps", "-q", "--no-trunc").out.split()
+        self._undo = UndoWiringInput(given.path if given.settings.text else "", tuple(running))
+        arm(system, UNDO, given.within.longest, "container_runtime.undo_wiring", self._undo)
+        self.is_armed = True
+
+    def load(self) -> None:
+        """Let the daemon that runs read what it lacks. Raise FailedError where that needs a restart that is refused."""
+        system = self._system
+        if _has_cdi(system) and not _has_runtime(system):
+            # Runtimes are read anew while containers run; CDI is not.
+            systemctl(system, "reload", "docker")
+            system.sleep(1)
+        if _has_cdi(system) and _has_runtime(system):
+            return
+        if not self._given.may_restart:
+            _require_no_containers(system)
+        system.report("restarting Docker")
+        self._arm()
+        systemctl(system, "restart", "docker", seconds=_RESTART_SECONDS)
+
+    def rolled_back(self) -> FailedError:
+        """Restore the settings of before, and return the failure."""
+        system = self._system
+        log = journal(system, ["docker"], _LINES)
+        stop_timer(system, UNDO)
+        undo_wiring(self._undo, system)
+        forget_undone(system, UNDO)
+        message = f"Docker does not come up with {self._given.path} as it would be"
+        if _responds(system):
+            return FailedError(f"{message}: the one before is back, and what ran is started again", log=log)
+        help_ = "its last lines are above, all of them in: journalctl -u docker"
+        return FailedError(f"{message}, and with the one before, which is back, no more", help_, log)
+
+
+def _resolved(path: str, system: System) -> str:
+    """Return what a path leads to: settings may be a link."""
+    return system.run(["readlink", "-f", path]).out.strip() or path
+
+
+def undo_wiring(given: UndoWiringInput, system: System) -> None:
+    """Restore Docker's settings, restart Docker, and start the containers that ran."""
+    with undoing(system, UNDO) as is_due:
+        if not is_due:
+            return
+        if given.path:
+            path = _resolved(given.path, system)
+            if system.entry(SETTINGS):
+                system.copy(SETTINGS, path)
+            else:
+                system.remove(path)
+        systemctl(system, "reset-failed", *_UNITS[:2])
+        systemctl(system, "restart", "docker", seconds=_RESTART_SECONDS)
+        if given.running:
+            docker(system, "start", *given.running)
+
+
+def _enable_descriptions(system: System) -> None:
+    """Let the host describe its GPUs for containers at each boot. Raise FailedError."""
+    for unit in ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"):
+        if systemctl(system, "cat", unit).ok:
+            enabled = systemctl(system, "-q", "enable", unit)
+            if not enabled.ok:
+                raise FailedError(f"{unit} cannot be enabled", log=last_lines(enabled, 3))
+    systemctl(system, "-q", "start", "nvidia-cdi-refresh.path")
+
+
+def _describe(devices: Sequence[str], system: System) -> None:
+    """Describe GPUs for containers. Raise FailedError where one is missing."""
+
+    def known() -> list[str]:
+        listed = system.run(["nvidia-ctk", "cdi", "list"], seconds=_CLIENT_SECONDS)
+        return listed.out.splitlines() if listed.ok else []
+
+    if set(devices) <= set(known()):
+        return
+    systemctl(system, "restart", "nvidia-cdi-refresh.service")
+    found = known()
+    if not set(devices) <= set(found):
+        cards = " ".join(each for each in found if "nvidia.com/" in each)
+        raise FailedError(
+            f"CDI knows no such card: {', '.join(devices)}",
+            f"it knows {cards}; does `nvidia-smi -L` show the cards that are declared?",
+            journal(system, ["nvidia-cdi-refresh"], 5),
+        )
+
+
+def _has_runtime(system: System) -> bool:
+    names = docker(system, "info", "--format", "{{range $name, $each := .Runtimes}}{{println $name}}{{end}}")
+    return RUNTIME in names.out.splitlines()
+
+
+def _has_cdi(system: System) -> bool:
+    return "/" in docker(system, "info", "--format", "{{json .CDISpecDirs}}").out
+
+
+def _require_no_containers(system: System) -> None:
+    """Raise FailedError where a restart of Docker would stop containers."""
+    running = docker(system, "ps", "--format", "{{.Names}}").out.split()
+    lives = docker(system, "info", "--format", "{{.LiveRestoreEnabled}}").out.strip()
+    if running and lives != "true":
+        raise FailedError(
+            f"Docker must be restarted once to give cards to containers, and these run: {' '.join(running)}",
+            "stop them, or write `restart_docker: true` under `gpus: container_toolkit:`; then run again",
+        )
+
+
+# --- NVIDIA's container toolkit -----------------------------------------------------------------------------
+
+
+def install_toolkit(given: ToolkitInput, system: System) -> None:
+    """Install NVIDIA's container toolkit. Raise FailedError where not all of its packages have the version."""
+    with locked(system, "NVIDIA's container toolkit"):
+        refresh(system)
+        version = _version(given, system)
+        text = given.preferences.text.text.replace("@version@", version)
+        system.write(given.preferences.path, text, mode=given.preferences.mode)
+        packages = [f"{each}={version}" for each in given.packages]
+        what = f"apt could not install NVIDIA's container toolkit {version}"
+        install_packages(system, packages, what, "--allow-downgrades")
+        system.report(f"NVIDIA's container toolkit is at {version}")
+
+
+def _version(given: ToolkitInput, system: System) -> str:
+    """Return the newest version that all packages have. Raise FailedError where there is none."""
+    listed = [system.run(["apt-cache", "madison", each]).out.splitlines() for each in given.packages]
+    have = [{line.split("|")[1].strip() for line in lines if line.count("|") > 1} for lines in listed]
+    common = sorted(set.intersection(*have))
+    wanted = [each for each in common if given.version in ("", each, each.partition("-")[0])]
+    if not wanted:
+        raise FailedError(
+            "none of this host's repositories has all packages of NVIDIA's container toolkit at "
+            f"{given.version or 'one version'}",
+            f"what there is of all of them: {' '.join(common) or 'nothing'}; "
+            "write another `version:`, or see `repository:`",
+        )
+    return system.run(["sort", "-V"], text="".join(f"{each}\n" for each in wanted)).out.split()[-1]
+
+
+VERBS = {
+    "install": Verb(InstallInput, install),
+    "undo_install": Verb(UndoInstallInput, undo_install),
+    "confirm": Verb(ConfirmInput, confirm),
+    "wire": Verb(WireInput, wire),
+    "undo_wiring": Verb(UndoWiringInput, undo_wiring),
+    "install_toolkit": Verb(ToolkitInput, install_toolkit),
+}

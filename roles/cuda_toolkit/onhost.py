@@ -1,0 +1,87 @@
+"""The CUDA toolkit's part of the program on hosts: install it, and nothing that belongs to a driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from llamaherd.onhost import apt
+from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+
+_ASK_SECONDS = 600
+"""For a question to apt, which reads the lists of all packages."""
+_NVCC_SECONDS = 300
+_LINES = 8
+_TOOLKIT = re.compile(r"cuda-toolkit-([0-9]{1,4})-([0-9]{1,4})")
+
+
+@dataclass(frozen=True)
+class InstallInput:
+    """The planned toolkit. Others, and links to them, are left alone."""
+
+    version: str
+    package: str
+    compiler: str
+    """The package of its compiler."""
+    nvcc: str
+    driver: tuple[str, ...]
+    """Patterns of names of packages that belong to a driver, or bring one."""
+
+
+def install(given: InstallInput, system: System) -> None:
+    """Install the toolkit. Raise FailedError where apt cannot, or would do more than that."""
+    with locked(system, f"CUDA {given.version}"):
+        apt.refresh(system)
+        if not system.run(["apt-cache", "madison", given.package], seconds=_ASK_SECONDS).out.strip():
+            raise _no_such_toolkit(given, system)
+        options, packages = [], [given.package]
+        status = system.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", given.compiler])
+        if status.out == "installed":
+            # Its compiler does not run: another program has removed what is in the package.
+            options, packages = ["--reinstall"], [given.package, given.compiler]
+        _require_toolkit_alone(given, system, [*options, *packages])
+        apt.install(system, packages, f"apt could not install {given.package}", *options)
+        if not system.run_logged([given.nvcc, "--version"], apt.LOG, seconds=_NVCC_SECONDS).ok:
+            message = f"{given.package} is installed, and there is no {given.nvcc} that runs"
+            raise FailedError(message, f"run `{given.nvcc} --version` on the host to see why")
+
+
+def _no_such_toolkit(given: InstallInput, system: System) -> FailedError:
+    """Return the failure for a toolkit that no repository has, with those that there are."""
+    names = system.run(["apt-cache", "pkgnames", "cuda-toolkit-"], seconds=_ASK_SECONDS).out.splitlines()
+    found = [(int(each[1]), int(each[2])) for name in names if (each := _TOOLKIT.fullmatch(name))]
+    versions = " ".join(f"{major}.{minor}" for major, minor in sorted(found))
+    there = versions or "none at all: is `gpus: repository:` right?"
+    message = f"none of this host's repositories has {given.package}"
+    return FailedError(message, f"write another `cuda:`; there is {there}")
+
+
+def _require_toolkit_alone(given: InstallInput, system: System, words: Sequence[str]) -> None:
+    """Raise FailedError where apt would remove something, or bring a part of a driver."""
+    planned = system.run(["apt-get", "-q", "-s", "install", "--no-install-recommends", *words], seconds=_ASK_SECONDS)
+    if not planned.ok:
+        message = f"apt cannot install {given.package} here; its reasons are above"
+        raise FailedError(message, log=last_lines(planned, _LINES))
+    if problems := "; ".join(_problems(planned.out, given.driver)):
+        raise FailedError(
+            f"{given.package} was not installed: with it, {problems}",
+            "a toolkit brings no driver and takes nothing away; "
+            f"see why with `apt-get -s install {given.package}` on the host",
+        )
+
+
+def _problems(planned: str, driver: Sequence[str]) -> Iterator[str]:
+    for line in planned.splitlines():
+        what, _, rest = line.partition(" ")
+        name = rest.partition(" ")[0]
+        if what == "Remv":
+            yield f"{name} would go"
+        elif what == "Inst" and any(fnmatchcase(name, each) for each in driver):
+            yield f"{name} would come"
+
+
+VERBS = {"install": Verb(InstallInput, install)}

@@ -1,0 +1,267 @@
+"""Build an engine: start its unit or join the one that runs, report its progress, and admit what it has built."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass
+
+from llamaherd.layout import BUILD_PATH, BUILD_USER, BUILDS, CACHE, INCOMING, LOCK_WAIT, SET_ASIDE, WORK
+from llamaherd.onhost.clients import systemctl, unit_runs
+from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.document import VERSION, dump
+from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+from roles.engines.onhost.compiling import CompileInput, sha256sum
+
+_TELL_SECONDS = 10
+_TAIL = "100000"
+"""Bytes at the end of a log in which progress is found: a compiler may print much meanwhile."""
+_REASONS = "FAILED:|error:|CMake Error"
+_COPY_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class BuildInput:
+    """An engine to build, within so many seconds."""
+
+    engine: CompileInput
+    seconds: int
+
+
+@dataclass(frozen=True)
+class SourceFileInput:
+    """An archive that the controller has sent."""
+
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VouchInput:
+    """A finished build, by its id."""
+
+    id: str
+
+
+def build(given: BuildInput, system: System) -> None:
+    """Build an engine, or join the run that builds it. Raise FailedError with the compiler's own words."""
+    engine = given.engine
+    home, work, unit = f"{BUILDS}/{engine.id}", f"{WORK}/{engine.id}", f"llamaherd-build-{engine.id}.service"
+    try:
+        if _is_whole(engine, system) and not is_intact(home, system):
+            system.remove(f"{home}/manifest.json")  # without it, a build is unfinished
+        is_done = _is_whole(engine, system) or system.entry(f"{work}/out/manifest.json")
+        if not is_done and not unit_runs(system, unit):
+            _begin(given, work, unit, system)
+        _wait(given, work, unit, system)
+        # A run whose connection was lost waits here as well: one of them admits the build.
+        with system.lock("build", LOCK_WAIT, f"letting {engine.id} in"):
+            _admit(given, home, work, system)
+    except OSError as error:
+        raise cannot_write(error) from error
+
+
+def _is_whole(engine: CompileInput, system: System) -> bool:
+    """Return whether a finished build has all of its programs."""
+    home = f"{BUILDS}/{engine.id}"
+    paths = (f"{home}/manifest.json", *(f"{home}/bin/{each}" for each in engine.targets))
+    entries = map(system.entry, paths)
+    return all(each is not None and each.kind in ("file", "link") for each in entries)
+
+
+def _begin(given: BuildInput, work: str, unit: str, system: System) -> None:
+    """Start the unit that compiles. It outlives this program and the connection."""
+    engine = given.engine
+    systemctl(system, "reset-failed", unit)
+    made = system.run(["install", "-d", "-o", engine.user, work])
+    if not made.ok:
+        raise FailedError(f"cannot create {work}", log=last_lines(made, 3))
+    for name in ("failed", "build.log", "build.sh"):
+        system.remove(f"{work}/{name}")  # links that an earlier build may have left
+    document = {"version": VERSION, "verb": "engines.compiling.compile", "input": engine}
+    system.write(f"{work}/build.json", dump(document), mode=0o600, owner=engine.user)
+    properties = (
+        f"User={engine.user}",
+        "Nice=10",
+        "OOMScoreAdjust=800",
+        f"RuntimeMaxSec={given.seconds}",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        f"ReadWritePaths={work} {CACHE}",
+        f"BindPaths={work}:{BUILD_PATH}",
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+    )
+    command = [
+        "systemd-run",
+        "-q",
+        f"--unit={unit}",
+        "--collect",
+        *(word for each in properties for word in ("-p", each)),
+    ]
+    program = ["/usr/bin/python3", "-I", system.program, f"{BUILD_PATH}/build.json"]
+    started = system.run([*command, "-E", f"HOME={BUILD_PATH}", *program], seconds=90)
+    if not started.ok:
+        raise FailedError(f"{unit} cannot be started", log=last_lines(started, 3))
+
+
+def _wait(given: BuildInput, work: str, unit: str, system: System) -> None:
+    """Report progress until the unit has ended. Raise FailedError where it does not end in time."""
+    began = system.now()
+    reported = 0
+    while unit_runs(system, unit):
+        system.sleep(1)
+        elapsed = int(system.now() - began)
+        if elapsed > given.seconds:
+            raise FailedError(
+                f"the build of {given.engine.id} has not ended within {_limit(given.seconds)}; its logs are in {work}",
+                f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {unit}`, and run again",
+            )
+        if elapsed // _TELL_SECONDS > reported:
+            reported = elapsed // _TELL_SECONDS
+            step = _progress(f"{work}/build.log", system) or "configuring"
+            system.report(f"building {given.engine.id}: {step} after {elapsed} s")
+
+
+def _progress(log: str, system: System) -> str:
+    """Return how many steps of how many are done."""
+    lines = system.run(["tail", "-c", _TAIL, log]).out.replace("\r", "\n").split("\n")
+    steps = [found[1] for found in (re.match(r"\[(\d+/\d+)\]", line) for line in lines) if found]
+    return steps[-1] if steps else ""
+
+
+def _admit(given: BuildInput, home: str, work: str, system: System) -> None:
+    """Make a finished build root's, and move it to its place."""
+    engine = given.engine
+    if _is_whole(engine, system):
+        system.report(f"built {engine.id}")
+        return
+    if not system.entry(f"{work}/out/manifest.json"):
+        raise _failure(given, work, system)
+    _own(system, f"{work}/out", ["chmod", "-R", "u=rwX,go=rX", f"{work}/out"])
+    system.remove(home)
+    moved = system.run(["mv", "-T", f"{work}/out", home], seconds=_COPY_SECONDS)
+    if not moved.ok:
+        raise FailedError(f"cannot move the build to {home}", "see `df -h /opt`", last_lines(moved, 3))
+    write_stamp(home, system)
+    system.remove(work)
+    system.report(f"built {engine.id} in {_manifest(home, system).get('seconds', '?')} s")
+
+
+def _failure(given: BuildInput, work: str, system: System) -> FailedError:
+    """Return why a build has failed, with the errors of the compiler. Its logs stay."""
+    for name in ("source", "tree"):
+        system.remove(f"{work}/{name}")  # gigabytes that the next try makes again
+    log: list[str] = []
+    for name in ("build.log", "configure.log"):
+        found = system.run(["grep", "-aE", "-A", "3", "-m", "20", _REASONS, f"{work}/{name}"])
+        if found.ok:
+            log = [line[:300] for line in found.out.split("\n")[:20]]
+            break
+    stopped = (
+        f"the build was stopped before it ended (killed, out of memory, or after {_limit(given.seconds)}); run again"
+    )
+    return FailedError((system.read(f"{work}/failed") or "").strip() or stopped, log=log)
+
+
+def _limit(seconds: int) -> str:
+    return f"{seconds // 3600} h" if seconds >= 7200 else f"{seconds} s"
+
+
+# --- finished builds ----------------------------------------------------------------------------------------
+
+
+def write_stamp(home: str, system: System) -> None:
+    """Write what a finished build is recognized by without a read of its programs: modes, owners, sizes and times.
+
+    The inspection compares it with templates/engines/stamp.sh.j2, to the byte.
+    """
+    programs = [f"bin/{name}" for name in system.names(f"{home}/bin") if not name.startswith(".")]
+    stat = ["env", "-C", home, "stat", "-c"]
+    folders = system.run([*stat, "%n %a %u", ".", "bin"])
+    files = system.run([*stat, "%n %a %u %s %.Y %.Z %i", "manifest.json", *programs])
+    system.write(f"{home}/.stamp", folders.out + files.out, mode=0o644)
+
+
+def is_intact(home: str, system: System) -> bool:
+    """Return whether the programs of a build are those whose hashes are in its manifest."""
+    sums = _sums(home, system)
+    return bool(sums) and all(sha256sum(system, f"{home}/bin/{name}") == sha256 for name, sha256 in sums.items())
+
+
+def _sums(home: str, system: System) -> dict[str, object]:
+    found = _manifest(home, system).get("sha256")
+    return found if isinstance(found, dict) else {}
+
+
+def _manifest(home: str, system: System) -> dict[str, object]:
+    try:
+        found = json.loads(system.read(f"{home}/manifest.json") or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _own(system: System, path: str, *commands: list[str]) -> None:
+    """Make files root's, and set permissions. Raise FailedError."""
+    for command in (["chown", "-R", "root:root", path], *commands):
+        ended = system.run(command, seconds=_COPY_SECONDS)
+        if not ended.ok:
+            raise FailedError(f"cannot set owner and permissions of {path}", log=last_lines(ended, 3))
+
+
+def vouch(given: VouchInput, system: System) -> None:
+    """Accept a build that is what was built, though times, owners or permissions of its files have changed.
+
+    Raise FailedError where it is not. Other files are moved aside: a program may take a library beside it for its own.
+    """
+    home = f"{BUILDS}/{given.id}"
+    try:
+        with system.lock("build", LOCK_WAIT, f"looking at {given.id}"):
+            if not is_intact(home, system):
+                raise FailedError(f"{home} is not what was built; run again, and it is built anew")
+            sums = _sums(home, system)
+            for name in system.names(f"{home}/bin"):
+                if name not in sums:
+                    _set_aside(f"{home}/bin/{name}", system)
+            programs = [f"{home}/bin/{name}" for name in sums]
+            open_ = ["chmod", "0755", home, f"{home}/bin", *programs]
+            _own(system, home, open_, ["chmod", "0644", f"{home}/manifest.json"])
+            write_stamp(home, system)
+    except OSError as error:
+        raise cannot_write(error) from error
+
+
+def _set_aside(file: str, system: System) -> None:
+    system.folder(str(SET_ASIDE), mode=0o700)
+    when = time.strftime("%Y%m%dT%H%M%S", time.localtime(system.clock()))
+    to = f"{SET_ASIDE}/{file.lstrip('/').replace('/', '_')}.{when}"
+    moved = system.run(["mv", "-T", file, to], seconds=_COPY_SECONDS)
+    if not moved.ok:
+        raise FailedError(f"cannot move {file} to {to}", log=last_lines(moved, 3))
+    system.report(f"{file} is no part of what was built; it lies in {to} now")
+
+
+def admit_source(given: SourceFileInput, system: System) -> None:
+    """Admit an archive that the controller has sent, if it is the one that the inventory names."""
+    sent, source = f"{INCOMING}/{given.sha256}", f"{CACHE}/sources/{given.sha256}"
+    with system.lock("host", LOCK_WAIT, "letting an archive in"):
+        if not system.entry(sent) and system.entry(source):
+            return  # another run has sent and admitted it
+        have = sha256sum(system, sent)
+        if have != given.sha256:
+            system.remove(sent)
+            raise FailedError(f"the archive arrived with sha256 {have}, the inventory says {given.sha256}")
+        for command in (["chown", BUILD_USER, sent], ["chmod", "0644", sent], ["mv", "-f", sent, source]):
+            ended = system.run(command, seconds=_COPY_SECONDS)
+            if not ended.ok:
+                raise FailedError(f"cannot move the archive to {source}", log=last_lines(ended, 3))
+
+
+VERBS = {
+    "build": Verb(BuildInput, build),
+    "vouch": Verb(VouchInput, vouch),
+    "admit_source": Verb(SourceFileInput, admit_source),
+}

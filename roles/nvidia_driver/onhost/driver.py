@@ -1,0 +1,154 @@
+"""The driver as a host shows it: its module in the kernel and on disk, its GPUs, and files that a change leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from llamaherd.layout import (
+    DRIVER_ARMED,
+    DRIVER_BEFORE,
+    DRIVER_HELD,
+    DRIVER_KEPT,
+    DRIVER_READING,
+    DRIVER_UNDO_UNIT,
+    DRIVER_WANTED,
+    UNITS,
+)
+from llamaherd.onhost.apt import LOG
+from llamaherd.onhost.clients import systemctl, unit_properties
+from llamaherd.onhost.system import Ended, System
+
+BEFORE, ARMED = str(DRIVER_BEFORE), str(DRIVER_ARMED)
+ANSWERED = f"{BEFORE}/answered"
+"""Is there once the new driver responds, until servers were measured by it."""
+SLOWER = f"{BEFORE}/slower"
+"""Why servers are slower by the new driver."""
+UNIT_FILE = f"{UNITS}/{DRIVER_UNDO_UNIT}"
+WRITTEN = (str(DRIVER_KEPT), str(DRIVER_WANTED), str(DRIVER_HELD))
+"""What is restored besides packages."""
+PERSISTENCE = "nvidia-persistenced.service"
+SMI_SECONDS, MODPROBE_SECONDS = 30, 60
+_INSTALL_SECONDS = 43_200
+"""A package manager or a compiler that is killed leaves things half-way: this ends only one that hangs."""
+
+
+def run_admin(system: System, argv: Sequence[str], seconds: float = SMI_SECONDS) -> Ended:
+    """Run a program that may be in sbin, and that asks nothing."""
+    return system.run([*_as_admin(), *argv], seconds=seconds)
+
+
+def run_logged(system: System, *argv: str) -> Ended:
+    """Run a program that installs or compiles. Its output goes to the log, and is returned."""
+    return system.run_logged([*_as_admin(), *argv], LOG, seconds=_INSTALL_SECONDS)
+
+
+def _as_admin() -> tuple[str, ...]:
+    path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+    return ("env", f"PATH={path}", "DEBIAN_FRONTEND=noninteractive")
+
+
+def loaded_version(system: System) -> str:
+    """Return the version of the driver in the kernel; empty where none is loaded."""
+    return (system.read("/sys/module/nvidia/version") or "").strip()
+
+
+def module_version(system: System, kernel: str) -> str:
+    """Return the version of the driver's module that a kernel has on disk; empty where it has none."""
+    return run_admin(system, ["modinfo", "-k", kernel, "-F", "version", "nvidia"]).out.strip()
+
+
+def load_modules(system: System, seconds: float = MODPROBE_SECONDS) -> Ended:
+    """Load the driver, and what CUDA needs of it. Return how the last modprobe ended."""
+    ended = run_admin(system, ["modprobe", "nvidia"], seconds)
+    return run_admin(system, ["modprobe", "nvidia_uvm"], seconds) if ended.ok else ended
+
+
+def list_gpus(system: System) -> Ended:
+    """Query the driver for its GPUs."""
+    return system.run(["nvidia-smi", "-L"], seconds=SMI_SECONDS)
+
+
+def gpus_in(listed: Ended) -> int:
+    """Return the number of GPUs in a list."""
+    return sum(line.startswith("GPU ") for line in listed.out.splitlines())
+
+
+def responds(system: System) -> bool:
+    """Return whether the driver responds."""
+    return list_gpus(system).ok
+
+
+def running_kernel(system: System) -> str:
+    """Return the version of the running kernel."""
+    return system.run(["uname", "-r"]).out.strip()
+
+
+def next_kernel(system: System) -> str:
+    """Return the version of the kernel that the next boot starts."""
+    for link in ("/boot/vmlinuz", "/vmlinuz"):
+        place = system.run(["readlink", "-f", link]).out.strip()
+        entry = system.entry(place) if place else None
+        if entry and entry.kind == "file":
+            return place.rpartition("/vmlinuz-")[2]
+    kernels = [each.removeprefix("vmlinuz-") for each in system.names("/boot") if each.startswith("vmlinuz-")]
+    return max(kernels, key=version_order, default="") or running_kernel(system)
+
+
+def compile_modules(system: System, kernel: str, version: str) -> None:
+    """Let dkms compile the modules for a kernel, where it does not have those of a version."""
+    if module_version(system, kernel) != version:
+        run_logged(system, "dkms", "autoinstall", "-k", kernel)
+
+
+def purge_pinning(system: System) -> None:
+    """Purge NVIDIA's pinning packages that were removed. Their preferences are configuration, and stay until then."""
+    status = "${Package} ${db:Status-Status}\n"
+    found = system.run(["dpkg-query", "-W", "-f", status, "nvidia-driver-pinning-*"]).out.splitlines()
+    removed = [name for name, _, state in (line.partition(" ") for line in found) if state == "config-files"]
+    if removed:
+        run_logged(system, "dpkg", "--purge", *removed)
+
+
+def is_judged(system: System) -> bool:
+    """Return whether this boot is just finding out whether a driver responds, or is going back."""
+    if not system.entry(BEFORE) or system.entry(ARMED):
+        return False
+    unit = unit_properties(system, DRIVER_UNDO_UNIT, "ActiveState", "Job")
+    return unit.get("ActiveState") == "activating" or unit.get("Job", "0") not in ("", "0")
+
+
+def disarm(system: System, *, reading: bool) -> None:
+    """Remove what was kept of the driver before, and the unit that goes back to it.
+
+    `reading`: also what was measured of servers.
+    """
+    # At once: without its folder the unit does nothing, and with half of it, it could go back to nothing.
+    system.remove(f"{BEFORE}.new")
+    if system.entry(BEFORE):
+        system.rename(BEFORE, f"{BEFORE}.new")
+    systemctl(system, "-q", "disable", DRIVER_UNDO_UNIT)
+    for path in (UNIT_FILE, f"{BEFORE}.new", ARMED, *([str(DRIVER_READING)] if reading else [])):
+        system.remove(path)
+
+
+def sync(system: System) -> None:
+    """Write what is in memory to disks: the power may go."""
+    system.run(["sync"], seconds=300)
+
+
+def upstream(version: str) -> str:
+    """Return `580.95.05` for `1:580.95.05-0ubuntu1`: the driver's own version of a package's."""
+    return re.sub(r"^[0-9]*:", "", version).partition("-")[0]
+
+
+def version_order(version: str) -> list[tuple[bool, int, str]]:
+    """Return what versions are sorted by: numbers in them count as numbers."""
+    pieces = re.findall(r"[0-9]+|[^0-9]+", version)
+    return [(each.isdigit(), int(each) if each.isdigit() else 0, each) for each in pieces]
+
+
+def first_line(text: str) -> str:
+    """Return the first line that is not empty."""
+    return next((line for line in text.splitlines() if line.strip()), "")

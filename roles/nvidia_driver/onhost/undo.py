@@ -1,0 +1,276 @@
+"""Judge a driver at the first boot with it, by a unit: where it does not respond, the driver before is restored.
+
+The host is booted once more then. This happens once: whatever comes of it, nothing is kept afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from llamaherd.layout import (
+    DRIVER_READING,
+    DRIVER_REFUSED,
+    DRIVER_UNDO,
+    DRIVER_UNDO_UNIT,
+    REBOOT_MARK,
+    REBOOT_NOTE,
+)
+from llamaherd.onhost.apt import LOCK_SECONDS, LOG, start_log
+from llamaherd.onhost.clients import systemctl
+from llamaherd.onhost.document import VERSION, dump
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.system import TIMED_OUT, FailedError, System
+from llamaherd.onhost.verbs import Verb
+from roles.nvidia_driver.onhost.driver import (
+    ANSWERED,
+    ARMED,
+    BEFORE,
+    PERSISTENCE,
+    SLOWER,
+    UNIT_FILE,
+    WRITTEN,
+    compile_modules,
+    disarm,
+    first_line,
+    gpus_in,
+    list_gpus,
+    load_modules,
+    module_version,
+    next_kernel,
+    purge_pinning,
+    run_admin,
+    run_logged,
+    sync,
+)
+
+DOCUMENT = f"{BEFORE}/undo.json"
+"""What the unit judges by."""
+ANSWER_SECONDS = 60
+"""How long a driver may take to respond after a boot, beyond what one call of nvidia-smi takes."""
+_TRIED = f"{BEFORE}/tries"
+"""A line for each boot that began to go back: the next one resumes that, whatever responds by then."""
+_AGAIN_SECONDS = 10
+"""The same for the driver before, where the host is not booted for it."""
+_MODPROBE_SECONDS = 20
+_PAUSE = 2
+_TRIES = 3
+"""Where the power goes while packages are restored, the next boot resumes; not for ever."""
+_REBOOT_SECONDS = 300
+_WIDTH = 200
+
+
+@dataclass(frozen=True)
+class UndoInput:
+    """How a driver is judged at the first boot with it."""
+
+    kind: str
+    """Its modules and its source: another kind of the same version is another driver."""
+    may_reboot: bool
+    judged: bool
+    """Whether servers are measured before and after: then what is kept stays after the boot."""
+
+
+@dataclass(frozen=True)
+class TakeBackInput:
+    """A driver that responds, and by which servers are slower."""
+
+    why: str
+    undo: UndoInput
+    unit: WrittenFile
+
+
+@dataclass(frozen=True)
+class Before:
+    """The driver before, the new one, and how many GPUs the first one showed."""
+
+    version: str
+    new: str
+    gpus: int
+
+
+def arm(system: System, undo: UndoInput, unit: WrittenFile) -> None:
+    """Let the next boot judge. The program is copied: other versions of it come and go."""
+    system.copy(system.program, str(DRIVER_UNDO))
+    system.write(DOCUMENT, dump({"version": VERSION, "verb": "nvidia_driver.undo.judge", "input": undo}))
+    write_files(system, [unit])
+    systemctl(system, "daemon-reload")
+    enabled = systemctl(system, "-q", "enable", DRIVER_UNDO_UNIT)
+    if not enabled.ok:
+        raise FailedError(f"cannot enable {DRIVER_UNDO_UNIT}", log=last_lines(enabled, 3))
+
+
+def take_back(given: TakeBackInput, system: System) -> None:
+    """Go back to the driver before. If something ends this, the next boot resumes it."""
+    with locked(system, "taking a driver back"):
+        if not system.entry(ANSWERED):
+            raise FailedError("what was kept of the driver before is gone")
+        system.write(SLOWER, f"{given.why}\n", mode=0o644)
+        arm(system, given.undo, given.unit)
+        # The mark is gone after the reboot: until then no run takes this for its end.
+        system.write(str(REBOOT_MARK), "", mode=0o644)
+        sync(system)
+        started = systemctl(system, "--no-block", "start", DRIVER_UNDO_UNIT)
+        if not started.ok:
+            raise FailedError(f"cannot start {DRIVER_UNDO_UNIT}", log=last_lines(started, 3))
+
+
+def judge(given: UndoInput, system: System) -> None:
+    """Judge the driver of this boot. Raise FailedError where it cannot be judged, or the one before cannot come."""
+    if system.entry(ARMED):
+        return  # it was changed in this boot: the next one judges
+    with locked(system, "judging a driver"):
+        before = _read_before(system)
+        if before is None:
+            disarm(system, reading=given.judged)
+            raise FailedError(f"what was kept of the driver before is not complete in {BEFORE}")
+        # Servers were measured since, and are slower by it: then it goes, though it responds.
+        slower = (system.read(SLOWER) or "").removesuffix("\n") if given.judged else ""
+        why = slower or _interrupted(before, system) or wait_for_answer(system, before.gpus, ANSWER_SECONDS)
+        if not why:
+            _accept(given, system)
+            return
+        _go_back(given, before, why, bool(slower), system)
+
+
+def _read_before(system: System) -> Before | None:
+    version, new, gpus = ((system.read(f"{BEFORE}/{name}") or "").strip() for name in ("from", "to", "cards"))
+    return Before(version, new, int(gpus)) if version and new and gpus.isascii() and gpus.isdigit() else None
+
+
+def _interrupted(before: Before, system: System) -> str:
+    """Return why an earlier boot began to go back, where it did not come to the end; empty where none did."""
+    if not system.entry(_TRIED):
+        return ""
+    refused = (system.read(str(DRIVER_REFUSED)) or "").partition("\n")[0].split("\t")
+    return refused[4] if len(refused) > 4 and refused[0] == before.new else "the host went down while it was judged"
+
+
+def _accept(given: UndoInput, system: System) -> None:
+    """Keep the new driver. Where servers are measured by it, the one before is kept until then."""
+    system.remove(str(DRIVER_REFUSED))
+    reading = system.entry(str(DRIVER_READING))
+    if not given.judged or reading is None or not reading.size:
+        disarm(system, reading=given.judged)
+        return
+    system.write(ANSWERED, "")
+    systemctl(system, "-q", "disable", DRIVER_UNDO_UNIT)
+    system.remove(UNIT_FILE)
+    sync(system)
+
+
+def _go_back(given: UndoInput, before: Before, why: str, slower: bool, system: System) -> None:
+    """Record why the new driver goes, restore the one before, and boot it."""
+    _refuse(given, before, why, slower, system)
+    tries = len((system.read(_TRIED) or "").splitlines()) + 1
+    with suppress(OSError):
+        system.write(_TRIED, "again\n" * tries)
+    if tries > _TRIES or not _is_restored(before, system):
+        why = f"{why}; driver {before.version} could not be brought back, {LOG} on the host says why"
+        _refuse(given, before, why, slower, system)
+        if given.judged:
+            system.remove(str(REBOOT_MARK))  # the run that asked for it waits for the end of this
+        disarm(system, reading=given.judged)
+        raise FailedError(f"driver {before.version} could not be restored", f"see {LOG}")
+    system.remove(str(REBOOT_NOTE))
+    if given.may_reboot:
+        # The mark is gone after the reboot; until then no run takes this for its end.
+        system.write(str(REBOOT_MARK), "", mode=0o644)
+        disarm(system, reading=given.judged)
+        systemctl(system, "--no-block", "reboot")
+        system.sleep(_REBOOT_SECONDS)
+        raise FailedError("the host was not rebooted", "run `systemctl reboot`")
+    run_admin(system, ["modprobe", "-r", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"])
+    if not wait_for_answer(system, before.gpus, _AGAIN_SECONDS):
+        systemctl(system, "start", PERSISTENCE)
+    disarm(system, reading=given.judged)
+
+
+def wait_for_answer(system: System, gpus: int, seconds: float) -> str:
+    """Return why the driver does not show as many GPUs within some seconds; empty where it does."""
+    began = system.now()
+    while why := _lacks_answer(system, gpus):
+        if system.now() - began >= seconds:
+            return why
+        system.sleep(_PAUSE)
+    return ""
+
+
+def _lacks_answer(system: System, gpus: int) -> str:
+    """Return why the driver does not show as many GPUs; empty where it does."""
+    modules = load_modules(system, _MODPROBE_SECONDS)
+    listed = list_gpus(system)
+    if listed.code == TIMED_OUT:
+        return "the driver hangs" if modules.code == TIMED_OUT else "nvidia-smi hangs"
+    if not listed.ok:
+        said = first_line(listed.out + listed.err)[:_WIDTH]
+        plain = "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in said)
+        return f"nvidia-smi: {plain or 'nothing'}"
+    shown = gpus_in(listed)
+    return "" if shown >= gpus else f"nvidia-smi shows {shown} of {gpus} GPUs"
+
+
+def _refuse(given: UndoInput, before: Before, why: str, slower: bool, system: System) -> None:
+    """Record that the new driver was tried, so that it is not tried again."""
+    at = time.strftime("%F %T UTC", time.gmtime(system.clock()))
+    fields = [before.new, given.kind, at, before.version, why]
+    fields += ["slower" if slower else ""] if given.judged else []
+    with suppress(OSError):
+        system.write(str(DRIVER_REFUSED), "\t".join(fields) + "\n", mode=0o644)
+    system.report(f"driver {before.new} did not come up: {why}")
+    sync(system)
+
+
+def _is_restored(before: Before, system: System) -> bool:
+    """Restore files and packages of the driver before. Return whether the next boot has its module."""
+    try:
+        start_log(system, f"back to driver {before.version}")
+        # What was written for the new driver goes first, so that no preferences pin that.
+        _restore_files(WRITTEN, system)
+        run_logged(system, "dpkg", "--configure", "-a")
+        if not install_kept(system):
+            return False
+        purge_pinning(system)
+        kernel = next_kernel(system)
+        compile_modules(system, kernel, before.version)
+    except (OSError, FailedError):
+        return False
+    if module_version(system, kernel) != before.version:
+        return False
+    systemctl(system, "daemon-reload")
+    if systemctl(system, "is-enabled", PERSISTENCE).out.strip() == "disabled":
+        systemctl(system, "-q", "enable", PERSISTENCE)
+    return True
+
+
+def _restore_files(paths: Iterable[str], system: System) -> None:
+    for path in paths:
+        system.remove(path)
+        kept = f"{BEFORE}/files/{path.rpartition('/')[2]}"
+        if system.entry(kept):
+            system.copy(kept, path)
+
+
+def install_kept(system: System) -> bool:
+    """Install the packages that were kept, and remove what the new driver brought.
+
+    apt takes a package from a repository that responds, and otherwise the one that was kept.
+    """
+    debs = [f"{BEFORE}/debs/{name}" for name in system.names(f"{BEFORE}/debs") if name.endswith(".deb")]
+    new = (system.read(f"{BEFORE}/new") or "").split()
+    removed = [f"{name}-" for name in new if system.run(["dpkg-query", "-W", name]).ok]
+    # What is named is what comes: preferences of the new driver's packages do not count.
+    options = (
+        *("Dir::Etc::preferencesparts=/dev/null", "Dir::Etc::preferences=/dev/null", "Acquire::Retries=0"),
+        *("Acquire::http::Timeout=10", "Acquire::https::Timeout=10", f"DPkg::Lock::Timeout={LOCK_SECONDS}"),
+        *("Dpkg::Options::=--force-confdef", "Dpkg::Options::=--force-confold"),
+    )
+    words = [word for each in options for word in ("-o", each)]
+    how = ("install", "--no-install-recommends", "--allow-downgrades")
+    return bool(debs) and run_logged(system, "apt-get", "-q", "-y", *words, *how, *debs, *removed).ok
+
+
+VERBS = {"judge": Verb(UndoInput, judge), "take_back": Verb(TakeBackInput, take_back)}

@@ -1,0 +1,76 @@
+"""Power's part of the program on hosts: hold GPUs to limits, clocks and fan speeds, and give them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT
+from llamaherd.onhost.clients import systemctl, unit_properties
+from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service
+from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.verbs import Verb
+
+_PURPOSE = "power limits"
+_START_SECONDS = 660
+"""The unit may take 600 s to start: a driver that hangs must not hang this."""
+_RELEASE_SECONDS = 1800
+"""Each call of nvidia-smi ends after 60 s, and some are made for each GPU."""
+_LINES, _WIDTH = 40, 300
+
+
+@dataclass(frozen=True)
+class ApplyInput:
+    """What GPUs are held to."""
+
+    files: tuple[WrittenFile, ...]
+    """The programs, their table and the unit, where they differ."""
+    restart: bool
+    """Whether a GPU is not held as planned."""
+
+
+@dataclass(frozen=True)
+class RemoveInput:
+    """GPUs that nothing is declared of any more."""
+
+
+def apply(given: ApplyInput, system: System) -> None:
+    """Write what holds GPUs, and restart it where one is not held. Raise FailedError where one cannot be held."""
+    with locked(system, _PURPOSE):
+        write_files(system, given.files)
+        enable_units(system, [POWER_UNIT])
+        if not given.restart:
+            return
+        systemctl(system, "reset-failed", POWER_UNIT)
+        restarted = systemctl(system, "restart", POWER_UNIT, seconds=_START_SECONDS)
+        _report_journal(system)
+        if not restarted.ok:
+            # It would go on trying otherwise.
+            systemctl(system, "stop", POWER_UNIT, seconds=STOP_SECONDS)
+            raise FailedError(f"a GPU is not held to what is declared; {POWER_UNIT} reports why above")
+
+
+def _report_journal(system: System) -> None:
+    """Report what the unit wrote this time: what is held now, and what a GPU refuses."""
+    system.run(["journalctl", "--sync"])
+    run = unit_properties(system, POWER_UNIT, "InvocationID").get("InvocationID", "")
+    words = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_LINES)]
+    for line in system.run([*words, f"_SYSTEMD_INVOCATION_ID={run}"]).out.splitlines():
+        system.report(line[:_WIDTH])
+
+
+def remove(_: RemoveInput, system: System) -> None:
+    """Give all GPUs their defaults back. The unit's file goes last: by that, the next run finds what is left."""
+    with locked(system, _PURPOSE):
+        systemctl(system, "disable", "-q", "--now", POWER_UNIT, seconds=STOP_SECONDS)
+        program = system.entry(str(POWER_PROGRAM))
+        if program and program.mode & 0o111 and system.run(["sh", "-c", "command -v nvidia-smi"]).ok:
+            released = system.run([str(POWER_PROGRAM), "release"], seconds=_RELEASE_SECONDS)
+            if not released.ok:
+                raise FailedError("not all GPUs have their defaults again", log=last_lines(released, _LINES))
+            for line in released.out.splitlines():
+                system.report(line)
+        remove_service(system, [POWER_UNIT], map(str, (POWER_PROGRAM, POWER_FANS, POWER_TABLE, POWER_RUN)))
+
+
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

@@ -1,0 +1,220 @@
+"""The state of servers that are containers, and of the images that are made on the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from llamaherd.layout import GPU_CHECK, PROJECTS
+from llamaherd.onhost.clients import QUERY_SECONDS, docker_runs, query_docker
+from llamaherd.onhost.files import resolve
+from llamaherd.onhost.serving import ContainerState, ServingState
+from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownStateError
+from roles.serve.onhost.inspected import PlannedContainer, PlannedImage, Probed, Question, Servers
+from roles.serve.onhost.probes import Probes
+from roles.serve.onhost.process_state import (
+    arguments,
+    health_url,
+    option,
+    other_variables,
+    port_number,
+    valid_pid,
+)
+from roles.serve.onhost.started import OF_CONTAINERS, changed_since
+
+_LABEL = "llamaherd.spec"
+_FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
+_FORMAT = (
+    '{"Id":{{json .Id}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
+    '"Pid":{{json .State.Pid}},"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}}},'
+    '"Labels":{{json .Config.Labels}},"HostConfig":{{json .HostConfig}}}'
+)
+"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound."""
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class _Docker:
+    """What Docker has: the ids of containers of ours, and by their tags the ids of images."""
+
+    containers: tuple[str, ...]
+    images: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Container:
+    """A container of ours."""
+
+    name: str
+    state: ContainerState
+    pid: str
+    image: str
+    address: str
+    """Where its port is published; `host` where it is in its host's network."""
+
+    @property
+    def healthy(self) -> bool:
+        """Return whether its server responds, by Docker's own probe."""
+        return self.state.health == "healthy"
+
+
+def inspect_containers(given: Question, system: System, probes: Probes) -> Servers:
+    """Return the state of all containers of ours. Raise UnknownStateError where Docker runs and does not respond."""
+    docker = _query(given, system, probes)
+    if docker is None:
+        return Servers()
+    found = Servers(docker=True)
+    planned = {each.service: each for each in given.containers}
+    every = _containers(docker.containers, given.limits, system)
+    for each in every:
+        found.containers[each.name] = each.state
+        # One that is paused holds its port, too.
+        if each.state.port is not None and each.state.status in ("running", "paused"):
+            found.ports.add(each.state.port)
+        if each.name in planned:
+            _inspect_server(planned[each.name], each, found, system)
+    # One that still loads may not have begun with CUDA.
+    on_gpus = [each for each in every if each.name in planned and each.healthy and planned[each.name].gpus]
+    found.off_gpus += _off_gpus([(planned[each.name], each.pid) for each in on_gpus], system)
+    found.images += [each.tag for each in given.images if _is_made(each, docker.images.get(each.tag, ""), system)]
+    return found
+
+
+def _query(given: Question, system: System, probes: Probes) -> _Docker | None:
+    """Return what Docker has; None where there is no Docker, or none that runs.
+
+    Docker's client waits without end at a socket that systemd holds for a daemon that does not start, so the socket is
+    queried first, once for all.
+    """
+    paths = [f"/containers/json?all=1&filters={_FILTERS}", *(f"/images/{each.tag}/json" for each in given.images)]
+    tags = [each.tag for each in given.images]
+    try:
+        containers, *images = _by_socket(paths, probes)
+        if isinstance(containers, list):
+            ids = tuple(str(each["Id"]) for each in containers if isinstance(each, dict) and "Id" in each)
+        else:
+            words = ("ps", "-aq", "--no-trunc", "--filter", f"label={_LABEL}")
+            ended = query_docker(system, *words)
+            if not ended.ok:
+                return None
+            ids = tuple(ended.out.split())
+        pairs = zip(tags, images or [None] * len(tags), strict=True)
+        return _Docker(ids, {tag: _image_id(tag, image, system) for tag, image in pairs})
+    except UnknownStateError:
+        # Where nothing of ours is in a container, Docker may do as it likes.
+        if (given.containers or _projects(system)) and docker_runs(system):
+            raise
+        return None
+
+
+def _by_socket(paths: Sequence[str], probes: Probes) -> list[object]:
+    """Return what Docker returns at its socket; None for what it does not. Raise UnknownStateError."""
+    try:
+        return probes.query_docker(paths, QUERY_SECONDS)
+    except TimeoutError:
+        raise UnknownStateError("Docker") from None
+    except OSError:
+        return [None] * len(paths)
+
+
+def _image_id(tag: str, image: object, system: System) -> str:
+    if isinstance(image, dict) and isinstance(image.get("Id"), str):
+        return str(image["Id"])
+    return query_docker(system, "image", "inspect", "--format", "{{.Id}}", tag).out.strip()
+
+
+def _projects(system: System) -> list[str]:
+    every = system.names(str(PROJECTS))
+    return [name for name in every if (found := resolve(f"{PROJECTS}/{name}", system)) and found.kind == "folder"]
+
+
+def _containers(ids: Sequence[str], limits: Sequence[str], system: System) -> list[_Container]:
+    """Return containers of ours, without those that were removed meanwhile. Raise UnknownStateError and FailedError."""
+    if not ids:
+        return []
+    ended = query_docker(system, "inspect", "--type", "container", "--format", _FORMAT, *ids)
+    try:
+        return [_container(json.loads(line), limits) for line in ended.out.split("\n") if line]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        message = f"`docker inspect` returns something that cannot be read: {type(error).__name__}"
+        raise FailedError(message, "see `docker ps` and `systemctl status docker` on the host") from None
+
+
+def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
+    """Return a container by a line in _FORMAT. Raise ValueError, LookupError, TypeError or AttributeError."""
+    state, host, labels = shown["State"], shown["HostConfig"], shown["Labels"] or {}
+    published = [each[0] for each in (host["PortBindings"] or {}).values() if each]
+    port = labels.get("llamaherd.port") or "".join(each["HostPort"] for each in published)
+    in_host = host["NetworkMode"] == "host"
+    return _Container(
+        shown["Name"].lstrip("/"),
+        ContainerState(
+            status=state["Status"],
+            health=state["Health"],
+            run=shown["Id"],
+            spec=labels.get(_LABEL, ""),
+            port=port_number(port),
+            limits={name: text for name in limits if (text := _limit(host, name))},
+        ),
+        valid_pid(str(state["Pid"])),
+        shown["Image"],
+        "host" if in_host else "".join(each.get("HostIp", "") for each in published),
+    )
+
+
+def _limit(host: Mapping[str, Any], name: str) -> str:
+    """Return a limit of a container; empty where it has none."""
+    value: Any = host
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "" if value in (None, "", 0, -1) else str(value)
+
+
+def _inspect_server(planned: PlannedContainer, each: _Container, found: Servers, system: System) -> None:
+    """Add what the process of a planned container is, and whether it was started with what lies there now."""
+    record = f"{OF_CONTAINERS}/{planned.service}"
+    changed = changed_since(record, each.state.run, (), planned.inputs, system)
+    variables = ""
+    # While it starts, Docker's own program may still be in its server's place.
+    runs = each.pid and each.state.status == "running" and each.state.health != "starting"
+    if runs:
+        variables = other_variables(each.pid, planned.variables, planned.strange_variables, system)
+    # Docker probes it, too, and finds out within two minutes.
+    if runs and planned.one_process and each.healthy and each.state.port is not None:
+        address = option(arguments(each.pid, system), "host") if each.address == "host" else each.address
+        url = health_url(address, each.state.port, planned.health_path)
+        found.probed.append(Probed(planned.service, each.pid, url))
+    made = _first_line(planned.image_record, system) if planned.image_record else ""
+    replaced = planned.image if made and made != each.image else ""
+    found.serving[planned.service] = ServingState(changed=changed, variables=variables, replaced=replaced)
+
+
+def _first_line(path: str, system: System) -> str:
+    return (system.read(path) or "").partition("\n")[0].strip()
+
+
+def _is_made(planned: PlannedImage, has: str, system: System) -> bool:
+    """Return whether an image is the one that was made, where that was kept: its name can be given to any."""
+    made = _first_line(planned.record, system)
+    return bool(has) and made in ("", has)
+
+
+def _off_gpus(servers: Sequence[tuple[PlannedContainer, str]], system: System) -> list[str]:
+    """Return the services of containers that are not on their GPUs: at boot Docker starts them without a check."""
+    program = resolve(str(GPU_CHECK), system)
+    if not servers or program is None or not program.mode & 0o111:
+        return []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        off = pool.map(lambda each: _is_off(each[0], each[1], system), servers)
+        return [planned.service for (planned, _), is_off in zip(servers, off, strict=True) if is_off]
+
+
+def _is_off(planned: PlannedContainer, pid: str, system: System) -> bool:
+    pids = query_docker(system, "top", planned.service, "-eo", "pid").out.split()[1:]
+    how = "one" if planned.one_gpu else "every"
+    ended = system.run([str(GPU_CHECK), how, "log", " ".join([pid, *pids]), *planned.gpus])
+    return ended.code not in (0, TIMED_OUT)

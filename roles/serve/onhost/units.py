@@ -1,0 +1,140 @@
+"""The state of servers that are units: by their files, and by what runs.
+
+Somebody may have deleted a file under a running server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from llamaherd.layout import UNITS
+from llamaherd.onhost.clients import query_systemctl
+from llamaherd.onhost.serving import ServingState, UnitState
+from llamaherd.onhost.system import System
+from roles.serve.onhost.drop_ins import foreign_files, shared_drop_ins
+from roles.serve.onhost.inspected import PlannedUnit, Probed, Servers
+from roles.serve.onhost.process_state import (
+    arguments,
+    environment,
+    health_url,
+    option,
+    port_number,
+    process_state,
+    valid_pid,
+)
+from roles.serve.onhost.started import OF_UNITS, changed_since
+
+_PROPERTIES = (
+    *("Id", "Names", "MainPID", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID"),
+    *("FragmentPath", "DropInPaths"),
+)
+_EVERY = "llama-*.service"
+_NAME = re.compile(r"llama-.*\.service")
+_MARK = re.compile(r"^# Written by llamaherd", re.MULTILINE)
+_START = re.compile(r"^ExecStart=.* --port ([0-9]+)", re.MULTILINE)
+
+
+def inspect_units(planned: Sequence[PlannedUnit], system: System) -> Servers:
+    """Return the state of all units of ours. Raise UnknownStateError where systemd does not respond."""
+    found = Servers()
+    users = _users([each.user for each in planned], system)
+    by_name = {f"{each.service}.service": each for each in planned}
+    for name, unit in by_name.items():
+        foreign, shared = foreign_files(name, system), shared_drop_ins(unit.drop_ins, system)
+        found.serving[unit.service] = ServingState(foreign=foreign, shared=shared)
+    for name, shown in _shown_units(system):
+        pid = valid_pid(shown.get("MainPID", ""))
+        state, address = _unit_state(name, pid, shown, system)
+        if state is None:
+            continue
+        found.units[name.removesuffix(".service")] = state
+        if state.port is not None:
+            found.ports.add(state.port)
+        if pid and name in by_name:
+            _inspect_process(by_name[name], pid, shown, state, address, users, found, system)
+    return found
+
+
+def _unit_state(name: str, pid: str, shown: Mapping[str, str], system: System) -> tuple[UnitState | None, str]:
+    """Return the state of a unit, and the address that its process was given; None where it is none of ours."""
+    words = arguments(pid, system) if pid else []
+    spec = ((environment(pid, system) or {}) if pid else {}).get("LLAMAHERD_SPEC", "")
+    text = system.read(f"{UNITS}/{name}") or ""
+    if not spec and not _MARK.search(text):
+        return None, ""
+    start = None if pid else _START.search(text)
+    state = UnitState(
+        shown.get("ActiveState", ""),
+        shown.get("UnitFileState", ""),
+        shown.get("NeedDaemonReload") == "yes",
+        shown.get("InvocationID", ""),
+        spec,
+        port_number(option(words, "port")),
+        port_number(start[1]) if start else None,
+    )
+    return state, option(words, "host")
+
+
+def _inspect_process(
+    unit: PlannedUnit,
+    pid: str,
+    shown: Mapping[str, str],
+    state: UnitState,
+    address: str,
+    users: Mapping[str, str],
+    found: Servers,
+    system: System,
+) -> None:
+    """Add what the process of a planned unit is, and whether it was started with what lies there now."""
+    before = found.serving[unit.service]
+    # A unit is its file and its drop-ins. What others wrote for it is set aside before the next start.
+    paths = re.split(" (?=/)", f"{shown.get('FragmentPath', '')} {shown.get('DropInPaths', '')}".strip())
+    own = [path for path in paths if path and path not in before.foreign]
+    record = f"{OF_UNITS}/{unit.service}"
+    process = process_state(pid, unit, users, system) if state.active == "active" else ServingState()
+    found.serving[unit.service] = replace(
+        process,
+        changed=changed_since(record, state.run, own, unit.inputs, system),
+        foreign=before.foreign,
+        shared=before.shared,
+    )
+    if state.active == "active" and state.port is not None:
+        found.probed.append(Probed(unit.service, pid, health_url(address, state.port, unit.health_path)))
+
+
+def _users(names: Sequence[str], system: System) -> dict[str, str]:
+    """Return the numbers of accounts, by name."""
+    lines = system.run(["getent", "passwd", *names]).out.split("\n") if names else ()
+    return {fields[0]: fields[2] for fields in (line.split(":") for line in lines) if len(fields) > 2}
+
+
+def _shown_units(system: System) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each unit once, by its name, with what systemd reports of it; nothing where it reports none."""
+    files = [name for name in system.names(str(UNITS)) if _NAME.fullmatch(name)]
+    done: set[str] = set()
+    for block in _show([*files, _EVERY], system).split("\n\n"):
+        shown = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
+        main = shown.get("Id", "")
+        # It may have a file under another name.
+        for name in (main, *shown.get("Names", "").split()):
+            if name and name not in done and (name == main or name in files):
+                done.add(name)
+                yield name, shown
+    for name in files:
+        if name not in done:
+            yield name, {}
+
+
+def _show(names: Sequence[str], system: System) -> str:
+    """Return properties of units, each before an empty line. Units by their files, and those without one, in one call.
+
+    A name that is no unit, as that of a template, keeps systemctl from showing those after it.
+    """
+    words = ("show", "-p", ",".join(_PROPERTIES))
+    ended = query_systemctl(system, *words, *names)
+    texts = [ended.out]
+    if not ended.ok:
+        texts += [query_systemctl(system, *words, each).out for each in names]
+    return "\n\n".join(texts)
