@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from llamaherd.host.driver import DriverState
+from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.machine import MachineState
 from llamaherd.onhost.nvidia_smi import GpuState
 from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
@@ -34,17 +35,6 @@ class UserState(NamedTuple):
 
     shell: str
     groups: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class StoreFolderState:
-    """The filesystem that models go to: the folder of it that exists, bytes free, device, kind."""
-
-    folder: str
-    free: int
-    device: str
-    kind: str
-    writable: bool
 
 
 class StatePart:
@@ -80,7 +70,8 @@ class HostState:
     systemd: bool = False
     free: tuple[str, int, str] | None = None
     """Where builds go, or its nearest parent, the bytes free there, and the device."""
-    store: StoreFolderState | None = None
+    store: Disk | None = None
+    """The filesystem that models go to."""
     folders: dict[str, FolderState] = field(default_factory=dict)
     """Of our own folders those that are there."""
     closed: list[str] = field(default_factory=list)

@@ -36,9 +36,20 @@ def resolve(path: str, system: System) -> Entry | None:
     return system.entry(system.resolved(path))
 
 
+def is_file(path: str, system: System) -> bool:
+    """Return whether a file is at a path, after following links."""
+    found = resolve(path, system)
+    return found is not None and found.kind == "file"
+
+
 def as_text(path: str) -> str:
     """Return the path of a file as text: bytes of its name that are no UTF-8 are replaced, as where text is read."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def as_seconds(nanoseconds: int) -> str:
+    """Return a time in seconds, with all of its digits: as a float it would lose some."""
+    return f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09d}"
 
 
 def write_files(system: System, files: Iterable[WrittenFile]) -> None:

@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.system import FailedError, System, UnknownStateError
+from llamaherd.onhost.system import MOST_OUTPUT, TIMED_OUT, FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 
 SCRIPT_SECONDS = 30
-_AT_ONCE = 8
+_AT_ONCE = 16
+"""Parts that wait for other programs at the same time."""
+_LOG = 2000
+_FIX = "correct `inspect` of that role, and run the command again"
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class InspectInput:
     files: tuple[str, ...] = ()
     parts: Mapping[str, object] = field(default_factory=dict)
     """The input of each role's verb, by the verb's name."""
-    script: str = ""
-    """A shell script of roles that have no verb for it: it prints lines."""
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    """Shell scripts of a fleet's roles, by the role's name: each prints lines."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Inspected:
     files: Mapping[str, FileFound] = field(default_factory=dict)
     parts: Mapping[str, object] = field(default_factory=dict)
     """What each role's verb returned, by the verb's name."""
-    lines: tuple[str, ...] = ()
-    """What the shell script printed."""
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What each role's shell script printed, by the role's name."""
     unknown: tuple[str, ...] = ()
     """Parts of the host that did not respond; what roles inspect of them is missing."""
 
@@ -56,7 +59,7 @@ def inspect(given: InspectInput, system: System) -> Inspected:
     """
     verbs = {name: (find_verb(name), value) for name, value in given.parts.items()}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        script = pool.submit(_lines, given.script, system)
+        scripts = {role: pool.submit(_lines, role, script, system) for role, script in given.scripts.items()}
         running = {
             name: pool.submit(verb.run, decode(verb.input, value), system) for name, (verb, value) in verbs.items()
         }
@@ -68,7 +71,8 @@ def inspect(given: InspectInput, system: System) -> Inspected:
                 parts[name] = each.result()
             except UnknownStateError as error:
                 unknown.append(error.part)
-        return Inspected(files, parts, script.result(), tuple(sorted({*unknown})))
+        lines = {role: each.result() for role, each in scripts.items()}
+        return Inspected(files, parts, lines, tuple(sorted({*unknown})))
 
 
 def find_file(path: str, system: System) -> FileFound | None:
@@ -80,12 +84,18 @@ def find_file(path: str, system: System) -> FileFound | None:
     return FileFound(found.mode, found.number, found.owner, found.written, sha256)
 
 
-def _lines(script: str, system: System) -> tuple[str, ...]:
-    if not script:
-        return ()
+def _lines(role: str, script: str, system: System) -> tuple[str, ...]:
+    """Return what the script of a role prints. Raise FailedError where it fails, or prints more than is kept."""
     ended = system.run(["sh", "-s"], text=script, seconds=SCRIPT_SECONDS)
+    log = ended.err[-_LOG:].splitlines()
+    if ended.code == TIMED_OUT:
+        message = f"the script with which role `{role}` inspects the host has not ended within {SCRIPT_SECONDS} s"
+        raise FailedError(message, _FIX, log)
     if not ended.ok:
-        raise FailedError("a script of this fleet's roles failed while it inspected the host", log=[ended.err[-2000:]])
+        raise FailedError(f"the script with which role `{role}` inspects the host ended with {ended.code}", _FIX, log)
+    if ended.is_cut:
+        message = f"the script with which role `{role}` inspects the host prints more than {MOST_OUTPUT >> 20} MiB"
+        raise FailedError(message, "print less in `inspect` of that role")
     return tuple(ended.out.splitlines())
 
 

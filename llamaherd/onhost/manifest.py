@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from llamaherd.onhost.files import as_seconds
 from llamaherd.onhost.system import Entry, System
 
 NAME = ".manifest"
 MOST_BYTES = 8 << 20
 """Bytes of a manifest: a folder has some hundred files at most."""
-_NANO = 10**9
 _OTHERS_WRITE = 0o022
 
 
@@ -18,7 +18,7 @@ def manifest_line(system: System, folder: str, name: str, sha256: str) -> str:
     found = system.entry(f"{folder}/{name}")
     if found is None:
         return ""
-    return f"{found.size}\t{found.modified // _NANO}.{found.modified % _NANO:09d}\t{sha256}\t{name}"
+    return f"{found.size}\t{as_seconds(found.modified)}\t{sha256}\t{name}"
 
 
 def manifest_lines(system: System, folder: str) -> list[str] | None:

@@ -69,6 +69,8 @@ class Ended:
     code: int
     out: str = ""
     err: str = ""
+    is_cut: bool = False
+    """Whether it printed more than MOST_OUTPUT, so that the beginning of `out` is missing."""
 
     @property
     def ok(self) -> bool:
@@ -89,6 +91,8 @@ class Entry:
     """The owner's user id."""
     modified: int = field(default=0, compare=False)
     """When its content was written last: nanoseconds since 1970."""
+    changed: int = field(default=0, compare=False)
+    """When its content, owner or permissions changed last: nanoseconds since 1970."""
     links: int = field(default=1, compare=False)
     """Names of the file: hard links."""
     device: int = field(default=0, compare=False)
@@ -236,7 +240,7 @@ class Host:
             out, err = process.communicate(text.encode(), timeout=seconds)
         except subprocess.TimeoutExpired:
             return Ended(TIMED_OUT, *_ended_by_force(process))
-        return Ended(process.returncode, _text(out), _text(err))
+        return Ended(process.returncode, _text(out), _text(err), len(out) > MOST_OUTPUT)
 
     def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
         """Run a program that writes to a file; see System."""
@@ -540,6 +544,7 @@ def _entry(found: os.stat_result) -> Entry:
         size=found.st_size,
         number=found.st_uid,
         modified=found.st_mtime_ns,
+        changed=found.st_ctime_ns,
         links=found.st_nlink,
         device=found.st_dev,
         inode=found.st_ino,

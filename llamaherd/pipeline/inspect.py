@@ -5,7 +5,7 @@ Pure, but for `inspect_host`: others carry the document there and the result bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llamaherd.host.program import Program, packed_program, request
@@ -16,6 +16,7 @@ from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.inspection import Inspected, InspectInput
 from llamaherd.plan import Plan
 from llamaherd.role.role import Inspection, Role
+from llamaherd.text.quoting import Written
 
 INSPECT_SECONDS = 33
 """From the login to the end of an inspection, whatever a host prints meanwhile: one that does not end costs the others
@@ -34,17 +35,12 @@ def inspect_input(plan: Plan, roles: Sequence[Role]) -> InspectInput:
         for role in roles
         if role.inspection and (given := role.inspection.given(plan)) is not None
     }
-    scripts = [(role.waits, script) for role in roles if (script := role.inspect(plan))]
-    return InspectInput(tuple(dict.fromkeys(files)), parts, _script(scripts) if scripts else "")
-
-
-def _script(scripts: Sequence[tuple[bool, str]]) -> str:
-    return question_of(
-        "host/inspect.sh.j2",
-        reports=True,
-        parts=[each for waits, each in scripts if not waits],
-        beside=[each for waits, each in scripts if waits],
-    )
+    scripts = {
+        role.name: question_of("host/inspect.sh.j2", reports=True, part=Written(script))
+        for role in roles
+        if (script := role.inspect(plan))
+    }
+    return InspectInput(tuple(dict.fromkeys(files)), parts, scripts)
 
 
 def inspect_request(plan: Plan, roles: Sequence[Role]) -> bytes:
@@ -85,7 +81,9 @@ def state_of(result: object, roles: Sequence[Role]) -> HostState:
     for role in roles:
         if role.inspection and role.name in parts:
             _take(role.inspection, state, parts[role.name])
-    _take_lines(state, found.lines, roles)
+    readers = {role.name: role.parse for role in roles}
+    for name, lines in found.lines.items():
+        _take_lines(state, lines, readers.get(name))
     if state.unread:
         raise UnreadError(state.unread)
     return state
@@ -98,15 +96,16 @@ def _take(inspection: Inspection[Any], state: HostState, found: object) -> None:
         raise UnaskedError(f"{inspection.verb}: {error}") from None
 
 
-def _take_lines(state: HostState, lines: Sequence[str], roles: Sequence[Role]) -> None:
-    """Take in what roles' shell scripts have printed."""
+def _take_lines(
+    state: HostState, lines: Sequence[str], parse: Callable[[HostState, str, Sequence[str]], bool] | None
+) -> None:
+    """Take in what the shell script of a role has printed."""
 
     def take(kind: str, fields: list[str]) -> bool:
         match kind, fields:
             case "unread", [part]:
                 state.unread.add(part)
-            case _:
-                return any(role.parse(state, kind, fields) for role in roles)
-        return True
+                return True
+        return parse is not None and parse(state, kind, fields)
 
-    take_facts(answer(lines) if lines else (), take)
+    take_facts(answer(lines), take)

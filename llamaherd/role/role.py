@@ -208,12 +208,13 @@ class Role:
     inspection: Inspection[Any] | None = None
     """How it inspects its part of the host's state."""
     inspect: Callable[[Plan], str] = _no_text
-    """The same as a shell script; empty where nothing is inspected. It prints lines, by `say KIND FIELD…`."""
+    """The same as a shell script, for a fleet's role; empty where nothing is inspected. It prints lines, by
+    `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
     waits: bool = False
-    """Whether that script waits for others, as for Docker: it runs beside those of all other roles, so that it and they
-    know no variable and no function of each other."""
+    """Has no effect, as all scripts run at the same time. Roles of fleets set it for earlier versions."""
     parse: Callable[[HostState, str, Sequence[str]], bool] = _not
-    """Takes in one such line, KIND and fields; returns whether it was this role's. Raises ValueError on a wrong one."""
+    """Adds one such line, KIND and fields, to the state. Returns False, or raises ValueError, for one that the script
+    cannot have printed."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
     """Why the host cannot become as planned."""
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from llamaherd.layout import PINNED
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.container_runtime.changes import docker_changes, toolkit_changes
 from roles.container_runtime.describe import describe
+from roles.container_runtime.onhost import Found
 from roles.container_runtime.plan import plan
 from roles.container_runtime.refusals import refusals
-from roles.container_runtime.state import inspect, parse
+from roles.container_runtime.state import question, take
 from roles.container_runtime.verify import judge, probes
 
 
@@ -30,8 +31,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.runtime.toolkit.order,) if plan.runtime and plan.runtime.toolkit else (),
     files=lambda plan: (PINNED,) if plan.runtime and plan.runtime.toolkit else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("container_runtime.inspect", question, Found, take),
     refusals=refusals,
     tasks=tasks,
     probes=probes,

@@ -94,7 +94,7 @@ def pins(rig: str, version: str) -> TextFile:
 
 
 def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: HostState) -> list[Change]:
-    before = settings_of(docker)
+    before = docker.settings
     merged = merged_settings(docker)
     order = difference(toolkit.order, state)
     enabled = docker.refresh and set(docker.refresh.values()) == {"enabled"}
@@ -134,9 +134,4 @@ def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None
 
 def merged_settings(docker: DockerState) -> bytes:
     """Docker's settings with ours in them. Raises SettingsError."""
-    return daemon.merge(settings_of(docker), cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
-
-
-def settings_of(docker: DockerState) -> bytes | None:
-    """Docker's settings as they are."""
-    return docker.settings.content if docker.settings else None
+    return daemon.merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)

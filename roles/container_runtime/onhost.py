@@ -1,23 +1,27 @@
-"""The container runtime's part of the program on hosts: Docker, its settings, and NVIDIA's container toolkit.
+"""The container runtime's part of the program on hosts: Docker, its settings, NVIDIA's container toolkit, inspection.
 
 Docker may carry the connection to its host, so that each change of it is undone by the host unless a new login follows.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from llamaherd.layout import UNDO_RUN
 from llamaherd.onhost.apt import install as install_packages
 from llamaherd.onhost.apt import install_missing, refresh
-from llamaherd.onhost.clients import docker, systemctl
+from llamaherd.onhost.clients import QUERY_SECONDS, docker, docker_runs, query_docker, systemctl
+from llamaherd.onhost.docker_api import query_api
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.files import WrittenFile, is_file, resolve, write_files
 from llamaherd.onhost.services import journal, last_lines, locked
-from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.undo import arm, arm_within, forget_undone, stop_timer, undoing
+from llamaherd.onhost.units import show_units
 from llamaherd.onhost.verbs import Verb
 
 UNDO = "docker"
@@ -29,9 +33,16 @@ SETTINGS = f"{UNDO_RUN}/docker.settings"
 RUNTIME = "nvidia"
 _SERVICE = "docker.service"
 _UNITS = (_SERVICE, "docker.socket", "containerd.service")
+_REFRESH = ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")
+_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin")
+_SNAP = "/usr/bin/snap"
+"""The program that runs those of snaps, by their names."""
 _BRIDGE = re.compile(r"docker0|br-[0-9a-f]{12}")
 _RESTART_SECONDS, _START_SECONDS, _CLIENT_SECONDS = 600, 180, 20
 _LINES = 10
+
+Query = Callable[[Sequence[str], float], list[object]]
+"""Queries Docker's API, as `query_api`."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +294,7 @@ def undo_wiring(given: UndoWiringInput, system: System) -> None:
 
 def _enable_descriptions(system: System) -> None:
     """Let the host describe its GPUs for containers at each boot. Raise FailedError."""
-    for unit in ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"):
+    for unit in _REFRESH:
         if systemctl(system, "cat", unit).ok:
             enabled = systemctl(system, "-q", "enable", unit)
             if not enabled.ok:
@@ -363,7 +374,186 @@ def _version(given: ToolkitInput, system: System) -> str:
     return system.run(["sort", "-V"], text="".join(f"{each}\n" for each in wanted)).out.split()[-1]
 
 
+# --- inspection ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to inspect."""
+
+    packages: tuple[str, ...]
+    """Names of those of Docker and Compose."""
+    toolkit: tuple[str, ...] = ()
+    """Names of those of NVIDIA's container toolkit, where it is planned."""
+    path: str = ""
+    """Docker's settings, where the toolkit is planned."""
+
+
+@dataclass(frozen=True)
+class UnitFound:
+    """A unit as systemd reports it, and the units that it needs."""
+
+    load: str
+    active: str
+    enabled: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DaemonFound:
+    """What the running daemon reports."""
+
+    version: str
+    live_restore: bool = False
+    runtimes: tuple[str, ...] = ()
+    cdi: bool = False
+    running: tuple[str, ...] = ()
+    """Names of all containers that run, where the toolkit is planned."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Docker, and what gives GPUs to its containers."""
+
+    armed: bool = False
+    """Whether an undo of a change waits for a login."""
+    units: Mapping[str, UnitFound] = field(default_factory=dict)
+    """Docker's own, its socket and containerd's, by name."""
+    is_snap: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of those that are installed."""
+    compose: str = ""
+    """The version that Compose prints, where no package brings it."""
+    daemon: DaemonFound | None = None
+    program: str = ""
+    """The version that Docker's program prints, where its daemon does not run."""
+    settings: Secret | None = None
+    """Docker's settings as base64. They may contain the password of a proxy."""
+    refresh: Mapping[str, str] = field(default_factory=dict)
+    """By unit that describes GPUs for CDI: whether it is enabled, as systemd reports it."""
+    devices: tuple[str, ...] = ()
+    """Names that CDI has for GPUs."""
+
+
+def inspect(given: Question, system: System) -> Found:
+    """Inspect Docker. Raise UnknownStateError where it, or systemd, runs and does not respond."""
+    return inspect_runtime(given, system, query_api)
+
+
+def inspect_runtime(given: Question, system: System, query: Query) -> Found:
+    """Inspect Docker, with a function that queries its API."""
+    # Also without Docker's program: a unit that is masked stays masked when the program is installed.
+    refresh = _REFRESH if given.toolkit else ()
+    shown = show_units([*_UNITS, *refresh], ("LoadState", "ActiveState", "UnitFileState", "Requires", "Wants"), system)
+    client = _client(system)
+    packages = _packages((*(given.packages if client else ()), *given.toolkit), system)
+    daemon = _daemon(query, system, running=bool(given.toolkit)) if client else None
+    listed = system.run(["nvidia-ctk", "cdi", "list"], seconds=_CLIENT_SECONDS).out if given.toolkit else ""
+    has_compose = any("compose" in each for each in packages)
+    return Found(
+        armed=system.entry(f"{UNDO_RUN}/{UNDO}") is not None,
+        units={name: _unit(shown[name]) for name in _UNITS if name in shown},
+        is_snap=client.startswith("/snap/") or client == _SNAP,
+        packages=packages,
+        compose="" if has_compose or not client else _compose_version(system),
+        daemon=daemon,
+        program=_program_version(system) if client and not daemon else "",
+        settings=_settings(given.path, system) if given.toolkit else None,
+        refresh={name: state for name in refresh if (state := shown.get(name, {}).get("UnitFileState", ""))},
+        devices=tuple(line for line in listed.splitlines() if line.startswith("nvidia.com/gpu=")),
+    )
+
+
+def _unit(values: Mapping[str, str]) -> UnitFound:
+    needs = f"{values.get('Requires', '')} {values.get('Wants', '')}".split()
+    states = (values.get(name, "") for name in ("LoadState", "ActiveState", "UnitFileState"))
+    return UnitFound(*states, tuple(needs))
+
+
+def _client(system: System) -> str:
+    """Return the program behind the name `docker`; empty where there is none."""
+    for folder in _FOLDERS:
+        found = resolve(f"{folder}/docker", system)
+        if found and found.kind == "file" and found.mode & 0o111:
+            return system.resolved(f"{folder}/docker")
+    return ""
+
+
+def _packages(names: Sequence[str], system: System) -> dict[str, str]:
+    if not names:
+        return {}
+    listed = system.run(["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n", *names]).out
+    rows = (line.split("\t") for line in listed.splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+
+
+def _compose_version(system: System) -> str:
+    ended = system.run(["docker", "compose", "version", "--short"], seconds=_CLIENT_SECONDS)
+    return ended.out.partition("\n")[0]
+
+
+def _program_version(system: System) -> str:
+    for program in ("dockerd", "docker"):
+        ended = system.run([program, "--version"], seconds=_CLIENT_SECONDS)
+        if ended.ok:
+            found = re.match(r"Docker version ([^,\n]*),", ended.out)
+            return found[1] if found else ""
+    return ""
+
+
+def _daemon(query: Query, system: System, *, running: bool) -> DaemonFound | None:
+    """Return what the daemon reports; None where none runs. Raise UnknownStateError where it does not respond."""
+    paths = ("/info", "/containers/json") if running else ("/info",)
+    try:
+        found = query(paths, QUERY_SECONDS)
+    except TimeoutError:
+        if docker_runs(system):
+            raise UnknownStateError("Docker") from None
+        return None
+    except OSError:
+        found = []
+    info = found[0] if found and found[0] else _queried(system, "info", "--format", "{{json .}}")
+    if not isinstance(info, dict) or not re.match("[0-9]", str(info.get("ServerVersion", ""))):
+        return None
+    if not running:
+        names: tuple[str, ...] = ()
+    elif found[1:] and isinstance(found[1], list):
+        names = _names(found[1])
+    else:
+        names = tuple(query_docker(system, "ps", "--format", "{{.Names}}").out.split())
+    runtimes = info.get("Runtimes")
+    return DaemonFound(
+        version=str(info["ServerVersion"]),
+        live_restore=bool(info.get("LiveRestoreEnabled")),
+        runtimes=tuple(runtimes) if isinstance(runtimes, dict) else (),
+        cdi=bool(info.get("CDISpecDirs")),
+        running=names,
+    )
+
+
+def _queried(system: System, *words: str) -> object:
+    """Return the JSON that Docker's client prints; None where it prints none."""
+    try:
+        found: object = json.loads(query_docker(system, *words).out)
+    except ValueError:
+        return None
+    return found
+
+
+def _names(containers: list[object]) -> tuple[str, ...]:
+    """Return the names of containers, without those that other containers have for them: `/client/server`."""
+    lists = [each.get("Names") for each in containers if isinstance(each, dict)]
+    names = [str(name).removeprefix("/") for each in lists if isinstance(each, list) for name in each]
+    return tuple(name for name in names if "/" not in name)
+
+
+def _settings(path: str, system: System) -> Secret | None:
+    content = system.read_bytes(path) if is_file(path, system) else None
+    return None if content is None else Secret(base64.b64encode(content).decode())
+
+
 VERBS = {
+    "inspect": Verb(Question, inspect),
     "install": Verb(InstallInput, install),
     "undo_install": Verb(UndoInstallInput, undo_install),
     "confirm": Verb(ConfirmInput, confirm),

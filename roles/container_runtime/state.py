@@ -1,19 +1,17 @@
-"""Docker as it is on a host, and what gives GPUs to its containers: see `templates/container_runtime/inspect.sh.j2`."""
+"""Docker as it is on a host, and what gives GPUs to its containers."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from llamaherd.host.answers import mapping
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import UNDO_RUN
 from llamaherd.plan import Plan
-from llamaherd.render import render
-from llamaherd.text.numbers import parse_json, parse_whole
+from llamaherd.text.numbers import parse_whole
+from roles.container_runtime import daemon
+from roles.container_runtime.onhost import Found, Question, UnitFound
 
 PACKAGES = (
     *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
@@ -26,13 +24,6 @@ DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-com
 """Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
 
 DockerVersion = tuple[int, ...]
-
-
-class SettingsState(NamedTuple):
-    """Docker's daemon.json: octal mode, and its bytes."""
-
-    mode: str
-    content: bytes
 
 
 class EngineUnitState(NamedTuple):
@@ -72,7 +63,8 @@ class DockerState(StatePart):
     """Names of all containers that run."""
     cdi: bool = False
     """Whether the daemon that runs gives devices by CDI."""
-    settings: SettingsState | None = None
+    settings: bytes | None = None
+    """Docker's settings, where it has any."""
     toolkit: dict[str, str] = field(default_factory=dict)
     """Versions of those of the toolkit's packages that are installed."""
     refresh: dict[str, str] = field(default_factory=dict)
@@ -110,43 +102,6 @@ class DockerState(StatePart):
             if unit.masked and (service.masked or (name in service.needs and (unit.active or not service.active)))
         }
 
-    def tell(self, what: str, fields: Sequence[str]) -> None:
-        """Take in one line of the answer. Raises ValueError on one that cannot have been printed."""
-        match what, fields:
-            case "armed", []:
-                self.armed = True
-            case "snap", []:
-                self.origin = "snap"
-            case "package", [package, version]:
-                if package in _ENGINES:
-                    self.origin = self.origin or package
-                else:
-                    self.compose = max(self.compose, _version(version))
-            case "compose", [version]:
-                self.compose = _version(version)
-            case "info", [text]:
-                info = mapping(parse_json(text))
-                self.answers, self.version = True, _version(str(info["ServerVersion"]))
-                self.live_restore = bool(info.get("LiveRestoreEnabled"))
-                self.runtimes, self.cdi = frozenset(mapping(info.get("Runtimes"))), bool(info.get("CDISpecDirs"))
-            case "silent", [version]:
-                self.version = _version(version)
-            case "unit", [name, load, active, enabled, needs]:
-                self.units[name] = EngineUnitState(load == "masked", active == "active", enabled, set(needs.split()))
-            case "running", [name]:
-                self.running.append(name)
-            case "settings", [mode, content]:
-                self.settings = SettingsState(mode, base64.b64decode(content))
-            case "toolkit", [package, version, status]:
-                if status == "installed":
-                    self.toolkit[package] = version
-            case "refresh", [unit, enabled]:
-                self.refresh[unit] = enabled
-            case "device", [name]:
-                self.devices.add(name)
-            case _:
-                raise ValueError(what)
-
 
 def _version(text: str) -> DockerVersion:
     """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
@@ -154,22 +109,34 @@ def _version(text: str) -> DockerVersion:
     return tuple(parse_whole(number) for number in match[1].split(".")) if match else ()
 
 
-def inspect(plan: Plan) -> str:
-    """Ask whose Docker it is, what it can do, and what runs under it."""
+def question(plan: Plan) -> Question | None:
+    """Return what to inspect."""
     if plan.runtime is None:
-        return ""
-    return render(
-        "container_runtime/inspect.sh.j2",
-        runtime=plan.runtime,
-        toolkit_packages=PACKAGES,
-        docker_packages=DOCKER_PACKAGES,
-        undos=UNDO_RUN,
+        return None
+    return Question(DOCKER_PACKAGES, PACKAGES, daemon.PATH) if plan.runtime.toolkit else Question(DOCKER_PACKAGES)
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError where a version or settings cannot be what they are."""
+    engines = [name for name in found.packages if name in _ENGINES]
+    compose = [version for name, version in found.packages.items() if "compose" in name]
+    docker = DockerState(
+        origin="snap" if found.is_snap else next(iter(engines), ""),
+        version=_version(found.daemon.version if found.daemon else found.program),
+        compose=max(map(_version, compose or [found.compose])),
+        units={name: _unit(each) for name, each in found.units.items()},
+        settings=base64.b64decode(found.settings.text, validate=True) if found.settings else None,
+        toolkit={name: version for name, version in found.packages.items() if name in PACKAGES},
+        refresh=dict(found.refresh),
+        devices=set(found.devices),
+        armed=found.armed,
     )
+    if found.daemon:
+        docker.answers = True
+        docker.live_restore, docker.cdi = found.daemon.live_restore, found.daemon.cdi
+        docker.runtimes, docker.running = frozenset(found.daemon.runtimes), [*found.daemon.running]
+    DockerState.keep(state, docker)
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    if kind != "docker" or not fields:
-        return False
-    DockerState.within(state).tell(fields[0], fields[1:])
-    return True
+def _unit(found: UnitFound) -> EngineUnitState:
+    return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, set(found.needs))

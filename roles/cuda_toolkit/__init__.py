@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.cuda_toolkit.changes import toolkit_changes, toolkit_needs, toolkit_refusals
 from roles.cuda_toolkit.describe import describe
+from roles.cuda_toolkit.onhost import Found
 from roles.cuda_toolkit.plan import plan
-from roles.cuda_toolkit.state import inspect, parse
+from roles.cuda_toolkit.state import question, take
 from roles.cuda_toolkit.verify import judge, probes
 
 
@@ -25,8 +26,7 @@ ROLE = Role(
     for_instances=True,
     plan=plan,
     files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("cuda_toolkit.inspect", question, Found, take),
     refusals=toolkit_refusals,
     needs=toolkit_needs,
     tasks=tasks,

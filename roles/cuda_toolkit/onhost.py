@@ -1,4 +1,4 @@
-"""The CUDA toolkit's part of the program on hosts: install it, and nothing that belongs to a driver."""
+"""The CUDA toolkit's part of the program on hosts: inspect and install it, and nothing that belongs to a driver."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from llamaherd.onhost import apt
+from llamaherd.onhost.disk import disk_of
+from llamaherd.onhost.files import resolve
 from llamaherd.onhost.services import last_lines, locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -15,7 +17,11 @@ from llamaherd.onhost.verbs import Verb
 _ASK_SECONDS = 600
 """For a question to apt, which reads the lists of all packages."""
 _NVCC_SECONDS = 300
+_VERSION_SECONDS = 10
 _LINES = 8
+_FOLDER, _ARCHIVES = "/usr/local", "/var/cache/apt/archives"
+_BLOCK = 512
+_RELEASE = re.compile(r"release ([0-9.]+),")
 _TOOLKIT = re.compile(r"cuda-toolkit-([0-9]{1,4})-([0-9]{1,4})")
 
 
@@ -84,4 +90,51 @@ def _problems(planned: str, driver: Sequence[str]) -> Iterator[str]:
             yield f"{name} would come"
 
 
-VERBS = {"install": Verb(InstallInput, install)}
+@dataclass(frozen=True)
+class Question:
+    """The planned toolkit, and its compiler."""
+
+    version: str
+    nvcc: str
+
+
+@dataclass(frozen=True)
+class RoomState:
+    """The folder that toolkits are installed in, bytes free there, its device, and bytes of an unfinished toolkit."""
+
+    folder: str
+    free: int
+    device: str
+    begun: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The version that the compiler prints, empty where it does not run; where there is none, the room for it."""
+
+    version: str | None = None
+    room: RoomState | None = None
+
+
+def inspect(given: Question, system: System) -> Found:
+    """Inspect the planned toolkit, whichever program has installed it."""
+    nvcc = resolve(given.nvcc, system)
+    if nvcc and nvcc.mode & 0o111:
+        ended = system.run([given.nvcc, "--version"], seconds=_VERSION_SECONDS)
+        release = _RELEASE.search(ended.out)
+        return Found(version=release[1] if release else "")
+    disk = disk_of(_FOLDER, system)
+    return Found(room=RoomState(_FOLDER, disk.free, disk.device, _begun_bytes(given.version, system)))
+
+
+def _begun_bytes(version: str, system: System) -> int:
+    """Return the bytes on disk of what an earlier run has brought: of the toolkit, and of packages to install."""
+    folder = f"{_FOLDER}/cuda-{version}"
+    archive = f"-{version.replace('.', '-')}_"
+    entries = [system.entry(folder), *(found for _, found in system.tree(folder))]
+    packages = [each for each in system.names(_ARCHIVES) if archive in each and each.endswith(".deb")]
+    entries += [system.entry(f"{_ARCHIVES}/{each}") for each in packages]
+    return sum(found.blocks for found in entries if found) * _BLOCK
+
+
+VERBS = {"install": Verb(InstallInput, install), "inspect": Verb(Question, inspect)}

@@ -8,13 +8,14 @@ from functools import partial
 from llamaherd.host.state import HostState
 from llamaherd.plan import BuildPlan, Plan
 from llamaherd.role.changes import Change
-from llamaherd.role.role import Role, Run, Task
+from llamaherd.role.role import Inspection, Role, Run, Task
 from roles.engines.changes import build_changes, build_needs, source_sends
 from roles.engines.describe import describe
+from roles.engines.onhost.inspection import Found
 from roles.engines.plan import plan
 from roles.engines.preflight import facts
 from roles.engines.refusals import refusals
-from roles.engines.state import inspect, keep, parse
+from roles.engines.state import keep, question, take
 from roles.engines.verify import judge, probes
 
 
@@ -33,8 +34,7 @@ ROLE = Role(
     summary="Every engine is built from its pinned source, and no program of it is another than was built.",
     for_instances=True,
     plan=plan,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("engines.inspection.inspect", question, Found, take),
     keep=keep,
     refusals=refusals,
     facts=facts,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,10 +11,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema.software import BuiltFlags
 from llamaherd.lock.built import FOLDER, BuiltEngine, keep_built
 from llamaherd.plan import BuildPlan, Plan
-from llamaherd.render import render
-
-_MOST_TEXT = 100_000
-"""Characters of one build's flags, as base64."""
+from roles.engines.onhost.inspection import BuildQuestion, Found, Question
 
 
 @dataclass
@@ -26,27 +21,21 @@ class BuiltState(StatePart):
     flags: dict[str, BuiltFlags] = field(default_factory=dict)
 
 
-def inspect(plan: Plan) -> str:
-    """Ask for builds, for the flags of those that no catalogue is of, and for the sources that were sent."""
+def question(plan: Plan) -> Question | None:
+    """Return what to inspect: of flags, those of versions that no catalogue is of."""
     if not plan.builds:
-        return ""
-    sources = [build.source.sha256 for build in plan.builds if build.source.sha256]
-    return render("engines/inspect.sh.j2", builds=plan.builds, sources=sources, asking=_asking(plan))
+        return None
+    unlisted = {build.id for build in _asking(plan)}
+    builds = tuple(BuildQuestion(build.id, tuple(build.targets), build.id in unlisted) for build in plan.builds)
+    return Question(builds, tuple(build.source.sha256 for build in plan.builds if build.source.sha256))
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    match kind, fields:
-        case "build", [build, stage]:
-            state.builds[build] = stage
-        case "flags", [build, text] if len(text) <= _MOST_TEXT:
-            help_ = base64.b64decode(text, validate=True).decode("ascii", "replace")
-            BuiltState.within(state).flags[build] = parse_help(help_)
-        case "source", [sha256]:
-            state.sources.add(sha256)
-        case _:
-            return False
-    return True
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state."""
+    state.builds.update(found.builds)
+    state.sources.update(found.sources)
+    if found.flags:
+        BuiltState.keep(state, BuiltState({build: parse_help(text) for build, text in found.flags.items()}))
 
 
 def keep(folder: Path, plan: Plan, state: HostState) -> str:

@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.models.changes import begin_changes, model_changes, model_sends
 from roles.models.describe import describe
+from roles.models.onhost.inspection import Found
 from roles.models.origins import file_places
 from roles.models.plan import plan
 from roles.models.refusals import needs, refusals
-from roles.models.state import inspect, parse
+from roles.models.state import question, take
 from roles.models.verify import judge, probes
 
 _WATCHER = secrets.token_hex(8)
@@ -48,8 +49,7 @@ ROLE = Role(
     summary="Every file of every model is in the store, as its hash says.",
     for_instances=True,
     plan=plan,
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("models.inspection.inspect", question, Found, take),
     refusals=refusals,
     needs=needs,
     sends=model_sends,

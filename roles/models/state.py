@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from llamaherd.host.state import HostState, StoreFolderState
-from llamaherd.layout import FETCH_RUN
+from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
-from llamaherd.render import render
-from llamaherd.text.numbers import parse_real, parse_whole
+from roles.models.onhost.inspection import Found, Question
 
 
-def inspect(plan: Plan) -> str:
-    """Ask for the store's disk, the files of planned models, what arrives, and all that is kept."""
-    stores = [model.folder for model in plan.models]
-    return render("models/inspect.sh.j2", store=plan.store.path, stores=stores, fetch_run=FETCH_RUN)
+def question(plan: Plan) -> Question:
+    """Return what to inspect."""
+    return Question(plan.store.path, tuple(dict.fromkeys(model.folder for model in plan.models)))
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    match kind, fields:
-        case "store", [folder, size, device, filesystem, ("rw" | "ro") as access]:
-            state.store = StoreFolderState(folder, parse_whole(size), device, filesystem, access == "rw")
-        case "verified", [folder, size, written, sha256, name]:
-            state.verified.setdefault(folder, {})[name] = (parse_whole(size), parse_real(written), sha256)
-        case "stored", [folder, size, written, name]:
-            state.stored.setdefault(folder, {})[name] = (parse_whole(size), parse_real(written))
-        case "incoming", [name, size, blocks]:
-            state.incoming[name] = min(parse_whole(size), parse_whole(blocks) * 512)
-        case "kept", [folder, size]:
-            state.kept[folder] = parse_whole(size)
-        case "fetch", [job]:
-            state.fetch = job
-        case _:
-            return False
-    return True
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state."""
+    state.store = found.store
+    for folder, files in found.verified.items():
+        state.verified[folder] = {each.name: (each.size, each.written, each.sha256) for each in files}
+    for folder, stored in found.stored.items():
+        state.stored[folder] = {each.name: (each.size, each.written) for each in stored}
+    state.incoming.update(found.incoming)
+    state.kept.update(found.kept)
+    state.fetch = found.fetch

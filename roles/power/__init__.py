@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.plan import Plan
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Inspection, Role, Task
 from roles.power.changes import power_changes, power_leftovers
 from roles.power.describe import describe
+from roles.power.onhost import Found
 from roles.power.plan import plan
 from roles.power.preflight import facts
 from roles.power.refusals import refusals
-from roles.power.state import inspect, parse
+from roles.power.state import question, take
 from roles.power.verify import judge, probes
 
 
@@ -26,8 +27,7 @@ ROLE = Role(
     summary="GPUs are held to their limits, clocks and fan speeds, from every boot on.",
     plan=plan,
     brings=lambda plan: plan.power.files if plan.power else (),
-    inspect=inspect,
-    parse=parse,
+    inspection=Inspection("power.inspect", question, Found, take),
     refusals=refusals,
     facts=facts,
     leftovers=power_leftovers,

@@ -1,14 +1,16 @@
-"""Power's part of the program on hosts: hold GPUs to limits, clocks and fan speeds, and give them back."""
+"""Power's part of the program on hosts: hold GPUs to limits, clocks and fan speeds, release them, and inspect that."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.onhost.clients import systemctl, unit_properties
-from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.files import WrittenFile, is_file, write_files
 from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service
 from llamaherd.onhost.system import FailedError, System
+from llamaherd.onhost.units import show_units
 from llamaherd.onhost.verbs import Verb
 
 _PURPOSE = "power limits"
@@ -17,6 +19,8 @@ _START_SECONDS = 660
 _RELEASE_SECONDS = 1800
 """Each call of nvidia-smi ends after 60 s, and some are made for each GPU."""
 _LINES, _WIDTH = 40, 300
+_MOST_NOTE = 4096
+"""Bytes of the note about one GPU."""
 
 
 @dataclass(frozen=True)
@@ -73,4 +77,44 @@ def remove(_: RemoveInput, system: System) -> None:
         remove_service(system, [POWER_UNIT], map(str, (POWER_PROGRAM, POWER_FANS, POWER_TABLE, POWER_RUN)))
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+@dataclass(frozen=True)
+class Question:
+    """The unit, and with `notes` also what each GPU is held to."""
+
+    notes: bool
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """The unit that holds GPUs, as systemd reports it."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """The unit, if it has a file; and by the UUID of a GPU the words of the note about it."""
+
+    unit: UnitState | None = None
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def inspect(given: Question, system: System) -> Found:
+    """Inspect what holds GPUs. Raise UnknownStateError where systemd does not respond."""
+    unit = None
+    if is_file(f"{UNITS}/{POWER_UNIT}", system):
+        shown = show_units([POWER_UNIT], ("ActiveState", "UnitFileState", "NeedDaemonReload"), system)
+        of = shown.get(POWER_UNIT, {})
+        needs_reload = of.get("NeedDaemonReload") == "yes"
+        unit = UnitState(of.get("ActiveState", ""), of.get("UnitFileState", ""), needs_reload)
+    notes = [each for each in system.names(str(POWER_RUN)) if each.startswith("GPU-")] if given.notes else []
+    return Found(unit, {uuid: _note(uuid, system) for uuid in notes if is_file(f"{POWER_RUN}/{uuid}", system)})
+
+
+def _note(uuid: str, system: System) -> tuple[str, ...]:
+    return tuple((system.read(f"{POWER_RUN}/{uuid}", _MOST_NOTE) or "").partition("\n")[0].split())
+
+
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(Question, inspect)}

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
-from llamaherd.layout import POWER_RUN, POWER_UNIT
 from llamaherd.plan import Plan
-from llamaherd.render import render
-
-
-class UnitState(NamedTuple):
-    """The unit that holds GPUs to limits, clocks and fan speeds, in systemd's words."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
+from roles.power.onhost import Found, Question, UnitState
 
 
 class HeldGpu(NamedTuple):
@@ -40,20 +30,13 @@ class PowerState(StatePart):
     held: dict[str, HeldGpu] = field(default_factory=dict)
 
 
-def inspect(plan: Plan) -> str:
-    """Ask for the unit, also where no GPU is declared any more: what was held is given back."""
-    if plan.wsl:
-        return ""
-    return render("power/inspect.sh.j2", power=plan.power is not None, power_unit=POWER_UNIT, power_run=POWER_RUN)
+def question(plan: Plan) -> Question | None:
+    """Return what to inspect, also where no GPU is declared any more: GPUs that are held are released then."""
+    return None if plan.wsl else Question(notes=plan.power is not None)
 
 
-def parse(state: HostState, kind: str, fields: Sequence[str]) -> bool:
-    """Take in one line of the answer; returns whether it was about that."""
-    match kind, fields:
-        case "held", [uuid, *words] if len(words) <= len(HeldGpu._fields):
-            PowerState.within(state).held[uuid] = HeldGpu(*words)
-        case "power", [active, enabled, needs_reload]:
-            PowerState.within(state).unit = UnitState(active, enabled, needs_reload == "yes")
-        case _:
-            return False
-    return True
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError for a note of too many words."""
+    if any(len(words) > len(HeldGpu._fields) for words in found.held.values()):
+        raise ValueError(f"the note about a GPU has more than {len(HeldGpu._fields)} words")
+    PowerState.keep(state, PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,8 @@ from llamaherd.lock.built import BuiltEngine, keep_built, read_built, with_built
 from llamaherd.pipeline.load_fleet import survey_fleet
 from llamaherd.pipeline.plan import plan
 from roles import ROLES
-from roles.engines.state import BuiltState, inspect, keep, parse
+from roles.engines.onhost.inspection import Found
+from roles.engines.state import BuiltState, keep, question, take
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]
@@ -129,7 +128,9 @@ def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: 
     rig = declared(tmp_path, "--brand-new", "1", "--moe-cache-mib", "2048")
     planned = plan(rig, LOCK, ROLES)
     (build,) = planned.builds
-    assert f"say flags {build.id}" in inspect(planned)
+    asked = question(planned)
+    assert asked
+    assert [(each.id, each.flags) for each in asked.builds] == [(build.id, True)]
 
     def found() -> list[tuple[str, str]]:
         findings = [one for one in survey_fleet(tmp_path, LOCK).findings if one.code == "LH100"]
@@ -138,7 +139,7 @@ def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: 
     assert found() == [("note", "`--brand-new`"), ("note", "`--moe-cache-mib`")]
     state = HostState()
     full = as_help(NEWEST) + "\n--moe-cache-mib N\n"
-    assert parse(state, "flags", [build.id, base64.b64encode(full.encode()).decode()])
+    take(state, Found(flags={build.id: full}))
     assert "engines/" in keep(tmp_path, planned, state)
     assert keep(tmp_path, planned, state) == ""
     assert found() == [("error", "`--brand-new`")]
@@ -149,7 +150,9 @@ def test_a_version_that_a_catalogue_is_of_is_not_asked() -> None:
     engine = {"kind": "llama.cpp", "source": {"git": GIT, "ref": "b11434"}}
     rig = Rig.model_validate(changed(cpu_rig(), {"engines/main": engine}))
     planned = plan(rig, Lock(engines=(LockedRef(git=GIT, ref="b11434", commit=COMMIT),)), ROLES)
-    assert "say flags" not in inspect(planned)
+    asked = question(planned)
+    assert asked
+    assert [each.flags for each in asked.builds] == [False]
 
 
 def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(tmp_path: Path) -> None:
@@ -165,23 +168,25 @@ def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(t
     assert plan(after, LOCK, ROLES) == before
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [["x"], ["x", "y", "z"], ["x", "%%%"], ["x", "é"], ["x", "A" * 200_000]],
-)
-def test_lines_that_no_host_of_ours_prints(fields: list[str]) -> None:
+@pytest.mark.parametrize("text", ["", "%%%", "\u00e9", "A" * 200_000, "\0"])
+def test_what_lists_no_flags(text: str) -> None:
     state = HostState()
-    with suppress(ValueError):  # an error of the answer, as its reader has it
-        assert not parse(state, "flags", fields)
-    assert BuiltState.of(state).flags == {}
+    take(state, Found(flags={"x": text}))
+    assert BuiltState.of(state).flags == {"x": ()}
+
+
+def test_flags_beyond_the_bounds_are_left_out() -> None:
+    state = HostState()
+    take(state, Found(flags={"x": "".join(f"--flag-{number}\n" for number in range(100_000))}))
+    assert len(BuiltState.of(state).flags["x"]) == MOST_FLAGS
 
 
 def test_what_was_not_asked_is_not_kept(tmp_path: Path) -> None:
     """A host can report flags of its own builds alone, and for its own rig."""
     planned = plan(declared(tmp_path), LOCK, ROLES)
     state = HostState()
-    for name in ("../../evil", "llama.cpp-0", "a" * 500):
-        assert parse(state, "flags", [name, base64.b64encode(b"--evil\n").decode()])
+    take(state, Found(flags=dict.fromkeys(("../../evil", "llama.cpp-0", "a" * 500), "--evil\n")))
+    assert BuiltState.of(state).flags
     assert keep(tmp_path, planned, state) == ""
     assert not (tmp_path / "engines").exists()
 

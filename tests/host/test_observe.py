@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.host.protocol import CutOffError, UnaskedError, answer
-from llamaherd.host.state import FileState, FolderState, HostState, StoreFolderState, UserState
+from llamaherd.host.state import FileState, FolderState, HostState, UserState
 from llamaherd.layout import OURS
+from llamaherd.onhost.disk import Disk
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
+from llamaherd.pipeline.inspect import state_of
 from llamaherd.role.role import Role
-from llamaherd.text.quoting import Written
-from tests.support.ours import inspect_script, inspect_text, parse_state
+from tests.support.ours import inspect_scripts, inspect_text, parse_state
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
 CAPTURED = (Path(__file__).parents[1] / "data" / "box.observed.txt").read_text(encoding="utf-8").splitlines()
@@ -28,7 +31,7 @@ def test_a_real_answer_is_read_whole() -> None:
     assert set(seen.folders) == set(OURS)
     assert seen.folders["/etc/llamaherd/keys"] == FolderState(0o711, "root")
     assert seen.free == ("/var/lib/llamaherd", 66136154112, "overlay")
-    assert seen.store == StoreFolderState("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
+    assert seen.store == Disk("/var/lib/llamaherd/models", 66136154112, "overlay", "overlay", True)
     assert seen.listening == {22, 8080, 8081, 37115}
     assert set(seen.users) == {"llama", "llama-build", "llama-fetch", "llama-chat"}
     assert seen.users["llama-chat"] == UserState("/usr/sbin/nologin", ("llama-chat",))
@@ -141,15 +144,7 @@ def test_one_line(line: str, seen: HostState) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "",
-        "Last login: yesterday",
-        "incoming\tname\tmany\t1",
-        "kept\t/models\tmany",
-        "store\t/models\t1\tdevice\text4\trelatime",
-        "stored\t/models\tmany\t1.0\tname",
-        "verified\t/models\t1\t1.0\tname",
-    ],
+    ["", "Last login: yesterday"],
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:
     with pytest.raises(UnaskedError, match="was not asked for"):
@@ -172,34 +167,18 @@ def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> None:
     noise = "printf 'no end of this line'\n"
-    role = Role("role", "", inspect=lambda _: Written("say os a"))
-    asked = noise + inspect_script(planned(cpu_rig()), [role])
+    role = Role("role", "", inspect=lambda _: "say os a")
+    asked = noise + inspect_scripts(planned(cpu_rig()), [role])["role"]
     done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
     assert answer(done.stdout.splitlines()) == ["os\ta"]
 
 
-def asked_of(*parts: tuple[str, bool]) -> list[str]:
-    """What a shell answers to roles that ask these, of which some wait for others."""
-
-    def role(part: str, waits: bool) -> Role:
-        return Role("role", "", files=lambda _: ["/nonexistent"], inspect=lambda _: Written(part), waits=waits)
-
-    roles = [role(part, waits) for part, waits in parts]
-    script = inspect_script(planned(cpu_rig()), roles)
-    done = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=False)
-    return answer(done.stdout.splitlines())
-
-
-def test_lines_of_roles_that_are_asked_side_by_side_are_whole() -> None:
-    long = "awk 'BEGIN { for (n = 0; n < 30000; n++) x = x \"%s\"; for (n = 0; n < 20; n++) print x }'"
-    said = asked_of((long % "a", False), (long % "b", True), (long % "c", False), ("cat", True))
-    assert said == [character * 30000 for character in "bac" for _ in range(20)]
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_an_answer_that_one_side_of_did_not_finish_is_none(waits: bool) -> None:
+def test_a_script_that_does_not_reach_its_end_is_no_inspection() -> None:
+    role = Role("role", "", inspect=lambda _: "say os a; exit 0", parse=lambda *_: True)
+    script = inspect_scripts(planned(cpu_rig()), [role])["role"]
+    done = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=True)
     with pytest.raises(CutOffError):
-        asked_of(("sh -c 'kill -9 $PPID'", waits), ("say os a", not waits))
+        state_of(encode(Inspected(lines={"role": tuple(done.stdout.splitlines())})), [role])
 
 
 @given(st.lists(st.text()))

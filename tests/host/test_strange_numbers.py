@@ -30,7 +30,7 @@ from tests.support.host_lines import inspected
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, cpu_rig, planned
 
-FACTS = ('docker\tinfo\t{{"ServerVersion": {}}}',)
+FACTS = ('docker\tinfo\t{{"ServerVersion": "{}"}}',)
 GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090"
 
 
@@ -43,7 +43,7 @@ def test_a_fact_of_an_inspection(fact: str) -> None:
 
 def test_what_was_not_asked_for_is_shown_in_one_short_line() -> None:
     with pytest.raises(UnaskedError) as caught:
-        parse_state([f"kept\t/var\t{'9' * 4301}\x1b[31m\toverlay"])
+        parse_state([f"odd\t/var\t{'9' * 4301}\x1b[31m\toverlay"])
     assert (len(caught.value.message) < 600, caught.value.message.isprintable()) == (True, True)
 
 
@@ -74,6 +74,13 @@ STRANGE: tuple[object, ...] = (
     {"a": 1},
 )
 BASE = "parts/base.inspection.inspect"
+OTHERS = (
+    *("models.inspection.inspect/store", "models.inspection.inspect/store/free", "models.inspection.inspect/stored"),
+    *("models.inspection.inspect/verified", "models.inspection.inspect/kept", "models.inspection.inspect/fetch"),
+    *("engines.inspection.inspect/builds", "engines.inspection.inspect/sources", "engines.inspection.inspect/flags"),
+    *("container_runtime.inspect/daemon", "container_runtime.inspect/daemon/version"),
+    *("container_runtime.inspect/packages", "container_runtime.inspect/settings", "power.inspect"),
+)
 
 
 @pytest.mark.parametrize("value", STRANGE, ids=range(len(STRANGE)))
@@ -82,7 +89,7 @@ BASE = "parts/base.inspection.inspect"
     [
         *("files", "parts", "lines", "unknown", BASE, f"{BASE}/os", f"{BASE}/disk", f"{BASE}/disk/free"),
         *(f"{BASE}/listening", f"{BASE}/machine/memory", f"{BASE}/machine/gcc", f"{BASE}/users", f"{BASE}/systemd"),
-        *(f"{BASE}/unheard", "files/a"),
+        *(f"{BASE}/unheard", "files/a", *(f"parts/{each}" for each in OTHERS)),
     ],
 )
 def test_what_a_host_returns_is_a_state_or_a_sentence(path: str, value: object) -> None:

@@ -42,15 +42,9 @@ class Programs:
         """How it was called."""
         return (self.folder / f"{name}.calls").read_text().splitlines()
 
-    def inspect(self, part: str, beside: str = "") -> tuple[list[str], float]:
-        """The lines of an inspection that consists of this, and how long it took."""
-        body = render(
-            "host/inspect.sh.j2",
-            reports=True,
-            files=["/nonexistent"],
-            parts=[Written(part)],
-            beside=[Written(beside or ":")],
-        )
+    def inspect(self, part: str) -> tuple[list[str], float]:
+        """The lines of an inspection by this script of a role, and how long it took."""
+        body = render("host/inspect.sh.j2", reports=True, part=Written(part))
         text = body.replace("[ ! -d /run/systemd/system ]", "false").replace("timeout 10", "timeout 4")
         script = render("host/question.sh.j2", begin=Written("@ begin"), end=Written("@ end"), body=Written(text))
         began = time.monotonic()
@@ -91,11 +85,10 @@ def test_what_fails_while_systemd_re_executes_is_tried_again(programs: Programs,
 
 
 @pytest.mark.parametrize("complaint", LOST)
-@pytest.mark.parametrize("beside", [False, True])
-def test_where_it_fails_for_longer_systemd_is_unread(programs: Programs, complaint: str, beside: bool) -> None:
+def test_where_it_fails_for_longer_systemd_is_unread(programs: Programs, complaint: str) -> None:
     programs.program("systemctl", fails(99, complaint, arguments="'show x'"))
     part = 'said=$(systemctl show x 2>/dev/null); say unit "$said"'
-    lines, seconds = programs.inspect("" if beside else part, part if beside else "")
+    lines, seconds = programs.inspect(part)
     assert sorted(lines) == ["unit\t", "unread\tsystemd"]
     assert seconds < 10
 
@@ -103,7 +96,7 @@ def test_where_it_fails_for_longer_systemd_is_unread(programs: Programs, complai
 def test_a_systemd_that_hangs_is_asked_once(programs: Programs) -> None:
     programs.program("systemctl", "exec sleep 30")
     call = 'say unit "$(systemctl show x 2>/dev/null)"\n'
-    lines, seconds = programs.inspect(call * 5, call * 5)
+    lines, seconds = programs.inspect(call * 5)
     assert lines == ["unread\tsystemd"]
     assert programs.calls("systemctl") == ["show -P Version"]
     assert seconds < 10
@@ -153,31 +146,6 @@ def test_a_step_waits_for_docker_for_so_long_at_most(programs: Programs, words: 
     programs.program("timeout", 'echo "$@"; exit 124')
     ended = programs.step(f"docker {words}")
     assert (ended.stdout, ended.returncode) == (f"{seconds} docker {words}\n", 124)
-
-
-DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
-ACTIVE, INACTIVE = "echo active", "echo inactive"
-
-
-@pytest.mark.parametrize(
-    ("docker", "systemd", "code", "out", "calls"),
-    [
-        ("echo fine", ACTIVE, 0, "fine", 1),
-        (fails(2, DOWN), ACTIVE, 0, "fine", 3),
-        (fails(99, DOWN), ACTIVE, 75, "", 4),
-        (fails(99, DOWN), INACTIVE, 1, "", 1),
-        ("echo 'Error: No such object: x' >&2; exit 1", ACTIVE, 1, "", 1),
-        ("exec sleep 30", ACTIVE, 124, "", 1),
-    ],
-)
-def test_a_docker_that_runs_and_does_not_respond(
-    programs: Programs, docker: str, systemd: str, code: int, out: str, calls: int
-) -> None:
-    programs.program("docker", docker)
-    programs.program("systemctl", systemd)
-    lines, _ = programs.inspect('said=$(query_docker inspect x 2>/dev/null); say container "$?" "$said"')
-    assert lines == [f"container\t{code}\t{out}"]
-    assert len(programs.calls("docker")) == calls
 
 
 @pytest.mark.parametrize("parts", [["systemd"], ["Docker"], ["systemd", "Docker", "systemd"]])

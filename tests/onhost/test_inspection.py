@@ -38,8 +38,9 @@ def test_files_and_scripts_of_this_machine(tmp_path: Path) -> None:
     file.chmod(0o640)
     link.symlink_to(file)
     paths = (str(file), str(link), str(tmp_path), str(tmp_path / "absent"))
-    found = inspect(InspectInput(files=paths, script="echo one; echo two"), Host(print, print))
-    assert found.lines == ("one", "two")
+    scripts = {"motd": "echo one; echo two", "odd $(id)": "cat"}
+    found = inspect(InspectInput(files=paths, scripts=scripts), Host(print, print))
+    assert found.lines == {"motd": ("one", "two"), "odd $(id)": ()}
     assert found.files.keys() == {str(file), str(link)}
     assert found.files[str(file)].mode == 0o640
     assert found.files[str(file)].written == pytest.approx(file.stat().st_mtime, abs=1e-6)
@@ -48,8 +49,28 @@ def test_files_and_scripts_of_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_script_that_fails_fails_the_inspection() -> None:
-    with pytest.raises(FailedError, match="a script of this fleet's roles failed"):
-        inspect(InspectInput(script="exit 3"), Host(print, print))
+    with pytest.raises(FailedError, match=r"role `motd` inspects the host ended with 3$") as caught:
+        inspect(InspectInput(scripts={"motd": "echo why >&2; exit 3"}), Host(print, print))
+    assert caught.value.log == ("why",)
+    assert "`inspect` of that role" in caught.value.fix
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_script_prints_one_mebibyte_at_most() -> None:
+    """Only the last one is kept: lines without their beginning are no inspection."""
+    line = "x" * 1023
+    for lines, fits in ((1024, True), (1025, False)):
+        given = InspectInput(scripts={"motd": f"yes {line} | head -n {lines}"})
+        if fits:
+            assert inspect(given, Host(print, print)).lines == {"motd": (line,) * lines}
+        else:
+            with pytest.raises(FailedError, match=r"with which role `motd` inspects the host prints more than 1 MiB$"):
+                inspect(given, Host(print, print))
+
+
+def test_a_script_that_does_not_end_fails_the_inspection() -> None:
+    with pytest.raises(FailedError, match=r"role `motd` inspects the host has not ended within 30 s$"):
+        inspect(InspectInput(scripts={"motd": "sleep 60"}), host(sh=Ended(TIMED_OUT)))
 
 
 def test_each_role_inspects_its_part() -> None:

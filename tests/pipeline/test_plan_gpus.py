@@ -12,7 +12,7 @@ from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan, Plan
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.switch import run_switch
-from tests.support.ours import inspect_script, parse_state
+from tests.support.ours import inspect_text, parse_state
 from tests.support.played_host import File, PlayedHost
 from tests.support.recording import recording, switch_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
@@ -144,7 +144,7 @@ def test_only_rigs_with_servers_on_cards_get_the_programs() -> None:
     assert programs == ["wait-healthy", "started", "gpu-gate", "gpu-check"]
     without = [file.path.rpartition("/")[2] for file in planned(cpu_rig()).files]
     assert without == ["wait-healthy", "started"]
-    asked = inspect_script(planned(cpu_rig()))
+    asked = inspect_text(planned(cpu_rig()))
     assert not [program for program in ("gpu-gate", "gpu-check") if program in asked]
 
 

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.protocol import UnaskedError
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.inspection import Inspected
+from llamaherd.onhost.inspection import inspect as run_inspection
+from llamaherd.onhost.system import Host
 from llamaherd.pipeline import describe
+from llamaherd.pipeline.inspect import inspect_input, state_of
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
 from llamaherd.plan import Plan
@@ -68,6 +74,36 @@ def test_it_is_done_where_it_is_not_as_planned_and_then_no_more(fleet: Path, mon
 
 def file_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+SHELL = """
+SCRIPT = '''
+[ -e /nonexistent ] && say odd no
+say odd "two words" "$(echo a+b)"
+[ -e /nonexistent ] && say odd no
+'''
+
+def parse(state, kind, fields):
+    if kind != "odd" or len(fields) != 2:
+        return False
+    state.closed.extend(fields)
+    return True
+
+ROLE = Role(name="odd", summary="", waits=True, inspect=lambda plan: SCRIPT, parse=parse)
+"""
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_it_inspects_by_a_shell_script(tmp_path: Path) -> None:
+    odd(tmp_path, SHELL)
+    roles = [role for role in all_roles(tmp_path) if role.name == "odd"]
+    found = run_inspection(inspect_input(planned(cpu_rig()), roles), Host(print, print))
+    state = state_of(encode(found), roles)
+    assert state.closed == ["two words", "a+b"]
+    with pytest.raises(UnaskedError, match="was not asked for: 'odd"):
+        state_of(encode(Inspected(lines={"odd": ("@ begin", "odd\tone", "@ end")})), roles)
+    with pytest.raises(UnaskedError):
+        state_of(encode(Inspected(lines={"another": ("@ begin", "odd\ta\tb", "@ end")})), roles)
 
 
 def test_a_change_says_why(fleet: Path) -> None:

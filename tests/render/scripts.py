@@ -15,6 +15,7 @@ from llamaherd.pipeline.python_first import install_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
+from llamaherd.role.role import Role
 from llamaherd.status.ask import look_script as status_look
 from tests.render.pieces import (
     ask_memory,
@@ -30,10 +31,10 @@ from tests.render.plans import (
 )
 from tests.render.scripts_beside import BESIDE
 from tests.support import ours as verify
-from tests.support.ours import inspect_script
 
+OWN = Role("motd", "", inspect=lambda _: 'say motd "$(systemctl is-active motd.service)"')
 SCRIPTS: dict[str, Callable[[], str]] = {
-    "inspect_gpu": lambda: inspect_script(GPU),
+    "inspect_own_role": lambda: verify.inspect_scripts(CPU, [OWN])["motd"],
     "verify_gpu": lambda: verify.question(GPU),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),

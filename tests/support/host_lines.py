@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,22 +11,33 @@ from typing import Any
 from llamaherd.host.limits import read_limits
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.disk import Disk
+from llamaherd.onhost.document import Secret
 from llamaherd.onhost.inspection import FileFound, Inspected
 from llamaherd.onhost.machine import MachineState, PciGpu
 from llamaherd.onhost.nvidia_smi import parse_gpu
 from llamaherd.onhost.serving import ContainerState, Holder, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.units import ServiceState
-from llamaherd.text.numbers import parse_whole
+from llamaherd.text.numbers import parse_real, parse_whole
 from roles.base.onhost.inspection import FolderFound, UserFound
 from roles.base.onhost.inspection import Found as BaseFound
 from roles.chat_page.onhost import Found as ChatFound
 from roles.chat_page.onhost import PageState
+from roles.container_runtime.onhost import DaemonFound
+from roles.container_runtime.onhost import Found as RuntimeFound
+from roles.container_runtime.onhost import UnitFound as DockerUnit
+from roles.cuda_toolkit.onhost import Found as ToolkitFound
+from roles.cuda_toolkit.onhost import RoomState
+from roles.engines.onhost.inspection import Found as EnginesFound
 from roles.gateway.onhost import Found as GatewayFound
 from roles.gateway.onhost import RunningState
 from roles.gpus.onhost import Found as GpusFound
+from roles.models.onhost.inspection import Found as ModelsFound
+from roles.models.onhost.inspection import StoredFile, VerifiedFile
 from roles.monitoring.onhost import Found as MonitoringFound
 from roles.nvidia_driver.onhost.inspection import Found as DriverFound
 from roles.nvidia_driver.onhost.inspection import PersistenceFound
+from roles.power.onhost import Found as PowerFound
+from roles.power.onhost import UnitState as PowerUnit
 from roles.serve.onhost.inspected import Found as ServeFound
 from roles.serve.onhost.inspected import HeldPort
 from roles.virtual_address.onhost import Found as AddressFound
@@ -56,7 +68,7 @@ def inspected(lines: Iterable[str]) -> Inspected:
             case _:
                 rest.append(line)
     parts = {verb: PARTS[verb](found) for verb, found in rows.items()}
-    return Inspected(files, parts, lines=(BEGIN, *rest, END))
+    return Inspected(files, parts, {"a role": (BEGIN, *rest, END)} if rest else {})
 
 
 def _machine(rows: Rows) -> MachineState:
@@ -325,7 +337,116 @@ def _driver(rows: Rows) -> DriverFound:
     return found
 
 
+def _engines(rows: Rows) -> EnginesFound:
+    found = EnginesFound()
+    for row in rows:
+        match row:
+            case "build", build, ("done" | "built" | "building" | "intact" | "damaged") as stage:
+                found = replace(found, builds={**found.builds, build: stage})
+            case "flags", build, text:
+                found = replace(found, flags={**found.flags, build: base64.b64decode(text).decode()})
+            case "source", sha256:
+                found = replace(found, sources=(*found.sources, sha256))
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _models(rows: Rows) -> ModelsFound:
+    found = ModelsFound(Disk("/", 0, "", "", writable=True))
+    for row in rows:
+        match row:
+            case "store", folder, size, device, kind, ("rw" | "ro") as access:
+                found = replace(found, store=Disk(folder, parse_whole(size), device, kind, access == "rw"))
+            case "verified", folder, size, written, sha256, name:
+                verified = VerifiedFile(name, parse_whole(size), parse_real(written), sha256)
+                files = (*found.verified.get(folder, ()), verified)
+                found = replace(found, verified={**found.verified, folder: files})
+            case "stored", folder, size, written, name:
+                stored = (*found.stored.get(folder, ()), StoredFile(name, parse_whole(size), parse_real(written)))
+                found = replace(found, stored={**found.stored, folder: stored})
+            case "incoming", name, size, blocks:
+                there = min(parse_whole(size), parse_whole(blocks) * 512)
+                found = replace(found, incoming={**found.incoming, name: there})
+            case "kept", folder, size:
+                found = replace(found, kept={**found.kept, folder: parse_whole(size)})
+            case "fetch", job:
+                found = replace(found, fetch=job)
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _runtime(rows: Rows) -> RuntimeFound:
+    found = RuntimeFound()
+    running: tuple[str, ...] = ()
+    for row in rows:
+        match row[1:]:
+            case ("armed",):
+                found = replace(found, armed=True)
+            case ("snap",):
+                found = replace(found, is_snap=True)
+            case ("package", name, version) | ("toolkit", name, version, "installed"):
+                found = replace(found, packages={**found.packages, name: version})
+            case "toolkit", _, _, _:
+                pass
+            case "compose", version:
+                found = replace(found, compose=version)
+            case "info", text:
+                info = json.loads(text)
+                lives, cdi = bool(info.get("LiveRestoreEnabled")), bool(info.get("CDISpecDirs"))
+                runtimes = tuple(info.get("Runtimes") or ())
+                found = replace(found, daemon=DaemonFound(str(info["ServerVersion"]), lives, runtimes, cdi))
+            case "silent", version:
+                found = replace(found, program=version)
+            case "unit", name, load, active, enabled, needs:
+                unit = DockerUnit(load, active, enabled, tuple(needs.split()))
+                found = replace(found, units={**found.units, name: unit})
+            case "running", name:
+                running = (*running, name)
+            case "settings", _, content:
+                found = replace(found, settings=Secret(content))
+            case "refresh", unit, enabled:
+                found = replace(found, refresh={**found.refresh, unit: enabled})
+            case "device", name:
+                found = replace(found, devices=(*found.devices, name))
+            case other:
+                raise ValueError(other)
+    return replace(found, daemon=replace(found.daemon, running=running)) if found.daemon else found
+
+
+def _toolkit(rows: Rows) -> ToolkitFound:
+    found = ToolkitFound()
+    for row in rows:
+        match row:
+            case "toolkit", version:
+                found = replace(found, version=version)
+            case "room", folder, size, device, begun:
+                found = replace(found, room=RoomState(folder, parse_whole(size), device, parse_whole(begun)))
+            case other:
+                raise ValueError(other)
+    return found
+
+
+def _power(rows: Rows) -> PowerFound:
+    found = PowerFound()
+    for row in rows:
+        match row:
+            case "power", active, enabled, needs_reload:
+                found = replace(found, unit=PowerUnit(active, enabled, needs_reload == "yes"))
+            case "held", uuid, *words:
+                found = replace(found, held={**found.held, uuid: tuple(words)})
+            case other:
+                raise ValueError(other)
+    return found
+
+
 PARTS: dict[str, Callable[[Rows], Any]] = {
+    "engines.inspection.inspect": _engines,
+    "models.inspection.inspect": _models,
+    "container_runtime.inspect": _runtime,
+    "cuda_toolkit.inspect": _toolkit,
+    "power.inspect": _power,
     "serve.inspection.inspect": _serve,
     "base.inspection.inspect": _base,
     "wsl.inspection.inspect": _wsl,
@@ -352,6 +473,11 @@ _KINDS = {
     "virtual_address.inspect": ("virtual-address",),
     "chat_page.inspect": ("chat",),
     "monitoring.inspect": ("monitoring",),
+    "engines.inspection.inspect": ("build", "flags", "source"),
+    "models.inspection.inspect": ("store", "verified", "stored", "incoming", "kept", "fetch"),
+    "container_runtime.inspect": ("docker",),
+    "cuda_toolkit.inspect": ("toolkit", "room"),
+    "power.inspect": ("power", "held"),
 }
 OF_ROLES = {kind: verb for verb, kinds in _KINDS.items() for kind in kinds}
 """The verb that inspects what a kind of line is about."""

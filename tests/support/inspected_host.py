@@ -111,6 +111,18 @@ class RootedHost(Host):
         """Read a file."""
         return super().read(self._at(path), most)
 
+    def read_bytes(self, path: str, most: int = 1 << 20) -> bytes | None:
+        """Read a file."""
+        return super().read_bytes(self._at(path), most)
+
+    def free(self, path: str) -> int | None:
+        """Return free bytes."""
+        return super().free(self._at(path))
+
+    def hash(self, path: str, read: Callable[[int], None]) -> str:
+        """Hash a file."""
+        return super().hash(self._at(path), read)
+
     def names(self, path: str) -> list[str]:
         """List a folder."""
         return super().names(self._at(path))

@@ -52,9 +52,9 @@ def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> 
     return describe.show_plan(made, ROLES, asked)
 
 
-def inspect_script(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script with which roles that have no verb for it inspect a host."""
-    return inspect.inspect_input(made, roles).script
+def inspect_scripts(made: Plan, roles: Sequence[Role]) -> Mapping[str, str]:
+    """Return the scripts with which a fleet's roles inspect a host, by role."""
+    return inspect.inspect_input(made, roles).scripts
 
 
 def inspect_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:

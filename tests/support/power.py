@@ -86,11 +86,6 @@ class Host:
         told = [*command, str(table)] if command == ("hold",) else list(command)
         return self.shell([str(program), *told])
 
-    def ask(self, script: str) -> list[str]:
-        """A script that asks, run for real, with the notes of this host; what it printed."""
-        done = self.shell(["-s"], script.replace(str(POWER_RUN), str(self.folder / "notes")))
-        return done.stdout.splitlines()
-
     def gpus(self) -> Found:
         """Return what the role of GPUs finds on this host."""
         with patch.dict(os.environ, self.environment):

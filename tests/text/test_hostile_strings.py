@@ -37,7 +37,7 @@ from tests.conftest import SEARCH
 from tests.support import ours as verify
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
-from tests.support.ours import inspect_script, plan
+from tests.support.ours import plan
 from tests.support.rigs import cpu_rig, gpu_rig, hub_lock, wsl_rig
 from tests.support.sample import drawn
 from tests.support.shell import expands
@@ -163,7 +163,6 @@ def changes(planned: Plan) -> Iterator[Change]:
 def scripts(planned: Plan) -> Iterator[str]:
     """What a host's shell is given for a plan."""
     yield from (step.script for step in changes(planned) if step.script)
-    yield inspect_script(planned)
     yield verify.question(planned)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llamaherd.layout import BUILD_PATH, BUILD_USER, BUILDS, CACHE, INCOMING, LOCK_WAIT, SET_ASIDE, WORK
 from llamaherd.onhost.clients import systemctl, unit_runs
 from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import VERSION, dump
+from llamaherd.onhost.files import as_seconds, as_text, is_file
 from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -50,9 +52,9 @@ def build(given: BuildInput, system: System) -> None:
     engine = given.engine
     home, work, unit = f"{BUILDS}/{engine.id}", f"{WORK}/{engine.id}", f"llamaherd-build-{engine.id}.service"
     try:
-        if _is_whole(engine, system) and not is_intact(home, system):
+        if is_whole(home, engine.targets, system) and not is_intact(home, system):
             system.remove(f"{home}/manifest.json")  # without it, a build is unfinished
-        is_done = _is_whole(engine, system) or system.entry(f"{work}/out/manifest.json")
+        is_done = is_whole(home, engine.targets, system) or system.entry(f"{work}/out/manifest.json")
         if not is_done and not unit_runs(system, unit):
             _begin(given, work, unit, system)
         _wait(given, work, unit, system)
@@ -61,14 +63,6 @@ def build(given: BuildInput, system: System) -> None:
             _admit(given, home, work, system)
     except OSError as error:
         raise cannot_write(error) from error
-
-
-def _is_whole(engine: CompileInput, system: System) -> bool:
-    """Return whether a finished build has all of its programs."""
-    home = f"{BUILDS}/{engine.id}"
-    paths = (f"{home}/manifest.json", *(f"{home}/bin/{each}" for each in engine.targets))
-    entries = map(system.entry, paths)
-    return all(each is not None and each.kind in ("file", "link") for each in entries)
 
 
 def _begin(given: BuildInput, work: str, unit: str, system: System) -> None:
@@ -135,7 +129,7 @@ def _progress(log: str, system: System) -> str:
 def _admit(given: BuildInput, home: str, work: str, system: System) -> None:
     """Make a finished build root's, and move it to its place."""
     engine = given.engine
-    if _is_whole(engine, system):
+    if is_whole(home, engine.targets, system):
         system.report(f"built {engine.id}")
         return
     if not system.entry(f"{work}/out/manifest.json"):
@@ -173,22 +167,44 @@ def _limit(seconds: int) -> str:
 # --- finished builds ----------------------------------------------------------------------------------------
 
 
-def write_stamp(home: str, system: System) -> None:
-    """Write what a finished build is recognized by without a read of its programs: modes, owners, sizes and times.
+def is_whole(home: str, targets: Iterable[str], system: System) -> bool:
+    """Return whether a build is finished and has all of its programs."""
+    paths = (f"{home}/manifest.json", *(f"{home}/bin/{each}" for each in targets))
+    return all(is_file(path, system) for path in paths)
 
-    The inspection compares it with templates/engines/stamp.sh.j2, to the byte.
+
+def stamp_of(home: str, system: System) -> str:
+    """Return what a finished build is recognized by without a read of its programs: modes, owners, sizes and times.
+
+    Each line is as `stat` prints it: earlier versions wrote the stamps of hosts with that program.
     """
+    folders = ((".", system.entry(home)), ("bin", system.entry(f"{home}/bin")))
+    lines = [f"{name} {found.mode:o} {found.number}" for name, found in folders if found]
     programs = [f"bin/{name}" for name in system.names(f"{home}/bin") if not name.startswith(".")]
-    stat = ["env", "-C", home, "stat", "-c"]
-    folders = system.run([*stat, "%n %a %u", ".", "bin"])
-    files = system.run([*stat, "%n %a %u %s %.Y %.Z %i", "manifest.json", *programs])
-    system.write(f"{home}/.stamp", folders.out + files.out, mode=0o644)
+    for name in ("manifest.json", *programs):
+        if found := system.entry(f"{home}/{name}"):
+            times = f"{as_seconds(found.modified)} {as_seconds(found.changed)}"
+            lines.append(f"{name} {found.mode:o} {found.number} {found.size} {times} {found.inode}")
+    return as_text("".join(f"{line}\n" for line in lines))
+
+
+def write_stamp(home: str, system: System) -> None:
+    """Write the stamp of a finished build, with which inspections compare it."""
+    system.write(f"{home}/.stamp", stamp_of(home, system), mode=0o644)
 
 
 def is_intact(home: str, system: System) -> bool:
     """Return whether the programs of a build are those whose hashes are in its manifest."""
     sums = _sums(home, system)
-    return bool(sums) and all(sha256sum(system, f"{home}/bin/{name}") == sha256 for name, sha256 in sums.items())
+    return bool(sums) and all(_has_hash(f"{home}/bin/{name}", sha256, system) for name, sha256 in sums.items())
+
+
+def _has_hash(path: str, sha256: object, system: System) -> bool:
+    try:
+        # A manifest is the work of a compile: what it names may be a pipe, which is never read to its end.
+        return is_file(path, system) and system.hash(path, lambda _: None) == sha256
+    except (OSError, ValueError):  # a name with a NUL is none that a file can have
+        return False
 
 
 def _sums(home: str, system: System) -> dict[str, object]:

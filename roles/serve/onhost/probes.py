@@ -1,18 +1,16 @@
-"""HTTP that an inspection needs: to servers, and to Docker by its socket. Tests of the inspection play it."""
+"""Requests of an inspection: to servers, and to Docker by its socket. Tests of the inspection play them."""
 
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Protocol
 
-from roles.serve.onhost.wire import LARGEST, Connection, path_of, seconds_left
-
-DOCKER_SOCKET = "/var/run/docker.sock"
+from llamaherd.onhost.docker_api import query_api
+from roles.serve.onhost.wire import LARGEST, Connection, path_of
 
 
 class Probes(Protocol):
@@ -46,31 +44,4 @@ class RealProbes:
 
     def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
         """Query Docker by its socket; see Probes."""
-        try:
-            with closing(_DockerConnection(time.monotonic() + seconds)) as connection:
-                return [connection.fetch(each) for each in paths]
-        except (http.client.HTTPException, ValueError) as error:
-            raise OSError(f"Docker returns something other than HTTP: {error}") from None
-
-
-class _DockerConnection(http.client.HTTPConnection):
-    def __init__(self, deadline: float) -> None:
-        super().__init__("docker")
-        self._deadline = deadline
-
-    def connect(self) -> None:
-        """Connect before the deadline. Raise OSError."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(seconds_left(self._deadline))
-        self.sock.connect(DOCKER_SOCKET)
-
-    def fetch(self, path: str) -> object:
-        """Return a JSON document; None where the response is an error. Raise OSError, HTTPException or ValueError."""
-        if self.sock:
-            self.sock.settimeout(seconds_left(self._deadline))
-        self.request("GET", path)
-        response = self.getresponse()
-        content = response.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise OSError(f"Docker returns more than {LARGEST} bytes")
-        return json.loads(content) if response.status == http.client.OK else None
+        return query_api(paths, seconds)

@@ -14,10 +14,10 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import ContainerToolkitPlan, Plan
 from roles.container_runtime.changes import docker_changes, pins, toolkit_changes
 from roles.container_runtime.daemon import merge
-from roles.container_runtime.onhost import InstallInput
+from roles.container_runtime.onhost import InstallInput, Question
 from roles.container_runtime.refusals import runtime_refusals
-from roles.container_runtime.state import PACKAGES, DockerState, EngineUnitState, SettingsState
-from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from roles.container_runtime.state import DOCKER_PACKAGES, PACKAGES, DockerState, EngineUnitState, question
+from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
 
@@ -52,13 +52,13 @@ def devices(plan: Plan, name: str = "boxed") -> tuple[list[str], str]:
 def test_a_rig_without_containers_needs_no_docker() -> None:
     plan = planned(gpu_rig(), {f"instances/{name}": GONE for name in ("small", "boxed")})
     assert plan.runtime is None
-    assert "daemon.json" not in inspect_script(plan)
+    assert question(plan) is None
 
 
 def test_what_a_container_on_the_cpu_needs() -> None:
     assert CPU.runtime
     assert (CPU.runtime.docker, CPU.runtime.compose, CPU.runtime.toolkit) == ((25, 0), (2, 21), None)
-    assert "daemon.json" not in inspect_script(CPU)
+    assert question(CPU) == Question(DOCKER_PACKAGES)
 
 
 def test_what_a_container_on_a_card_needs() -> None:
@@ -238,7 +238,7 @@ def lost(path: str) -> Callable[[HostState], None]:
 
 def settings_are(text: bytes | None) -> Callable[[HostState], None]:
     """Docker's settings are these."""
-    return docker_is(settings=None if text is None else SettingsState("600", text))
+    return docker_is(settings=text)
 
 
 CARDS: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
@@ -360,7 +360,13 @@ def test_packages_tell_whose_docker_is_and_its_compose() -> None:
     assert DockerState.of(parse_state(["docker\tsnap", "docker\tpackage\tdocker.io\t28.2.2"])).origin == "snap"
 
 
-@pytest.mark.parametrize("line", ["docker\tinfo\t{", "docker\tunit\tdocker.service", "docker\tcdi\ta"])
-def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
-        parse_state([line])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["docker\tinfo\t{}".format('{"ServerVersion": "' + "9" * 4301 + '.1"}')],
+        ["docker\tsilent\t1", "docker\tsettings\t600\tno base64"],
+    ],
+)
+def test_a_result_that_cannot_be_is_refused(lines: list[str]) -> None:
+    with pytest.raises(UnaskedError, match=r"container_runtime\.inspect: "):
+        parse_state(lines)

@@ -17,7 +17,8 @@ from llamaherd.role.changes import Change
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot, reboot_changes
 from roles.nvidia_driver.onhost.packages import InstallInput
 from roles.nvidia_driver.refusals import driver_refusals
-from tests.support.ours import inspect_script, parse_state, show_plan
+from roles.nvidia_driver.state import question
+from tests.support.ours import parse_state, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned
 
@@ -85,7 +86,7 @@ def test_nothing_is_planned_where_none_is_declared_and_under_wsl() -> None:
     bare, wsl = planned(gpu_rig()), planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "host/wsl": {}})
     for plan in (bare, wsl):
         assert plan.driver is None
-        assert "nvidia-persistenced" not in inspect_script(plan)
+        assert question(plan) is None
 
 
 def test_a_plan_shows_packages_pins_and_where_from() -> None:

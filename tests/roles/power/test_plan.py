@@ -17,10 +17,10 @@ from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.changes import RunVerb
 from roles.base.changes import base_changes
 from roles.power.changes import power_changes, power_leftovers
-from roles.power.onhost import ApplyInput, RemoveInput
+from roles.power.onhost import ApplyInput, Question, RemoveInput, UnitState
 from roles.power.refusals import power_refusals
-from roles.power.state import HeldGpu, PowerState, UnitState
-from tests.support.ours import inspect_script, parse_state, refusals, show_plan
+from roles.power.state import HeldGpu, PowerState, question
+from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
 from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
@@ -64,14 +64,14 @@ def test_nothing_is_planned_where_nothing_is_declared() -> None:
     on_none: dict[str, Any] = {f"instances/{name}/on": [] for name in ("reasoner", "worker", "boxed")}
     bare = planned(gpu_rig(), {"gpus": None, **on_none})
     assert (bare.power, bare.windows_power, bare.has_cards) == (None, (), False)
-    assert "/run/llamaherd/gpu-power" not in inspect_script(bare)
+    assert question(bare) == Question(notes=False)
 
 
 def test_under_wsl_it_is_for_windows_to_do() -> None:
     assert (WSL.power, WSL.has_cards) == (None, False)
     assert [(each.name, each.limit) for each in WSL.windows_power] == [("new", 450), ("old", 280)]
     assert "  power      new: 450 W, 210 to 2400 MHz, which is Windows' to set\n" in show_plan(WSL)
-    assert "gpu-power" not in inspect_script(WSL)
+    assert question(WSL) is None
 
 
 def test_a_plan_shows_what_cards_are_held_to() -> None:
@@ -332,13 +332,12 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
     PowerState.within(seen).unit = None
     assert power_leftovers(BARE, seen) == []
-    assert "llamaherd-gpu-power.service ]" in inspect_script(BARE)
-    assert "/run/llamaherd/gpu-power/GPU-" not in inspect_script(BARE)
+    assert question(BARE) == Question(notes=False)
 
 
 def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> None:
     plan = planned(cpu_rig())
-    assert "llamaherd-gpu-power.service ]" in inspect_script(plan)
+    assert question(plan) == Question(notes=False)
     (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
     assert step.how == RunVerb("power.remove", RemoveInput(), step.says)
 
@@ -400,7 +399,6 @@ def test_a_host_without_a_driver_stops_the_run() -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["held\tGPU-1\ta\tb\tc\td\te", "power\tactive"])
-def test_an_answer_that_cannot_be_is_refused(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
-        parse_state([line])
+def test_a_note_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UnaskedError, match="the note about a GPU has more than 4 words"):
+        parse_state(["held\tGPU-1\ta\tb\tc\td\te"])

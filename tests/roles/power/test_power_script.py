@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from roles import gpus, power
+from llamaherd.host.state import HostState
+from llamaherd.layout import POWER_RUN
 from roles.gpus.state import take
 from roles.power.changes import power_changes
-from roles.power.state import PowerState, UnitState
+from roles.power.onhost import Question, UnitState, inspect
+from roles.power.state import PowerState
+from roles.power.state import take as take_power
 from roles.power.verify import power_checks, probes
 from tests.support import nvidia_smi
-from tests.support.ours import inspect_script, parse_state
+from tests.support.inspected_host import InspectedHost
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
 
-# The scripts of all roles start hundreds of programs that have nothing to do with power.
-ROLES = (gpus.ROLE, power.ROLE)
 PLAN = held(BOTH)
 LIMIT = held({OLD + "power_limit": "280W"})
 LAPTOP = nvidia_smi.card("GPU-5090", "00000000:02:00.0", "NVIDIA GeForce RTX 5090 Laptop GPU", None)
@@ -318,14 +319,16 @@ def test_anything_else_is_refused(rig: Host) -> None:
     assert rig.changes == []
 
 
-# --- program, look and verification together: all scripts are those that a host runs ---------------------------------
+# --- program, inspection and verification together --------------------------------------------------------------------
 
 
 def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
-    seen = parse_state(line for line in rig.ask(inspect_script(plan, ROLES)) if line.startswith("held\t"))
+    notes = {f"{POWER_RUN}/{uuid}": f"{note}\n" for uuid, note in rig.notes.items()}
+    seen = HostState()
     take(seen, rig.gpus())
-    PowerState.within(seen).unit = UnitState("active", "enabled", False)
+    take_power(seen, inspect(Question(notes=plan.power is not None), InspectedHost(texts=notes)))
+    PowerState.within(seen).unit = UnitState("active", "enabled", needs_reload=False)
     return seen
 
 

@@ -22,8 +22,9 @@ from llamaherd.store.missing import missing_files
 from roles.models.changes import model_changes
 from roles.models.onhost import admit as verb
 from roles.models.onhost.admit import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit
+from roles.models.onhost.inspection import inspect
+from roles.models.state import question, take
 from tests.support.models_host import ModelsHost
-from tests.support.ours import inspect_script, parse_state
 from tests.support.played_host import File
 from tests.support.recording import input_of
 from tests.support.service_host import killed_everywhere
@@ -83,12 +84,8 @@ class Store:
 
     def missing(self) -> list[str]:
         """The files that an inspection of this machine reports as missing."""
-        # Read to its end before it starts, as on a host: what it runs reads none of it.
-        asked = f"{{\n{inspect_script(self.plan)}\n}} </dev/null\n"
-        ended = subprocess.run(["sh", "-s"], input=asked, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-        # What else there is to this machine is no matter here.
-        seen = parse_state([line for line in ended.stdout.splitlines() if line.startswith(("verified\t", "stored\t"))])
+        seen = HostState()
+        take(seen, inspect(question(self.plan), Host(print, print)))
         return [file.name for model in self.models for file in missing_files(model, seen)]
 
     def admit(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.serve.onhost import probes
+from llamaherd.onhost import docker_api
 from roles.serve.onhost.probes import RealProbes
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -104,7 +104,7 @@ def query(
 ) -> list[object]:
     """Query a Docker that responds like this."""
     at = str(folder / "docker.sock")
-    monkeypatch.setattr(probes, "DOCKER_SOCKET", at)
+    monkeypatch.setattr(docker_api, "DOCKER_SOCKET", at)
     REQUESTED.clear()
     with listening(respond, at):
         return RealProbes().query_docker(paths, 1)
@@ -136,6 +136,6 @@ def test_a_socket_that_is_not_dockers(
 
 
 def test_there_is_no_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "DOCKER_SOCKET", str(tmp_path / "docker.sock"))
+    monkeypatch.setattr(docker_api, "DOCKER_SOCKET", str(tmp_path / "docker.sock"))
     with pytest.raises(FileNotFoundError):
         RealProbes().query_docker(["/x"], 1)
