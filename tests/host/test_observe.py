@@ -19,6 +19,7 @@ from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
 from llamaherd.pipeline.inspect import state_of
 from llamaherd.role.role import Role
+from tests.support.host_lines import NO_DISK
 from tests.support.ours import inspect_scripts, inspect_text, parse_state
 from tests.support.rigs import box, converged, cpu_rig, gpu_rig, planned
 
@@ -113,9 +114,9 @@ def test_hosts_made_up_in_tests_answer_in_the_words_of_a_real_one() -> None:
         ),
         ("holder\t8080\t7\ta b\t", HostState(holders={8080: Holder(7, "a b", "")})),
         ("closed\t/a b", HostState(closed=["/a b"])),
-        ("incoming\tff.part\t1000000\t24", HostState(incoming={"ff.part": 12288})),
-        ("kept\t/models/a/b\t7", HostState(kept={"/models/a/b": 7})),
-        ("fetch\t0123456789ab", HostState(fetch="0123456789ab")),
+        ("incoming\tff.part\t1000000\t24", HostState(store=NO_DISK, incoming={"ff.part": 12288})),
+        ("kept\t/models/a/b\t7", HostState(store=NO_DISK, kept={"/models/a/b": 7})),
+        ("fetch\t0123456789ab", HostState(store=NO_DISK, fetch="0123456789ab")),
         ("build\tllama.cpp-0\tbuilding", HostState(builds={"llama.cpp-0": "building"})),
         (
             "file\t/a b\t644 0 root 1.5\nsum\tff\t/a b",

@@ -18,10 +18,15 @@ from llamaherd.store.hashes import files_once, hash_input
 from roles.base.changes import base_changes, package_changes
 from roles.container_runtime.changes import docker_changes
 from roles.container_runtime.changes import toolkit_changes as container_toolkit_changes
+from roles.container_runtime.state import question as inspected_docker
 from roles.cuda_toolkit.changes import toolkit_changes
+from roles.cuda_toolkit.state import question as inspected_toolkit
 from roles.engines.changes import build_changes
+from roles.engines.state import question as inspected_builds
 from roles.models.changes import begin_changes, model_changes
 from roles.models.lending import share
+from roles.models.state import question as inspected_store
+from roles.power.state import question as inspected_power
 from roles.serve.beside import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
@@ -103,4 +108,9 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
 }
 INSPECTIONS: dict[str, Callable[[], str]] = {
     "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),
+    "inspect_builds": lambda: indented("engines.inspection.inspect", inspected_builds(GPU)),
+    "inspect_store": lambda: indented("models.inspection.inspect", inspected_store(GPU)),
+    "inspect_docker": lambda: indented("container_runtime.inspect", inspected_docker(GPU)),
+    "inspect_cuda_toolkit": lambda: indented("cuda_toolkit.inspect", inspected_toolkit(GPU)),
+    "inspect_power": lambda: indented("power.inspect", inspected_power(GPU)),
 }

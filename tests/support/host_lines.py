@@ -45,6 +45,8 @@ from roles.wsl.onhost.inspection import Found as WslFound
 from roles.wsl.onhost.inspection import ScriptFound, TextFound, VirtualMachineFound
 
 Rows = Sequence[Sequence[str]]
+NO_DISK = Disk("/", 0, "", "", writable=True)
+"""The disk of a store of which no line is."""
 
 
 def inspected(lines: Iterable[str]) -> Inspected:
@@ -353,7 +355,7 @@ def _engines(rows: Rows) -> EnginesFound:
 
 
 def _models(rows: Rows) -> ModelsFound:
-    found = ModelsFound(Disk("/", 0, "", "", writable=True))
+    found = ModelsFound(NO_DISK)
     for row in rows:
         match row:
             case "store", folder, size, device, kind, ("rw" | "ro") as access:
