@@ -466,8 +466,12 @@ def inspect_runtime(given: Question, system: System, query: Query) -> Found:
 
 def _unit(values: Mapping[str, str]) -> UnitFound:
     needs = f"{values.get('Requires', '')} {values.get('Wants', '')}".split()
-    states = (values.get(name, "") for name in ("LoadState", "ActiveState", "UnitFileState"))
-    return UnitFound(*states, tuple(needs))
+    return UnitFound(
+        load=values.get("LoadState", ""),
+        active=values.get("ActiveState", ""),
+        enabled=values.get("UnitFileState", ""),
+        needs=tuple(needs),
+    )
 
 
 def _client(system: System) -> str:

@@ -20,7 +20,8 @@ from roles.monitoring.changes import changes_with as watcher_changes
 from roles.monitoring.changes import exporter_changes
 from roles.monitoring.changes import leftovers as monitoring_leftovers
 from roles.power.changes import power_changes, power_leftovers
-from roles.power.state import PowerState, UnitState
+from roles.power.onhost import UnitState
+from roles.power.state import PowerState
 from roles.virtual_address.changes import address_changes, address_leftovers
 from roles.virtual_address.state import AddressState
 from roles.wsl.changes import wsl_changes
