@@ -16,6 +16,7 @@ from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.inspection import Inspected, InspectInput
 from llamaherd.plan import Plan
 from llamaherd.role.role import Inspection, Role
+from llamaherd.text.quoting import Written
 
 INSPECT_SECONDS = 33
 """From the login to the end of an inspection, whatever a host prints meanwhile: one that does not end costs the others
@@ -34,11 +35,12 @@ def inspect_input(plan: Plan, roles: Sequence[Role]) -> InspectInput:
         for role in roles
         if role.inspection and (given := role.inspection.given(plan)) is not None
     }
-    scripts = [(role.waits, script) for role in roles if (script := role.inspect(plan))]
+    # A fleet's own role returns a plain text.
+    scripts = [(role.waits, Written(script)) for role in roles if (script := role.inspect(plan))]
     return InspectInput(tuple(dict.fromkeys(files)), parts, _script(scripts) if scripts else "")
 
 
-def _script(scripts: Sequence[tuple[bool, str]]) -> str:
+def _script(scripts: Sequence[tuple[bool, Written]]) -> str:
     return question_of(
         "host/inspect.sh.j2",
         reports=True,
