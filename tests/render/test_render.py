@@ -15,7 +15,6 @@ from llamaherd.render import render
 from tests.render.texts import GOLDEN, texts
 from tests.support.golden import assert_golden
 from tests.support.ours import inspect_script
-from tests.support.ours import question as verify_script
 from tests.support.rigs import ROOT, gpu_rig, planned, wsl_rig
 from tests.support.shell import expands
 
@@ -72,7 +71,6 @@ def test_no_text_of_others_is_read_by_a_shell() -> None:
     hostile_wsl = planned(wsl_rig(), {"host/wsl/windows_profile": f"/mnt/c/Users/{HOSTILE}"})
     texts = {
         "observe": inspect_script(plan),
-        "verify": verify_script(plan),
         "observe under WSL": inspect_script(hostile_wsl),
     }
     ran = [name for name, text in texts.items() if expands(text, "$(id)")]

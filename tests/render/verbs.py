@@ -29,6 +29,7 @@ from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
 from roles.serve.state import question as inspected_servers
+from roles.serve.verify import question as verified_servers
 from tests.render.pieces import build, fetch_id, hub, instance, made, taking
 from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
 from tests.support.rigs import gpu_rig
@@ -103,4 +104,5 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
 }
 INSPECTIONS: dict[str, Callable[[], str]] = {
     "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),
+    "verify_servers": lambda: indented("serve.verification.verify", verified_servers(GPU)),
 }
