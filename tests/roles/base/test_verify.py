@@ -144,7 +144,7 @@ def test_what_is_not_there_and_what_did_not_respond_are_two_things() -> None:
     nothing = ServerFound()
     assert check("chat", "unit", nothing)[1] == "llama-chat.service is unknown to systemd, not there"
     assert check("drafter", "container", nothing)[1] == "there is no container llama-drafter"
-    unknown = {"unknown": ("Docker", "systemd")}
+    unknown: dict[str, Any] = {"unknown": ("Docker", "systemd")}
     said = "so the state of llama-chat.service is unknown: run again"
     assert check("chat", "unit", nothing, **unknown) == (False, f"systemd did not respond, {said}")
     assert "Docker did not respond" in check("drafter", "container", nothing, **unknown)[1]
@@ -271,7 +271,7 @@ def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: 
         ({}, "", "llama-drafter is running, healthy, but restart is `unless-stopped` and docker.service not there"),
     ],
 )
-def test_the_state_of_a_container(changes: dict[str, str], docker: str, detail: str) -> None:
+def test_the_state_of_a_container(changes: dict[str, Any], docker: str, detail: str) -> None:
     found = Found({"drafter": ServerFound(container=replace(WALLS, **changes))}, docker_enabled=docker)
     assert serving(DRAFTER, found.servers["drafter"], found) == Check("container", not changes and bool(docker), detail)
 

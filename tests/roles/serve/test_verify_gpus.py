@@ -126,7 +126,7 @@ def test_each_way_of_naming_cards(at: tuple[str, ...], one: bool, ok: bool) -> N
     ],
     ids=["in a container", "no permission", "no answer"],
 )
-def test_where_the_list_does_not_tell_open_devices_do(changes: dict[str, str]) -> None:
+def test_where_the_list_does_not_tell_open_devices_do(changes: dict[str, Any]) -> None:
     words = "by its open devices: the driver's list does not tell here"
     assert judged(**changes) == (False, f"on new; not on old ({words})")
     assert judged(placed("GPU-5090"), **changes) == (True, f"on c0 ({words})")
@@ -137,7 +137,7 @@ def test_where_the_list_does_not_tell_open_devices_do(changes: dict[str, str]) -
 
 
 def test_under_wsl_one_device_stands_for_all_cards() -> None:
-    wsl = {"kernel": WSL, "processes": "77, GPU-else, [N/A]"}
+    wsl: dict[str, Any] = {"kernel": WSL, "processes": "77, GPU-else, [N/A]"}
     held = GpuProcesses(("77",), ("/dev/dxg",))
     assert judged(own=held, **wsl) == (True, "on new; old (by its open device, which is one for all GPUs under WSL)")
     assert judged(**wsl)[1].startswith("it is on no GPU")
