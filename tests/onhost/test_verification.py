@@ -7,14 +7,18 @@ import json
 import pytest
 
 from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.onhost.verification import Probe, Text, VerifyInput, VerifyResult, verify
 from llamaherd.pipeline.verify import HostFacts, facts_of, judge, verify_input
+from llamaherd.pipeline.verify import verify as verify_host
+from llamaherd.role.reach import Door, Reach
 from roles import ROLES
-from roles.serve.onhost.verified import Found, VerifyServersInput
+from roles.serve.onhost.verified import Found, Responses, ServerFound, VerifyServersInput
+from tests.host.test_protocol import saying
 from tests.support.inspected_host import InspectedHost
 from tests.support.rigs import cpu_rig, planned
 
@@ -77,3 +81,38 @@ def test_a_plan_of_ours_needs_no_script() -> None:
     document = parse_document(dump(made).encode())
     decoded = decode(VerifyInput, document)
     assert decode(find_verb(VERB).input, decoded.parts[VERB]) == made.parts[VERB]
+
+
+def test_servers_that_respond_on_their_host_are_tried_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not are no riddle of a firewall."""
+    tried: list[object] = []
+
+    def record(_: object, doors: list[Door], own: list[str], walls: list[Door]) -> dict[str, Reach]:
+        tried.extend([[each.name for each in doors], own, [each.name for each in walls]])
+        return {"chat": Reach(ok=False, detail="it is refused")}
+
+    monkeypatch.setattr("llamaherd.pipeline.verify.reached", record)
+    plan = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
+    servers = {"chat": responding("ok\n200"), "drafter": responding("curl: (7) no\n\n000")}
+    texts = (Text("addresses", "", "2: eth0    inet 10.0.0.5/24 brd x\n"),)
+    result = VerifyResult(texts, {VERB: Found(servers)})
+    report = verify_host(Rig.model_validate(cpu_rig()), plan, ROLES, returning(result))
+    assert tried == [["chat"], ["10.0.0.5/24"], []]
+    (check,) = [each for each in report.instances[0].checks if each.name == "reach"]
+    assert (check.ok, check.detail) == (False, "it is refused")
+    tried.clear()
+    servers["drafter"] = responding("{}\n200")
+    verify_host(
+        Rig.model_validate(cpu_rig()), planned(cpu_rig()), ROLES, returning(VerifyResult((), {VERB: Found(servers)}))
+    )
+    assert tried == [[], [], ["chat", "drafter"]]
+
+
+def responding(health: str) -> ServerFound:
+    """Return a server with this response."""
+    return ServerFound(responses=Responses(health=health))
+
+
+def returning(result: VerifyResult) -> Remote:
+    """Return a host whose program returns this."""
+    return saying(dump({"event": "result", "value": result}) + "\n")
