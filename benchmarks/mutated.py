@@ -24,7 +24,7 @@ from llamaherd.gguf.join import join
 from llamaherd.gguf.local import read_headers
 from llamaherd.gguf.parsed import GgufError
 from llamaherd.host.program import Events
-from llamaherd.host.protocol import UnaskedError, answer, result_of, texts
+from llamaherd.host.protocol import UnaskedError, result_of
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError
 from llamaherd.lock.apply import NotLockedError
@@ -33,6 +33,7 @@ from llamaherd.memory import Placement, estimate, oracle
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.hashes import Hashes
 from llamaherd.onhost.store import StoreState
+from llamaherd.pipeline import verify
 from llamaherd.pipeline.inspect import state_of
 from llamaherd.pipeline.load_fleet import examine_fleet
 from llamaherd.pipeline.preflight_show import print_preflight
@@ -47,7 +48,6 @@ from llamaherd.store.show import print_holdings, print_removals
 from roles import ROLES
 from tests.pipeline.test_verify import PLAN, RIG
 from tests.support import gguf_files
-from tests.support import ours as verify
 from tests.support.examples import EXAMPLES, locked, planned
 from tests.support.liar import OK, Liar, raw
 from tests.support.ours import plan, show_plan, survey
@@ -270,13 +270,13 @@ def looked_at(folder: Path, data: bytes) -> str:
 
 
 def verified(_: Path, data: bytes) -> str:
-    """What a host answers to `herd verify`, and its servers through it."""
+    """What the program on a host prints for `herd verify`, and its servers through it."""
     try:
-        answers = texts(answer(data.decode(errors="replace").split("\n")))
+        facts = verify.facts_of(printed(data), ROLES)
     except UserError as error:
         return refused(error.message, error.help)
     with redirect_stdout(StringIO()):
-        found = verify.judge(RIG, PLAN, answers)
+        found = verify.judge(RIG, PLAN, ROLES, facts)
         print_report(found)
         json.dumps(found.as_json(), allow_nan=False)
     for check in (

@@ -101,6 +101,10 @@ def _answers(*names: str) -> tuple[bytes, ...]:
     return tuple((DATA / name).read_bytes() for name in names)
 
 
+def _verification(name: str) -> bytes:
+    return _result(json.loads((DATA / f"verify-{name}.json").read_text(encoding="utf-8")))
+
+
 def _look_of(name: str) -> bytes:
     return _inspection(converged(planned(name), defaultdict(str)))
 
@@ -228,7 +232,7 @@ KINDS: dict[str, Kind] = {
     "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1")), 1),
     "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
     "look": Kind(tuple(each.read_bytes() for each in sorted(DATA.glob("look-*.txt"))), LINES, looked_at, 2),
-    "verify": Kind(_answers("verify-box.txt", "verify-ik.txt", "verify-stopped.txt"), LINES, verified, 4),
+    "verify": Kind(tuple(map(_verification, ("box", "ik", "stopped"))), LINES, verified, 4),
     "store": Kind((_result(told(SAID)),), LINES, store, 2),
     "hashes": Kind((HASHING,), LINES, hashed, 1),
     "engine": Kind((FIGURES,), LINES, engine, 1),

@@ -1,4 +1,4 @@
-"""What a host and its servers answered to `templates/host/verify.sh.j2`, taken apart. Pure, and judges nothing."""
+"""What a host and its servers returned to a verification, parsed. Pure, and judges nothing."""
 
 from __future__ import annotations
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import yaml
-
-from llamaherd.text.quoting import Written
-
-ContainerLimits = Mapping[str, str]
-"""By Docker's name, those that there are."""
 
 _NUMBERS = (
     *("PidsLimit", "Memory", "MemorySwap", "MemoryReservation", "NanoCpus", "CpuShares", "CpuQuota", "CpuPeriod"),
@@ -20,22 +14,9 @@ _NAMES = ("CpusetCpus", "CpusetMems", "RestartPolicy.Name", "RestartPolicy.Maxim
 LIMITS = (*_NUMBERS, *_NAMES)
 """Fields of a container's HostConfig: all that `docker update` changes."""
 
-LIMITS_FORMAT = Written(
-    " ".join([*(f"{name}={{{{json .{name}}}}}" for name in _NUMBERS), *(f"{name}={{{{.{name}}}}}" for name in _NAMES)])
-)
-"""Prints them by `docker inspect`."""
 
-_NONE = ("", "null", "0", "-1", "<nil>")
-
-
-def read_limits(text: str) -> ContainerLimits:
-    """What Docker said. Raises ValueError on what it cannot have said."""
-    pairs = dict(word.split("=", 1) for word in text.split(" ")) if text else {}
-    return {name: value for name, value in pairs.items() if value not in _NONE}
-
-
-def declared_limits(compose: str) -> ContainerLimits:
-    """What the one service of a Compose file is held to."""
+def declared_limits(compose: str) -> dict[str, str]:
+    """Return the limits of the one service of a Compose file, by Docker's names."""
     service: dict[str, Any] = yaml.safe_load(compose)["services"]["server"]
     declared = {
         "PidsLimit": service.get("pids_limit"),

@@ -1,15 +1,16 @@
-"""Verify a host: run programs that print what is true there, and return what they printed. Changes nothing."""
+"""Verify a host: run programs and verbs of roles, and return what they printed and found. Changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.onhost.document import Secret
-from llamaherd.onhost.system import System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.document import Secret, decode
+from llamaherd.onhost.system import System, UnknownStateError
+from llamaherd.onhost.verbs import Verb, find_verb
 
 SCRIPT_SECONDS = 86_400
-"""A script asks each server for a response: the controller's own limit ends it earlier."""
+"""The controller's own limit ends a script earlier."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class VerifyInput:
-    """Programs to run, one after another."""
+    """Programs and verbs to run, one after another."""
 
     probes: tuple[Probe, ...] = ()
+    parts: Mapping[str, object] = field(default_factory=dict)
+    """The input of each role's verb, by the verb's name."""
     script: str = ""
-    """A shell script of roles that need more than programs: it prints lines."""
+    """A shell script of a fleet's own roles: it prints lines."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +53,37 @@ class Text:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What all programs printed, and the lines of the script."""
+    """What all programs printed, what verbs returned, and the lines of the script."""
 
     texts: tuple[Text, ...] = ()
+    parts: Mapping[str, object] = field(default_factory=dict)
+    """What each role's verb returned, by the verb's name."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """The part of the host that did not respond to a verb, by the verb's name."""
     lines: tuple[str, ...] = ()
 
 
 def verify(given: VerifyInput, system: System) -> VerifyResult:
-    """Run the programs, one after another: together, they would disturb what is measured."""
+    """Run programs and verbs, one after another: together, they would disturb what is measured.
+
+    Raise FailedError and DocumentError where a verb cannot run.
+    """
+    verbs = {name: (find_verb(name), value) for name, value in given.parts.items()}
     texts: dict[tuple[str, str], list[str]] = {}
     for probe in given.probes:
         texts.setdefault((probe.what, probe.of), []).append(run_probe(probe, system))
+    parts: dict[str, object] = {}
+    unknown: dict[str, str] = {}
+    for name, (verb, value) in verbs.items():
+        try:
+            parts[name] = verb.run(decode(verb.input, value), system)
+        except UnknownStateError as error:
+            unknown[name] = error.part
     lines: tuple[str, ...] = ()
     if given.script:
         lines = tuple(system.run(["sh", "-s"], text=given.script, seconds=SCRIPT_SECONDS).out.splitlines())
     found = tuple(Text(what, of, "\n".join(filter(None, each))) for (what, of), each in texts.items())
-    return VerifyResult(found, lines)
+    return VerifyResult(found, parts, unknown, lines)
 
 
 def run_probe(probe: Probe, system: System) -> str:

@@ -19,11 +19,11 @@ from llamaherd.inventory.keys import UnreadableKeyError
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.pipeline.own_role_rules import OWN_ROLE
 from llamaherd.role.changes import Change, DeferredVerb
-from llamaherd.role.role import Inspection, Role, Task
+from llamaherd.role.role import Inspection, Role, Task, Verification
 from llamaherd.text.characters import harmful
 from llamaherd.text.numbers import MOST
 
-Value = TypeVar("Value", Role, Task, DeferredVerb, Inspection[Any])
+Value = TypeVar("Value", Role, Task, DeferredVerb, Inspection[Any], Verification[Any])
 Function = Callable[..., Any]
 
 EXACTLY = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
@@ -57,6 +57,8 @@ def guarded(found: object, folder: str, file: Path) -> Role:
     guard = _Guard(role.name, file)
     if role.inspection:
         role = replace(role, inspection=guard.over(role.inspection, "inspection."))
+    if role.verification:
+        role = replace(role, verification=guard.over(role.verification, "verification."))
     return guard.over(role, "")
 
 

@@ -1,14 +1,16 @@
 """Verify a live host against the plan, by other means than those that apply it.
 
-One run of the program there runs all probes; what they printed is judged here, by pure functions.
+One run of the program there runs all probes and verbs; what they returned is judged here, by pure functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from llamaherd.host import protocol
-from llamaherd.host.answers import Answers, reply
+from llamaherd.host.answers import Answers
 from llamaherd.host.program import request
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
@@ -21,35 +23,52 @@ from llamaherd.role.dial import reached
 from llamaherd.role.reach import Reach, doors, walls
 from llamaherd.role.report import Check, Report, chat_seconds
 from llamaherd.role.role import Judging, Role, Verified
+from llamaherd.text.quoting import Written
 
 _BASE_SECONDS = 60
 
 
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host returned: texts of probes and scripts, and what the verbs of roles found, by its type."""
+
+    answers: Answers = field(default_factory=dict)
+    parts: Mapping[type[Any], Any] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """The part of the host that did not respond to a verb, by the verb's name."""
+
+
 def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
-    """Run the probes on the rig's host, and judge. Raise RemoteError where that fails."""
+    """Verify the rig's host, and judge. Raise RemoteError where that fails."""
     chats = [chat_seconds(each) for each in plan.instances for _ in each.members or (each,)]
     seconds = _BASE_SECONDS + sum(each + 20 for each in chats)
     document = request("verify", verify_input(plan, roles))
-    answers = answers_of(protocol.query_host(remote, program_for(roles), document, seconds))
-    return judge(rig, plan, roles, answers, _reached(rig, plan, answers))
+    facts = facts_of(protocol.query_host(remote, program_for(roles), document, seconds), roles)
+    return judge(rig, plan, roles, facts, _reached(rig, plan, roles, facts))
 
 
-def answers_of(result: object) -> Answers:
-    """Return what the probes printed. Raise UnaskedError where the program cannot have returned this."""
+def facts_of(result: object, roles: Sequence[Role]) -> HostFacts:
+    """Return what a host returned. Raise UnaskedError where the program cannot have returned this."""
+    verbs = {role.verification.verb: role.verification.found for role in roles if role.verification}
     try:
         found = decode(VerifyResult, result)
+        parts = {kind: decode(kind, found.parts[verb]) for verb, kind in verbs.items() if verb in found.parts}
     except DocumentError as error:
         raise protocol.UnaskedError(str(error)) from None
     texts = {(each.what, each.of): each.text for each in found.texts}
-    return {**texts, **(protocol.texts(protocol.answer(found.lines)) if found.lines else {})}
+    lines = protocol.texts(protocol.answer(found.lines)) if found.lines else {}
+    return HostFacts({**texts, **lines}, parts, found.unknown)
 
 
-def _reached(rig: Rig, plan: Plan, answers: Answers) -> dict[str, Reach]:
-    """Which servers for others are reached from here, and which for none, of those that answer on their own host."""
-    well = [each.name for each in plan.instances if reply(answers.get(("health", each.name), "")).status == 200]
-    lines = answers.get(("addresses", ""), "").split("\n")
+def _reached(rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts) -> dict[str, Reach]:
+    """Return which servers for others are reached from here, and which for none, of those healthy on their host."""
+    verified = [
+        (each, facts.parts[each.found]) for role in roles if (each := role.verification) if each.found in facts.parts
+    ]
+    healthy = [name for each, found in verified for name in each.healthy(found)]
+    lines = facts.answers.get(("addresses", ""), "").split("\n")
     own = [words[3] for line in lines if len(words := line.split()) > 3]
-    return reached(rig.connect, doors(plan, well), own, walls(plan, well))
+    return reached(rig.connect, doors(plan, healthy), own, walls(plan, healthy))
 
 
 def verify_input(plan: Plan, roles: Sequence[Role]) -> VerifyInput:
@@ -62,29 +81,38 @@ def verify_input(plan: Plan, roles: Sequence[Role]) -> VerifyInput:
         Probe("listening", "", ("awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")),
         *(probe for role in roles for probe in role.probes(plan)),
     ]
-    parts = [part for role in roles if (part := role.verify(plan))]
-    return VerifyInput(tuple(probes), protocol.question_of("host/verify.sh.j2", parts=parts) if parts else "")
+    parts = {
+        role.verification.verb: given
+        for role in roles
+        if role.verification and (given := role.verification.given(plan)) is not None
+    }
+    # A fleet's own role returns a plain text.
+    scripts = [Written(script) for role in roles if (script := role.verify(plan))]
+    script = protocol.question_of("host/verify.sh.j2", parts=scripts) if scripts else ""
+    return VerifyInput(tuple(probes), parts, script)
 
 
 def judge(
-    rig: Rig, plan: Plan, roles: Sequence[Role], answers: Answers, reached: Mapping[str, Reach] | None = None
+    rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts, reached: Mapping[str, Reach] | None = None
 ) -> Report:
-    """The report that follows from what the host said, and from which of its servers are `reached` from here."""
-    judging = Judging(rig, plan, answers, reached or {})
-    found = [(role, _judged(role, judging)) for role in roles]
+    """Return the report that follows from what the host returned, and which of its servers are `reached` from here."""
+    judging = Judging(rig, plan, facts.answers, reached or {}, facts.parts)
+    found = [(role, _judged(role, judging, facts)) for role in roles]
     parts = [part for _, part in found]
     return Report(
         rig=plan.rig,
         instances=tuple(each for part in parts for each in part.instances),
         installed=tuple(each for part in parts for each in part.installed),
-        machine=(*_of("machine", found), *brought_checks(plan, roles, answers)),
+        machine=(*_of("machine", found), *brought_checks(plan, roles, facts.answers)),
         cards=_of("cards", found),
         driver=_of("driver", found),
     )
 
 
-def _judged(role: Role, judging: Judging) -> Verified:
-    """Return what a role found: one failed check if the host printed what no host prints."""
+def _judged(role: Role, judging: Judging, facts: HostFacts) -> Verified:
+    """Return what a role found: one failed check where that is unknown, or the host printed what no host prints."""
+    if role.verification and (silent := facts.unknown.get(role.verification.verb)):
+        return Verified(checks=(Check(role.name, ok=False, detail=f"{silent} did not respond: run again"),))
     try:
         return role.judge(judging)
     except (ValueError, LookupError) as error:

@@ -132,14 +132,25 @@ class Task:
     goes_on: bool = False
 
 
+Found = TypeVar("Found")
+
+
 @dataclass(frozen=True)
 class Judging:
-    """What verify judges by: rig, plan, what the host answered, and which servers are reached from here, by name."""
+    """What verify judges by: rig, plan, what the host returned, and which servers are reached from here, by name."""
 
     rig: Rig
     plan: Plan
     answers: Answers
+    """What probes and scripts printed."""
     reached: Mapping[str, Reach]
+    parts: Mapping[type[Any], Any] = field(default_factory=dict)
+    """What the verbs of roles returned, by its type."""
+
+    def found(self, kind: type[Found]) -> Found | None:
+        """Return what a verb returned of this type; None where it did not run."""
+        value = self.parts.get(kind)
+        return value if isinstance(value, kind) else None
 
 
 @dataclass(frozen=True)
@@ -163,9 +174,6 @@ def _not(*_: object) -> bool:
     return False
 
 
-Found = TypeVar("Found")
-
-
 @dataclass(frozen=True)
 class Inspection(Generic[Found]):
     """How a role inspects a host: a verb of the program there, and what becomes of its result."""
@@ -178,6 +186,20 @@ class Inspection(Generic[Found]):
     """The frozen dataclass that the verb returns."""
     take: Callable[[HostState, Found], None]
     """Adds it to the host's state."""
+
+
+@dataclass(frozen=True)
+class Verification(Generic[Found]):
+    """How a role verifies a host where probes are not enough: a verb of the program there."""
+
+    verb: str
+    """As `serve.verification.verify`."""
+    given: Callable[[Plan], object]
+    """Returns the verb's input; None where there is nothing to verify."""
+    found: type[Found]
+    """The frozen dataclass that the verb returns: `Judging.found` has it."""
+    healthy: Callable[[Found], Iterable[str]] = _nothing
+    """Returns the names of the servers that respond on their own host: these are tried from here, too."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +256,10 @@ class Role:
     """What it does, in this order."""
     probes: Callable[[Plan], Iterable[Probe]] = _nothing
     """Programs that print, by other means than its inspection, whether it is true."""
+    verification: Verification[Any] | None = None
+    """The same by a verb, after all probes."""
     verify: Callable[[Plan], str] = _no_text
-    """The same as a shell script, after all probes: `section WHAT OF-WHAT`, then lines."""
+    """The same as a shell script, after all verbs: `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
     """What follows from the answers."""
     section: Literal["machine", "cards", "driver"] = "machine"

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.role.facts import Row, listed
-from llamaherd.role.role import Inspection, Role
+from llamaherd.role.role import Inspection, Role, Verification
 from roles.serve.describe import describe
 from roles.serve.onhost.inspected import Found
+from roles.serve.onhost.verified import Found as Verified
 from roles.serve.plan import plan
 from roles.serve.ports import addresses_missing, between_holders, ports_taken
 from roles.serve.state import question as inspected
 from roles.serve.state import take
 from roles.serve.tasks import tasks
-from roles.serve.verify import judge, question
+from roles.serve.verify import healthy, judge, question
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[Row]:
@@ -41,7 +42,7 @@ ROLE = Role(
     facts=facts,
     unsettled=between_holders,
     tasks=tasks,
-    verify=question,
+    verification=Verification("serve.verification.verify", question, Verified, healthy),
     judge=judge,
     describe=describe,
 )

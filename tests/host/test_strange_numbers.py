@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -22,14 +23,14 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.nvidia_smi import parse_gpu
 from llamaherd.pipeline.inspect import state_of
-from llamaherd.pipeline.verify import judge
-from llamaherd.plan import Plan
+from llamaherd.pipeline.verify import HostFacts, facts_of, judge
 from llamaherd.role.report import Report
 from roles import ROLES
 from tests.support.host_lines import inspected
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, cpu_rig, planned
 
+DATA = Path(__file__).parents[1] / "data"
 FACTS = ('docker\tinfo\t{{"ServerVersion": "{}"}}',)
 GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090"
 
@@ -124,11 +125,7 @@ def test_no_gpu_has_such_a_number(at: str) -> None:
 
 def judged(what: str, text: str) -> Report:
     rig, plan = Rig.model_validate(cpu_rig()), planned(cpu_rig())
-    return judge(rig, plan, ROLES, {(what, _of(what, plan)): text})
-
-
-def _of(what: str, plan: Plan) -> str:
-    return plan.instances[0].name if what == "owners" else ""
+    return judge(rig, plan, ROLES, HostFacts({(what, ""): text}))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +134,6 @@ def _of(what: str, plan: Plan) -> str:
         ("folders", "rwx root /etc/llamaherd"),
         ("folders", "9 root /etc/llamaherd"),
         ("accounts", "llama-chat:x:²:990::/:/usr/sbin/nologin"),
-        ("listens", "one two"),
-        ("owners", "²\troot\tf\t/usr/bin/x"),
     ],
 )
 def test_what_no_host_prints_is_a_check_that_fails(what: str, text: str) -> None:
@@ -146,6 +141,36 @@ def test_what_no_host_prints_is_a_check_that_fails(what: str, text: str) -> None
     assert not report.ok
     (check,) = [each for each in report.machine if "cannot be read" in each.detail]
     assert check.detail.isprintable()
+
+
+VERIFIED = "parts/serve.verification.verify"
+CHAT = f"{VERIFIED}/servers/chat"
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=range(len(STRANGE)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("texts", "parts", "unknown", "lines", VERIFIED, f"{VERIFIED}/listening", f"{VERIFIED}/images", CHAT),
+        *(f"{CHAT}/unit", f"{CHAT}/unit/pid", f"{CHAT}/process/argv", f"{CHAT}/owned", f"{CHAT}/access"),
+        *(f"{CHAT}/responses/health", f"{CHAT}/on_gpus/pids", f"{CHAT}/container", f"{CHAT}/runs_program"),
+    ],
+)
+def test_what_a_verification_returns_is_a_report_or_a_sentence(path: str, value: object) -> None:
+    result = json.loads((DATA / "verify-box.json").read_text(encoding="utf-8"))
+    *folders, last = path.split("/")
+    at = result
+    for name in folders:
+        at = at[name]
+    at[last] = value
+    message, shown = "", ""
+    try:
+        report = judge(Rig.model_validate(cpu_rig()), planned(cpu_rig()), ROLES, facts_of(result, ROLES))
+        shown = json.dumps(report.as_json(), allow_nan=False)
+    except RemoteError as error:
+        message = error.message
+    assert len(message) < 600
+    assert message or shown.encode()
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf"), 1e300, True, "1", None])

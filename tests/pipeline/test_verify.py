@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import shlex
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.host.answers import chat, reply
+from llamaherd.host.limits import declared_limits
 from llamaherd.host.protocol import answer, texts
 from llamaherd.inventory.schema import Expect, Rig, Source
+from llamaherd.onhost.document import encode
+from llamaherd.onhost.verification import Text, VerifyResult
+from llamaherd.pipeline.verify import facts_of, judge, verify_input
 from llamaherd.pipeline.verify_show import print_report
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.role.report import Check, Report
-from tests.support.ours import judge, question
+from roles import ROLES
+from roles.serve.onhost.verified import Found, Responses, ServerFound
 from tests.support.rigs import cpu_rig, planned, reached, served
 
+VERB = "serve.verification.verify"
 DATA = Path(__file__).parents[1] / "data"
 BUILD = "llama.cpp-66ca571ae125"
 IMAGE = f"llamaherd/engine:{BUILD}-a371b6"
@@ -70,7 +75,7 @@ DRAFTER = served(
             "model_path": TINY,
             "mtp": 2,
             "spec": "88bc115cb8eb",
-            "file": TextFile(path="/etc/llamaherd/compose/drafter/compose.yaml", text="the project"),
+            "file": PLANNED["drafter"].file,
         }
     ),
     image=IMAGE,
@@ -113,18 +118,37 @@ PLAN = Plan(
 
 
 def captured(name: str) -> str:
-    """What a host printed, with the hashes of its real unit and project put to those of this plan's texts."""
+    """Return what a host returned, with hashes and other values of its real unit and project those of this plan."""
     text = (DATA / name).read_text()
-    for real, file in (
-        ("784b29025b02d0aee0fe6dcf27ccdfa9aad0d2b828485da6c21963889e5bb0c4", CHAT.file),
-        ("793c3b9359bcb034520192c3c4e62c27dea5c06e5062b1a3748e7f631cc78783", DRAFTER.file),
+    limits = declared_limits(DRAFTER.file.text)
+    for real, planned_here in (
+        ("784b29025b02d0aee0fe6dcf27ccdfa9aad0d2b828485da6c21963889e5bb0c4", _hash(CHAT.file)),
+        ("793c3b9359bcb034520192c3c4e62c27dea5c06e5062b1a3748e7f631cc78783", _hash(DRAFTER.file)),
+        ('"USER"', f'"{DRAFTER.server.user}:{DRAFTER.server.user}"'),
+        ('"PIDS"', f'"{limits["PidsLimit"]}"'),
+        (f'"source": "{PurePosixPath(TINY).parent}"', f'"source": "{PLANNED["drafter"].model_folder}"'),
     ):
-        text = text.replace(real, hashlib.sha256(file.text.encode()).hexdigest())
+        text = text.replace(real, planned_here)
     return text
 
 
+def _hash(file: TextFile) -> str:
+    return hashlib.sha256(file.text.encode()).hexdigest()
+
+
 def report(text: str, rig: Rig = RIG, plan: Plan = PLAN) -> Report:
-    return judge(rig, plan, texts(answer(text.split("\n"))))
+    return judge(rig, plan, ROLES, facts_of(json.loads(text), ROLES))
+
+
+def returned(found: Found, **texts: str) -> str:
+    """Return what a host returns of servers, and what probes print there."""
+    printed = tuple(Text(what, "", text) for what, text in texts.items())
+    return json.dumps(encode(VerifyResult(printed, {VERB: found})))
+
+
+def in_json(text: str) -> str:
+    """Return a part of a text as JSON has it."""
+    return json.dumps(text)[1:-1]
 
 
 def failed(found: Report) -> dict[str, Check]:
@@ -133,7 +157,7 @@ def failed(found: Report) -> dict[str, Check]:
 
 
 def test_the_box_is_what_was_declared() -> None:
-    found = report(captured("verify-box.txt"))
+    found = report(captured("verify-box.json"))
     assert failed(found) == {}
     drafter = found.instances[1]
     assert drafter.answer == "abcdefghijklmnopqrstuvwxyz"
@@ -148,12 +172,12 @@ def test_the_box_is_what_was_declared() -> None:
 
 
 def test_a_model_that_spells_out_chat_markers_is_said_to_need_a_template() -> None:
-    gemma = report(captured("verify-box.txt")).instances[0]
+    gemma = report(captured("verify-box.json")).instances[0]
     assert "--chat-template" in next(check.detail for check in gemma.checks if check.name == "chat")
 
 
 def test_the_report_as_json() -> None:
-    value = report(captured("verify-box.txt")).as_json()
+    value = report(captured("verify-box.json")).as_json()
     assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver", "machine"}
     assert value["ok"] is True
     assert set(value["instances"][0]) == {
@@ -172,7 +196,7 @@ def test_the_report_as_json() -> None:
 
 
 def test_stopped_servers_fail_and_the_rest_is_still_reported() -> None:
-    found = report(captured("verify-stopped.txt"))
+    found = report(captured("verify-stopped.json"))
     names = ["process", "listens", "health", "model", "context", "chat"]
     assert set(failed(found)) == {
         *("chat unit", "chat key", *(f"chat {name}" for name in names)),
@@ -187,48 +211,64 @@ def test_stopped_servers_fail_and_the_rest_is_still_reported() -> None:
 @pytest.mark.parametrize(
     ("there", "instead", "name", "detail"),
     [
-        ("spec=fa9c", "spec=0000", "chat process", "it runs spec 000001"),
-        ("Spec=88bc", "Spec=0000", "drafter process", "declared is 88bc115cb8eb"),
-        ("argv=8192", "argv=4096", "chat process", "`4096`"),
-        ("\tsha256=e5e3", "\tsha256=0000", "chat process", "its binary"),
-        ("253113024\t", "25311302\t", "chat files", "has 25311302 bytes, the lock says 253113024"),
-        ("\ttiny-moe.gguf", "\tother.gguf", "drafter files", "is not there"),
+        ('"spec": "fa9c', '"spec": "0000', "chat process", "it runs spec 000001"),
+        ('"spec": "88bc', '"spec": "0000', "drafter process", "declared is 88bc115cb8eb"),
+        ('"8192",', '"4096",', "chat process", "`4096`"),
+        ('"sha256": "e5e3', '"sha256": "0000', "chat process", "its binary"),
+        (r"253113024\t", r"25311302\t", "chat files", "has 25311302 bytes, the lock says 253113024"),
+        (r"\ttiny-moe.gguf", r"\tother.gguf", "drafter files", "is not there"),
         ("0100007F:1F90", "00000000:1F90", "chat listens", "port 8080 on 0.0.0.0, declared is 127.0.0.1"),
-        ("0100007F:1F90", "0100007F:1F90\n\t0200000A:1F90", "chat listens", "10.0.0.2 and 127.0.0.1"),
-        ("UnitFileState=enabled", "UnitFileState=disabled", "chat unit", "is active, disabled"),
-        ("Health=healthy", "Health=starting", "drafter container", "running, starting"),
-        ("Restart=unless-stopped", "Restart=no", "drafter container", "restart is `no`"),
-        ('"data":[{"id":"gemma-3-270m"', '"data":[{"id":"other"', "chat model", "other from /var"),
-        (f'"model_path":"{TINY}"', '"model_path":"/x.gguf"', "drafter model", "tiny-moe from /x.gguf; declared is"),
-        ('"n_ctx":8192},"total_slots"', '"n_ctx":4096},"total_slots"', "chat context", "1 of 8192"),
-        ('"total_slots":1', '"total_slots":4', "chat context", "4 slot(s) of 8192 tokens, declared is 1 of 8192"),
-        ('"draft_n":18', '"draft_n":0', "drafter drafts", "no token was drafted"),
+        ("0100007F:1F90", r"0100007F:1F90\n0200000A:1F90", "chat listens", "10.0.0.2 and 127.0.0.1"),
+        ('"enabled": "enabled"', '"enabled": "disabled"', "chat unit", "is active, disabled"),
+        ('"health": "healthy"', '"health": "starting"', "drafter container", "running, starting"),
+        ('"restart": "unless-stopped"', '"restart": "no"', "drafter container", "restart is `no`"),
+        (in_json('"data":[{"id":"gemma-3-270m"'), in_json('"data":[{"id":"other"'), "chat model", "other from /var"),
+        (
+            in_json(f'"model_path":"{TINY}"'),
+            in_json('"model_path":"/x.gguf"'),
+            "drafter model",
+            "tiny-moe from /x.gguf; declared is",
+        ),
+        (in_json('"n_ctx":8192},"total_slots"'), in_json('"n_ctx":4096},"total_slots"'), "chat context", "1 of 8192"),
+        (
+            in_json('"total_slots":1'),
+            in_json('"total_slots":4'),
+            "chat context",
+            "4 slot(s) of 8192 tokens, declared is 1 of 8192",
+        ),
+        (in_json('"draft_n":18'), in_json('"draft_n":0'), "drafter drafts", "no token was drafted"),
     ],
 )
 def test_what_is_not_as_declared_is_said_with_both(there: str, instead: str, name: str, detail: str) -> None:
-    text = captured("verify-box.txt")
+    text = captured("verify-box.json")
     assert there in text
     problems = failed(report(text.replace(there, instead)))
     assert detail in problems[name].detail
 
 
+def changed(text: str, **responses: str) -> str:
+    """Return what a host returned, with other responses of `chat`."""
+    value: dict[str, Any] = json.loads(text)
+    found = value["parts"][VERB]["servers"]["chat"]["responses"]
+    for what, response in responses.items():
+        found[what] = {"chat": response} if what in ("props", "chats") else response
+    return json.dumps(value)
+
+
 def test_a_declared_key_that_nobody_asks_for_fails() -> None:
-    text = captured("verify-box.txt")
-    start = text.index("@ keyless\tchat")
-    end = text.index("@ models\tchat")
-    problems = failed(report(text[:start] + '@ keyless\tchat\n\t{"total_slots":1}\n\t200\n' + text[end:]))
+    problems = failed(report(changed(captured("verify-box.json"), keyless='{"total_slots":1}\n200')))
     assert list(problems) == ["chat key"]
 
 
 def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed() -> None:
-    found = report("@ begin\n@ listening\t\n@ end\n")
+    found = report(returned(Found(), listening=""))
     assert not any(check.ok for instance in found.instances for check in instance.checks)
     assert found.installed == ()
 
 
 def test_ik_llama_cpp_is_understood_too() -> None:
     served = CHAT.model_copy(update={"model_path": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
-    found = report(captured("verify-ik.txt"), plan=PLAN.model_copy(update={"instances": (served,)}))
+    found = report(captured("verify-ik.json"), plan=PLAN.model_copy(update={"instances": (served,)}))
     passed = {check.name for check in found.instances[0].checks if check.ok}
     assert {"health", "key", "model", "context", "chat"} <= passed
     # All 64 tokens by the time of 63: it calls that 2.4327 a second.
@@ -250,8 +290,8 @@ def test_slots_share_the_context(context: int, parallel: int, extra: tuple[str, 
     declared = RIG.instances["chat"].model_copy(
         update={"context": context, "parallel": parallel, "extra_args": extra},
     )
-    text = captured("verify-box.txt").replace(
-        '"n_ctx":8192},"total_slots":1', f'"n_ctx":{found}}},"total_slots":{parallel}'
+    text = captured("verify-box.json").replace(
+        in_json('"n_ctx":8192},"total_slots":1'), in_json(f'"n_ctx":{found}}},"total_slots":{parallel}')
     )
     rig = RIG.model_copy(update={"instances": {**RIG.instances, "chat": declared}})
     assert ("chat context" not in failed(report(text, rig))) is right
@@ -265,11 +305,9 @@ def test_a_server_that_answers_with_other_kinds_of_values_fails_its_checks(value
     """What listens there may be anything, and a model may have taken it over."""
     keys = ("data", "default_generation_settings", "total_slots", "model_path", "error", "status", "choices", "timings")
     for body in (value, *(f'{{"{key}": {value}}}' for key in keys)):
-        text = captured("verify-box.txt")
-        for what in ("health", "models", "props"):
-            text = re.sub(rf"(@ {what}\tchat\n)(?:\t.*\n)+", rf"\g<1>\t{body}\n\t200\n", text)
-        text = re.sub(r"(@ chat\tchat\n)(?:\t.*\n)+", rf"\g<1>\tdata: {body}\n\t200\n", text)
-        found = report(text)
+        plain, streamed = f"{body}\n200", f"data: {body}\n200"
+        text = captured("verify-box.json")
+        found = report(changed(text, health=plain, models=plain, props=plain, chats=streamed))
         assert "chat model" in failed(found)
         assert not [name for name in failed(found) if name.startswith("drafter")]
         json.dumps(found.as_json())
@@ -277,18 +315,21 @@ def test_a_server_that_answers_with_other_kinds_of_values_fails_its_checks(value
 
 @pytest.mark.parametrize("line", ["x:1F90", "0:1F90", "0100007F", "0100007F:", "0100007F:zz", "²²²²²²²²:1F90", ":"])
 def test_a_socket_that_is_none_is_passed_over(line: str) -> None:
-    text = captured("verify-box.txt").replace("@ listening\t\n", f"@ listening\t\n\t{line}\n")
-    assert report(text) == report(captured("verify-box.txt"))
+    text = captured("verify-box.json").replace("0100007F:1F90", f"0100007F:1F90\\n{line}")
+    assert line in text
+    assert report(text) == report(captured("verify-box.json"))
 
 
 @pytest.mark.parametrize("manifest", ["[]", '{"sha256": 5}', '{"sha256": [1]}', "x", '{"id": {}}'])
 def test_a_manifest_of_other_kinds_is_no_finished_build(manifest: str) -> None:
-    text = re.sub(rf"(@ build\t{BUILD}\n)(?:\t.*\n)+", rf"\g<1>\t{manifest}\n", captured("verify-box.txt"))
-    assert {"chat files", "chat process"} <= failed(report(text)).keys()
+    value = json.loads(captured("verify-box.json"))
+    (build,) = [each for each in value["texts"] if each["what"] == "build"]
+    build["text"] = manifest
+    assert {"chat files", "chat process"} <= failed(report(json.dumps(value))).keys()
 
 
 def test_sizes_that_are_none_are_passed_over() -> None:
-    text = captured("verify-box.txt").replace("\t253113024\t", f"\t{'9' * 5000}\t").replace("\t45592489", "\t²")
+    text = captured("verify-box.json").replace(r"253113024\t", rf"{'9' * 5000}\t")
     assert "chat files" in failed(report(text))
 
 
@@ -344,7 +385,8 @@ def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
 )
 def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
     instance = reached(CHAT, listen=listen)
-    assert f"ask 5 {shlex.quote(url)} " in question(PLAN.model_copy(update={"instances": (instance,)}))
+    given: Any = verify_input(PLAN.model_copy(update={"instances": (instance,)}), ROLES).parts[VERB]
+    assert given.servers[0].requests.health_url == url
 
 
 @pytest.mark.parametrize(
@@ -360,13 +402,13 @@ def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
 )
 def test_addresses(listen: str, sockets: str, right: bool) -> None:
     plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
-    found = report(f"@ begin\n@ listening\t\n\t{sockets}\n@ end\n", plan=plan)
+    found = report(returned(Found(), listening=sockets), plan=plan)
     assert ("chat listens" not in failed(found)) is right
 
 
 def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: pytest.CaptureFixture[str]) -> None:
-    text = captured("verify-box.txt").replace('"content":"b"', r'"content":"\u001b[31m[bold]b\n"')
-    print_report(report(text.replace("UnitFileState=enabled", "UnitFileState=disabled")))
+    text = captured("verify-box.json").replace(in_json('"content":"b"'), in_json(r'"content":"\u001b[31m[bold]b\n"'))
+    print_report(report(text.replace('"enabled": "enabled"', '"enabled": "disabled"')))
     said = capsys.readouterr().out
     assert "✗ unit      llama-chat.service is active, disabled" in said
     assert "✓ drafts    18 of 18 drafted tokens accepted" in said
@@ -384,7 +426,7 @@ def test_only_a_unit_reads_a_program_of_the_host() -> None:
 @pytest.mark.parametrize(("decode", "right"), [(1.0, True), (200.0, False)])
 def test_half_the_speed_that_is_expected_is_not_as_declared(decode: float, right: bool) -> None:
     slow = CHAT.model_copy(update={"expect": Expect(decode=decode)})
-    found = report(captured("verify-box.txt"), plan=PLAN.model_copy(update={"instances": (slow, DRAFTER)}))
+    found = report(captured("verify-box.json"), plan=PLAN.model_copy(update={"instances": (slow, DRAFTER)}))
     checks = {check.name: check for check in found.instances[0].checks}
     assert checks["speed"].ok is right
     assert f"expected are {decode:g}" in checks["speed"].detail
@@ -401,7 +443,8 @@ def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong:
     """Its answers are written by hand, after its API's documentation."""
     served = reached(DRAFTER, props_path=None, health_status=None, counts_drafts=False)
     models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
-    text = f"@ begin\n@ health\tdrafter\n\t\n\t200\n@ models\tdrafter\n\t{models}\n\t200\n@ end\n"
+    responses = Responses(health="\n200", models=f"{models}\n200")
+    text = returned(Found({"drafter": ServerFound(responses=responses)}))
     (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances
     asked = {check.name: check.ok for check in instance.checks}
     assert asked["health"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.program import request
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import encode
-from llamaherd.onhost.inspection import Inspected
+from llamaherd.onhost.inspection import Inspected, InspectInput
 from llamaherd.onhost.inspection import inspect as run_inspection
 from llamaherd.onhost.system import Host
+from llamaherd.onhost.verification import VerifyInput
+from llamaherd.onhost.verification import verify as run_verification
 from llamaherd.pipeline import describe
 from llamaherd.pipeline.inspect import inspect_input, state_of
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
+from llamaherd.pipeline.verify import facts_of, judge, verify_input
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
@@ -168,6 +173,12 @@ BROKEN = {
     "inspection.given": (
         ODD.format("inspection=Inspection('odd.inspect', lambda plan: 1 / 0, dict, lambda state, found: None)"),
         4,
+        "ends in ZeroDivisionError: division by zero",
+    ),
+    "verification.given": (
+        "from llamaherd.role.role import Verification\n"
+        + ODD.format("verification=Verification('odd.verify', lambda plan: 1 / 0, dict)"),
+        5,
         "ends in ZeroDivisionError: division by zero",
     ),
     "verify": ("import sys\n" + ODD.format("verify=lambda plan: sys.exit()"), 5, "ends in SystemExit"),
@@ -385,3 +396,68 @@ ROLE = Role(name="odd", summary="", plan=plan)
     odd(tmp_path, code)
     with pytest.raises(UserError, match="no message of the day"):
         planned_with(tmp_path)
+
+
+SCRIPTED = r"""from llamaherd.role.report import Check
+from llamaherd.role.role import Verified
+def judge(judging):
+    return Verified((Check("motd", judging.answers["motd", "of it"] == "it works\n@ end\n$HOME", "as printed"),))
+ROLE = Role(
+    name="odd",
+    summary="",
+    inspect=lambda plan: "say odd 'it works'",
+    parse=lambda state, kind, fields: (kind, fields) == ("odd", ["it works"]),
+    verify=lambda plan: "section motd 'of it'; printf '%s\\n' 'it works' '@ end' '$HOME' | lines",
+    judge=judge,
+)
+"""
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_role_inspects_and_verifies_by_shell_scripts(tmp_path: Path) -> None:
+    """The scripts are run for real, as the program on a host runs them."""
+    odd(tmp_path, SCRIPTED)
+    (own,) = [role for role in all_roles(tmp_path) if role.name == "odd"]
+    rig, plan, host = Rig.model_validate(cpu_rig()), planned(cpu_rig()), Host(lambda _: None, lambda _: None)
+    found = run_verification(VerifyInput(script=verify_input(plan, [own]).script), host)
+    (check,) = [each for each in judge(rig, plan, [own], facts_of(encode(found), [own])).machine if each.name == "motd"]
+    assert (check.ok, check.detail) == (True, "as printed")
+    seen = run_inspection(InspectInput(script=inspect_input(plan, [own]).script), host)
+    assert "odd\tit works" in seen.lines
+    assert state_of(encode(seen), [own]).unread == set()
+
+
+VERIFIED_BY_VERB = """from llamaherd.role.report import Check
+from llamaherd.role.role import Verification, Verified
+from .onhost import Count, Counted
+def judge(judging):
+    return Verified((Check("odd", judging.found(Counted) == Counted(3), "counted"),))
+ROLE = Role(
+    name="odd",
+    summary="",
+    verification=Verification("odd.count", lambda plan: Count("abc"), Counted),
+    judge=judge,
+)
+"""
+ONHOST = """from dataclasses import dataclass
+from llamaherd.onhost.verbs import Verb
+@dataclass(frozen=True)
+class Count:
+    text: str
+@dataclass(frozen=True)
+class Counted:
+    number: int
+VERBS = {"count": Verb(Count, lambda given, system: Counted(len(given.text)))}
+"""
+
+
+def test_a_role_verifies_by_a_verb(tmp_path: Path) -> None:
+    odd(tmp_path, VERIFIED_BY_VERB).with_name("onhost.py").write_text(ONHOST)
+    (own,) = [role for role in all_roles(tmp_path) if role.name == "odd"]
+    rig, plan = Rig.model_validate(cpu_rig()), planned(cpu_rig())
+    assert json.loads(request("verify", verify_input(plan, [own])))["input"]["parts"] == {"odd.count": {"text": "abc"}}
+    for number, right in ((3, True), (4, False)):
+        facts = facts_of({"parts": {"odd.count": {"number": number}}}, [own])
+        assert [each.ok for each in judge(rig, plan, [own], facts).machine if each.name == "odd"] == [right]
+    with pytest.raises(UnaskedError):
+        facts_of({"parts": {"odd.count": {"number": "3"}}}, [own])

@@ -8,6 +8,7 @@ from llamaherd.bench.arms.units import Arm, arms_script
 from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.host.program import Program, bootstrap
+from llamaherd.host.protocol import question_of
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
 from llamaherd.pipeline.drift_tell import tell_script
@@ -17,6 +18,7 @@ from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
 from llamaherd.role.role import Role
 from llamaherd.status.ask import look_script as status_look
+from llamaherd.text.quoting import Written
 from tests.render.pieces import (
     ask_memory,
     instance,
@@ -30,12 +32,12 @@ from tests.render.plans import (
     KEYED,
 )
 from tests.render.scripts_beside import BESIDE
-from tests.support import ours as verify
+from tests.support.ours import inspect_scripts
 
 OWN = Role("motd", "", inspect=lambda _: 'say motd "$(systemctl is-active motd.service)"')
 SCRIPTS: dict[str, Callable[[], str]] = {
-    "inspect_own_role": lambda: verify.inspect_scripts(CPU, [OWN])["motd"],
-    "verify_gpu": lambda: verify.question(GPU),
+    "inspect_own_role": lambda: inspect_scripts(CPU, [OWN])["motd"],
+    "verify_own": lambda: question_of("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
     "wait_loaded": lambda: render("serve/wait-loaded.sh"),

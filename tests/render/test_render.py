@@ -14,8 +14,7 @@ from jinja2 import UndefinedError
 from llamaherd.render import render
 from tests.render.texts import GOLDEN, texts
 from tests.support.golden import assert_golden
-from tests.support.ours import question as verify_script
-from tests.support.rigs import ROOT, gpu_rig, planned
+from tests.support.rigs import ROOT
 from tests.support.shell import expands
 
 
@@ -52,27 +51,6 @@ def test_scripts_parse(case: str, shell: str) -> None:
     text = f"{{\n{texts()[case]}\n}} </dev/null\n"
     done = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-HOSTILE = "a $(id) `id` \"b\" 'c' ; d"
-
-
-def test_no_text_of_others_is_read_by_a_shell() -> None:
-    """A hub names its files, and an owner folders and arguments: a shell finds them quoted wherever they stand."""
-    declared = gpu_rig()
-    declared["models"]["gemma"]["file"] = f"/srv/{HOSTILE}.gguf"
-    declared["engines"]["ik"]["source"]["folder"] = HOSTILE
-    # A URL holds no blank.
-    declared["engines"]["ik"]["source"]["archive"] = f"https://mirror.lan/{HOSTILE.replace(' ', '')}.tar.gz"
-    declared["engines"]["ik"]["source"]["overlay"] = {HOSTILE: HOSTILE}
-    declared["engines"]["ik"]["options"] = {"A": HOSTILE}
-    declared["instances"]["worker"]["extra_args"] = [HOSTILE]
-    plan = planned(declared)
-    texts = {
-        "verify": verify_script(plan),
-    }
-    ran = [name for name, text in texts.items() if expands(text, "$(id)")]
-    assert ran == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from roles.serve.going import Going
 from roles.serve.images import image_changes
 from roles.serve.removal import removal_changes
 from roles.serve.state import question as inspected_servers
+from roles.serve.verify import question as verified_servers
 from tests.render.pieces import build, fetch_id, hub, instance, made, taking
 from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
 from tests.support.rigs import gpu_rig
@@ -113,4 +114,5 @@ INSPECTIONS: dict[str, Callable[[], str]] = {
     "inspect_docker": lambda: indented("container_runtime.inspect", inspected_docker(GPU)),
     "inspect_cuda_toolkit": lambda: indented("cuda_toolkit.inspect", inspected_toolkit(GPU)),
     "inspect_power": lambda: indented("power.inspect", inspected_power(GPU)),
+    "verify_servers": lambda: indented("serve.verification.verify", verified_servers(GPU)),
 }

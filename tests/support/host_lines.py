@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llamaherd.host.limits import read_limits
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.document import Secret
@@ -265,6 +264,12 @@ def _serve(rows: Rows) -> ServeFound:
                 raise ValueError(other)
     tuples = {name: tuple(values) for name, values in lists.items()}
     return ServeFound(units=units, containers=containers, serving=serving, cut_off=cut_off, **tuples)
+
+
+def read_limits(text: str) -> dict[str, str]:
+    """Return the limits of a container by its line, those that are set."""
+    pairs = dict(word.split("=", 1) for word in text.split(" ")) if text else {}
+    return {name: value for name, value in pairs.items() if value not in ("", "null", "0", "-1", "<nil>")}
 
 
 def _serving(before: ServingState, what: str, values: Sequence[str]) -> ServingState:

@@ -27,6 +27,7 @@ from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
 from llamaherd.role.role import Role
 from roles import ROLES
+from roles.serve.onhost.verified import Found as ServersFound
 from tests.support.host_lines import inspected
 
 
@@ -92,11 +93,6 @@ def sends(made: Plan, state: HostState) -> list[SendFile]:
     return preflight.sends(made, state, ROLES)
 
 
-def question(made: Plan, roles: Sequence[Role] = ROLES) -> str:
-    """Return the script of roles that need more than programs to verify a host."""
-    return verify.verify_input(made, roles).script
-
-
 def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
     """Return all that a host is sent to verify it."""
     return request("verify", verify.verify_input(made, roles)).decode()
@@ -104,12 +100,19 @@ def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
 
 def probed(probes: Iterable[Probe], system: System) -> Answers:
     """Return what probes print on a host."""
-    return verify.answers_of(encode(run_probes(VerifyInput(tuple(probes)), system)))
+    return verify.facts_of(encode(run_probes(VerifyInput(tuple(probes)), system)), ROLES).answers
 
 
-def judge(rig: Rig, made: Plan, answers: Answers, reached: Mapping[str, Reach] | None = None) -> Report:
-    """What follows from the answers."""
-    return verify.judge(rig, made, ROLES, answers, reached)
+def judge(
+    rig: Rig,
+    made: Plan,
+    answers: Answers,
+    reached: Mapping[str, Reach] | None = None,
+    found: ServersFound | None = None,
+) -> Report:
+    """Return what follows from what probes printed, and from what was found of servers."""
+    facts = verify.HostFacts(answers, {ServersFound: found} if found else {})
+    return verify.judge(rig, made, ROLES, facts, reached)
 
 
 def brought_files(made: Plan) -> dict[str, TextFile]:

@@ -33,8 +33,8 @@ from roles.engines.changes import build_changes
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.model import RemovalInput, SwitchInput
 from roles.serve.removal import removal_changes
+from roles.serve.verify import question as verified_servers
 from tests.conftest import SEARCH
-from tests.support import ours as verify
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
 from tests.support.ours import plan
@@ -163,7 +163,6 @@ def changes(planned: Plan) -> Iterator[Change]:
 def scripts(planned: Plan) -> Iterator[str]:
     """What a host's shell is given for a plan."""
     yield from (step.script for step in changes(planned) if step.script)
-    yield verify.question(planned)
 
 
 def read_back(instance: InstancePlan) -> tuple[list[str], dict[str, str]]:
@@ -210,9 +209,9 @@ def judge(declared: dict[str, Any], text: str) -> str:
         return "refused"
     for script in scripts(made):
         assert COMMAND not in script or not expands(script, COMMAND), text
-    for how in (step.how for step in changes(made)):
-        if isinstance(how, RunVerb):
-            assert decode(type(how.given), parse_document(dump(how.given).encode())) == how.given
+    given_to_verbs = [how.given for step in changes(made) if isinstance(how := step.how, RunVerb)]
+    for given in (*given_to_verbs, verified_servers(made)):
+        assert decode(type(given), parse_document(dump(given).encode())) == given
     removal, *switches = verbs(made)
     assert removal.given == RemovalInput("old", "llama-old", "llama-old", True, False, True, DRAIN_SECONDS)
     for instance, how in zip(made.instances, switches, strict=True):

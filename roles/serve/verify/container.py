@@ -10,74 +10,50 @@ from typing import Any
 
 import yaml
 
-from llamaherd.host.limits import declared_limits, read_limits
+from llamaherd.host.limits import declared_limits
 from llamaherd.plan import InstancePlan, TextFile
-from llamaherd.text.numbers import parse_json
-from llamaherd.text.quoting import Written
-
-_HOST = ("Privileged", "ReadonlyRootfs", "NetworkMode", "PidMode", "IpcMode", "CapAdd", "CapDrop", "SecurityOpt")
-
-WALLS_FORMAT = Written(
-    'ConfigFiles={{index .Config.Labels "com.docker.compose.project.config_files"}}{{println}}'
-    "User={{.Config.User}}{{println}}Mounts=["
-    '{{range .Mounts}}{{if eq .Type "bind"}}[{{.RW}},{{json .Source}}],{{end}}{{end}}null]{{println}}'
-    + "{{println}}".join(f"{name}={{{{json .HostConfig.{name}}}}}" for name in _HOST)
-)
-"""For `docker inspect`: lines of name=value."""
+from roles.serve.onhost.verified import ContainerFound, ImageFound
 
 
-def strange_container(planned: InstancePlan, said: Mapping[str, str]) -> Iterator[str]:
-    """What is not as planned about a container that is up."""
-    if len({said.get("Runs"), said.get("Tagged"), said.get("Made") or said.get("Tagged")}) > 1:
+def strange_container(planned: InstancePlan, found: ContainerFound, image: ImageFound | None) -> Iterator[str]:
+    """What is not as planned about a container that is up. `image` is the one that its tag has, if we made that."""
+    if image and len({found.image, image.id, image.made or image.id}) > 1:
         yield f"{planned.server.image} is another image than it runs, or than we made, or gone: `herd up`"
-    if differ := _other_limits(planned.file.text, said):
+    limits = declared_limits(planned.file.text)
+    if differ := sorted({name for name, _ in found.limits.items() ^ limits.items()}):
         yield f"it is not held to what is declared: {', '.join(differ)}"
-    if differ := otherwise(planned.file, said):
-        yield f"it was made with another {', '.join(differ)} than declared: `herd up`"
+    if names := otherwise(planned.file, found):
+        yield f"it was made with another {', '.join(names)} than declared: `herd up`"
 
 
-def _other_limits(compose: str, said: Mapping[str, str]) -> list[str]:
-    """By Docker's names, what it is held to and should not be, or the other way round."""
-    if "Limits" not in said:
-        return []
-    try:
-        differ = read_limits(said["Limits"]).items() ^ declared_limits(compose).items()
-    except ValueError:
-        return ["what Docker says of its limits"]
-    return sorted({name for name, _ in differ})
-
-
-def otherwise(file: TextFile, said: Mapping[str, str]) -> list[str]:
+def otherwise(file: TextFile, found: ContainerFound) -> list[str]:
     """By Docker's names, what a container was made with and the one service of its file does not say.
 
     `ConfigFiles` are those that Compose was given.
     """
-    if "User" not in said:
-        return []
     service: dict[str, Any] = yaml.safe_load(file.text)["services"]["server"]
+    mounts = sorted((each.source, each.writable) for each in found.mounts)
     right = {
-        "ConfigFiles": said.get("ConfigFiles") == file.path,
-        "User": said["User"] == service["user"],
-        "Mounts": _mounts(said.get("Mounts", "")) == sorted(_declared_mount(each) for each in service["volumes"]),
-        "Privileged": said.get("Privileged") == "false",
-        "ReadonlyRootfs": said.get("ReadonlyRootfs") == "true",
-        "NetworkMode": (said.get("NetworkMode") == '"host"') == (service.get("network_mode") == "host"),
-        "PidMode": said.get("PidMode") != '"host"',
-        "IpcMode": said.get("IpcMode") != '"host"',
-        "CapAdd": said.get("CapAdd") in ("null", "[]"),
-        "CapDrop": said.get("CapDrop") == '["ALL"]',
-        "SecurityOpt": "no-new-privileges" in (given := said.get("SecurityOpt", "")) and "unconfined" not in given,
+        "ConfigFiles": found.config_files == file.path,
+        "User": found.user == service["user"],
+        "Mounts": mounts == sorted(_declared_mount(each) for each in service["volumes"]),
+        "Privileged": not found.privileged,
+        "ReadonlyRootfs": found.read_only,
+        "NetworkMode": (found.network == "host") == (service.get("network_mode") == "host"),
+        "PidMode": found.pid_mode != "host",
+        "IpcMode": found.ipc_mode != "host",
+        "CapAdd": not found.added,
+        "CapDrop": found.dropped == ("ALL",),
+        "SecurityOpt": _has_walls(found.security),
     }
     return [name for name, well in right.items() if not well]
 
 
-def _mounts(said: str) -> list[tuple[bool, str]]:
-    """What of the host it has, and whether it may write to it. The list that Docker prints ends with `null`."""
-    try:
-        return sorted((bool(writable), str(source)) for writable, source in parse_json(said)[:-1])
-    except (ValueError, TypeError):
-        return []
+def _has_walls(options: tuple[str, ...]) -> bool:
+    """Return whether security options keep privileges from growing, and switch nothing off."""
+    given = " ".join(options)
+    return "no-new-privileges" in given and "unconfined" not in given
 
 
-def _declared_mount(volume: Mapping[str, Any]) -> tuple[bool, str]:
-    return not volume.get("read_only"), str(volume["source"])
+def _declared_mount(volume: Mapping[str, Any]) -> tuple[str, bool]:
+    return str(volume["source"]), not volume.get("read_only")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llamaherd.host.answers import Answers
 from llamaherd.onhost.nvidia_smi import parse_number
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.text.numbers import whole
+from roles.serve.onhost.verified import GpuProcesses, GpusFound
 
 OFF_BY = 0.1
 """Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
@@ -35,16 +34,15 @@ class Found:
     how: str = ""
 
 
-def on_gpus(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
+def on_gpus(planned: InstancePlan, own: GpuProcesses, driver: GpusFound) -> tuple[bool, str]:
     """Whether the server is on its GPUs and on no other, and what was found."""
-    said = answers.get(("on cards", planned.name), "")
-    pids = frozenset(_values(said, "pid"))
+    pids = frozenset(own.pids)
     if not pids:
         return False, "no process runs"
-    gpus = _gpus(answers)
+    gpus = _gpus(driver)
     if not gpus:
-        return False, _first(answers.get(("gpus", ""), "")) or "nvidia-smi said nothing"
-    found = _listed(pids, answers) or _opened(frozenset(_values(said, "device")), gpus, answers)
+        return False, _first(driver.listed) or "nvidia-smi said nothing"
+    found = _listed(pids, driver) or _opened(frozenset(own.devices), gpus, driver)
     if found is None:
         return False, "it cannot be told: the driver shows no processes here, and no devices"
     if not found.held:
@@ -60,41 +58,33 @@ def on_gpus(planned: InstancePlan, answers: Answers) -> tuple[bool, str]:
     return enough and not others, f"{detail}{found.how}"
 
 
-def _values(said: str, key: str) -> list[str]:
-    return [line.removeprefix(f"{key}=") for line in said.splitlines() if line.startswith(f"{key}=")]
-
-
 def _first(said: str) -> str:
     return next((line.strip() for line in said.splitlines() if line.strip()), "")
 
 
-def _gpus(answers: Answers) -> list[Gpu]:
+def _gpus(driver: GpusFound) -> list[Gpu]:
     """All GPUs in the order of their addresses."""
-    minors = {}
-    for line in answers.get(("gpu minors", ""), "").splitlines():
-        if match := re.search(r"/gpus/([^/]+)/information:Device Minor:\s*([0-9]{1,9})", line):
-            minors[match[1].lower()] = int(match[2])
-    rows = (line.split(", ") for line in answers.get(("gpus", ""), "").splitlines())
+    rows = (line.split(", ") for line in driver.listed.splitlines())
     # The driver's program writes the domain with eight digits, the kernel with four.
     found = [
-        Gpu(row[0], row[1], minors.get(row[0].lower()[-12:]))
+        Gpu(row[0], row[1], driver.minors.get(row[0].lower()[-12:]))
         for row in rows
         if len(row) == 2 and row[1].startswith("GPU-")
     ]
     return sorted(found, key=lambda gpu: gpu.pci.upper())
 
 
-def _in_wsl(answers: Answers) -> bool:
-    return "microsoft" in answers.get(("kernel", ""), "").lower()
+def _in_wsl(driver: GpusFound) -> bool:
+    return "microsoft" in driver.kernel.lower()
 
 
-def _listed(pids: frozenset[str], answers: Answers) -> Found | None:
+def _listed(pids: frozenset[str], driver: GpusFound) -> Found | None:
     """By the driver's list of processes; None where that cannot tell."""
-    if _in_wsl(answers) or answers.get(("namespace", ""), "").strip() != FIRST_NAMESPACE:
+    if _in_wsl(driver) or driver.namespace != FIRST_NAMESPACE:
         return None
     held: dict[str, float | None] = {}
     clear = True
-    for line in answers.get(("gpu processes", ""), "").splitlines():
+    for line in driver.processes.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != 3 or whole(fields[0]) is None or not fields[1].startswith("GPU-"):
             # `[N/A]`, `[Insufficient Permissions]`, or a sentence instead of a list.
@@ -105,9 +95,9 @@ def _listed(pids: frozenset[str], answers: Answers) -> Found | None:
     return Found(held) if held or clear else None
 
 
-def _opened(devices: frozenset[str], gpus: list[Gpu], answers: Answers) -> Found | None:
+def _opened(devices: frozenset[str], gpus: list[Gpu], driver: GpusFound) -> Found | None:
     """By the devices that processes hold open; None where those cannot tell. Only CUDA opens nvidia-uvm."""
-    if _in_wsl(answers):
+    if _in_wsl(driver):
         held = {gpu.uuid: None for gpu in gpus} if "/dev/dxg" in devices else {}
         return Found(held, " (by its open device, which is one for all GPUs under WSL)")
     if all(gpu.minor is None for gpu in gpus):

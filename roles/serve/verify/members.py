@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from llamaherd.host.answers import Answers, Reply, chat, objects, reply
+from llamaherd.host.answers import Reply, chat, objects, reply
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import InstancePlan, MemberPlan
 from llamaherd.role.report import Check
+from roles.serve.onhost.verified import Responses
 from roles.serve.verify.answering import context, drafts, fast, streams
 
 
 def member_checks(
-    rig: Rig, planned: InstancePlan, member: MemberPlan, models: Reply, answers: Answers
+    rig: Rig, planned: InstancePlan, member: MemberPlan, models: Reply, responses: Responses
 ) -> Iterator[Check]:
     """What is asked of one of them, each by its name."""
-    props = reply(answers.get(("props", member.name), ""))
-    streamed = reply(answers.get(("chat", member.name), ""))
+    props = reply(responses.props.get(member.name, ""))
+    streamed = reply(responses.chats.get(member.name, ""))
     said = chat(streamed.body)
     found = [_model(planned, member, models, props), context(rig.instances[member.name], props)]
     found += [streams(streamed, said)]

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from llamaherd.host.answers import Answers
 from llamaherd.host.limits import declared_limits
 from llamaherd.inventory.schema import Rig
+from llamaherd.role.report import Check
 from roles.base.verify import host_checks
+from roles.serve.onhost.verified import (
+    ContainerFound,
+    Found,
+    ImageFound,
+    Mount,
+    OwnedFile,
+    ProcessFound,
+    ServerFound,
+    UnitFound,
+)
 from roles.serve.verify.container import otherwise
 from roles.serve.verify.permissions import permissions
+from roles.serve.verify.process import serving
 from tests.support.ours import judge
 from tests.support.rigs import cpu_rig, planned
 
@@ -79,71 +93,154 @@ def test_a_folder_that_is_open_to_others(folders: str, words: str) -> None:
     assert (ok, words in detail) == (False, True), detail
 
 
-def check(name: str, kind: str, answers: Answers) -> tuple[bool, str]:
+def check(name: str, kind: str, server: ServerFound, answers: Answers | None = None, **facts: Any) -> tuple[bool, str]:
     """One check of one instance."""
-    report = judge(Rig.model_validate(cpu_rig()), PLAN, answers)
+    servers = Found({name: server}, docker_enabled="enabled", **facts)
+    report = judge(Rig.model_validate(cpu_rig()), PLAN, answers or {}, found=servers)
     (instance,) = (each for each in report.instances if each.name == name)
     (one,) = (each for each in instance.checks if each.name == kind)
     return one.ok, one.detail
 
 
-def unit(*lines: str) -> Answers:
-    """What systemd says of a unit that runs."""
-    return {("serving", "chat"): "\n".join(["ActiveState=active", "UnitFileState=enabled", *lines])}
+UNIT = UnitFound("active", "enabled", "success", CHAT.file.path, (), needs_reload=False, pid="7")
+"""One that runs."""
+
+
+def unit(**changes: Any) -> tuple[bool, str]:
+    """The check of a unit."""
+    return check("chat", "unit", ServerFound(unit=replace(UNIT, **changes)))
 
 
 def test_a_unit_is_its_file_and_its_drop_ins() -> None:
-    ours, shared = f"FragmentPath={CHAT.file.path}", "/usr/lib/systemd/system/service.d/10-all.conf"
-    assert check("chat", "unit", unit(ours, f"DropInPaths={shared}"))[0]
+    assert unit()[0]
     drop_in = "/run/systemd/system/llama-chat.service.d/a b.conf"
-    ok, detail = check("chat", "unit", unit(ours, f"DropInPaths={shared} {drop_in}"))
+    ok, detail = unit(drop_ins=(drop_in,))
     assert (ok, drop_in in detail) == (False, True)
-    assert not check("chat", "unit", unit("FragmentPath=/run/systemd/transient/llama-chat.service"))[0]
-    assert not check("chat", "unit", unit(ours, "NeedDaemonReload=yes"))[0]
+    assert not unit(file="/run/systemd/transient/llama-chat.service")[0]
+    assert not unit(needs_reload=True)[0]
+
+
+def test_a_drop_in_for_all_units_that_decides_what_is_run_is_named() -> None:
+    shared = "/usr/lib/systemd/system/service.d/10-all.conf"
+    assert unit(shared={shared: "Environment User"}) == (
+        False,
+        f"llama-chat.service is active, enabled; {shared} sets Environment User for it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"active": "failed", "result": "oom-kill"}, "llama-chat.service is failed, enabled (oom-kill)"),
+        ({"active": "", "enabled": ""}, "llama-chat.service is unknown to systemd, not there"),
+        ({"result": ""}, "llama-chat.service is active, enabled"),
+    ],
+)
+def test_the_state_of_a_unit(changes: dict[str, str], detail: str) -> None:
+    assert unit(**changes) == ("active" not in changes, detail)
+
+
+def test_what_is_not_there_and_what_did_not_respond_are_two_things() -> None:
+    nothing = ServerFound()
+    assert check("chat", "unit", nothing)[1] == "llama-chat.service is unknown to systemd, not there"
+    assert check("drafter", "container", nothing)[1] == "there is no container llama-drafter"
+    unknown: dict[str, Any] = {"unknown": ("Docker", "systemd")}
+    said = "so the state of llama-chat.service is unknown: run again"
+    assert check("chat", "unit", nothing, **unknown) == (False, f"systemd did not respond, {said}")
+    assert "Docker did not respond" in check("drafter", "container", nothing, **unknown)[1]
+    for name in ("chat", "drafter"):
+        assert check(name, "process", nothing)[1] == "no process runs"
+        assert "did not respond, so it is unknown" in check(name, "process", nothing, **unknown)[1]
+
+
+def in_place(change: Any = None, **answers: str) -> tuple[bool, str]:
+    """The check of the files of a server that has all of them."""
+    right = hashlib.sha256(b"right").hexdigest()
+    printed: dict[tuple[str, str], str] = {
+        ("build", BUILD.id): json.dumps({"id": BUILD.id, "sha256": {"llama-server": right}}),
+        **{("model", model.folder): f"{model.files[0].size or 1}\t{model.files[0].name}" for model in PLAN.models},
+        ("programs", BUILD.id): f"{right}  llama-server",
+        **{(what, BUILD.id): text for what, text in answers.items()},
+    }
+    file = hashlib.sha256(CHAT.file.text.encode()).hexdigest()
+    return check("chat", "files", replace(ServerFound(file_sha256=file), **(change or {})), printed)
 
 
 def test_a_program_that_is_not_what_was_built_is_named() -> None:
-    right = hashlib.sha256(b"right").hexdigest()
-    answers: dict[tuple[str, str], str] = {
-        ("build", BUILD.id): json.dumps({"id": BUILD.id, "sha256": {"llama-server": right}}),
-        ("file", "chat"): hashlib.sha256(CHAT.file.text.encode()).hexdigest(),
-        **{("model", model.folder): f"{model.files[0].size or 1}\t{model.files[0].name}" for model in PLAN.models},
-        ("programs", BUILD.id): f"{right}  llama-server",
-    }
-    assert check("chat", "files", answers)[0]
-    ok, detail = check("chat", "files", {**answers, ("programs", BUILD.id): f"{'0' * 64}  llama-server"})
+    assert in_place()[0]
+    ok, detail = in_place(programs=f"{'0' * 64}  llama-server")
     assert (ok, f"{BUILD.folder}/bin/llama-server is not what was built" in detail) == (False, True)
-    ok, detail = check("chat", "files", {**answers, ("unreadable", "chat"): f"there is no {CHAT.model_path}"})
-    assert (ok, f"there is no {CHAT.model_path}" in detail) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"access": {CHAT.model_path: "absent"}}, f"there is no {CHAT.model_path}"),
+        ({"access": {CHAT.model_path: "closed"}}, f"its user may not read {CHAT.model_path}"),
+        ({"access": {CHAT.model_path: "silent"}}, f"the disk of {CHAT.model_path} did not respond: run again"),
+        ({"access": {"/etc/shadow": "closed"}}, ""),
+        ({"runs_program": False}, f"its user may not run {CHAT.server.program}"),
+        ({"file_sha256": ""}, f"{CHAT.file.path} is not there"),
+        ({"file_sha256": "0" * 64}, f"{CHAT.file.path} is not as planned: `herd up`"),
+    ],
+)
+def test_files_that_a_server_could_not_start_from(change: dict[str, Any], words: str) -> None:
+    assert in_place(change) == (not words, words or "engine, model and definition are in place")
 
 
 OWNERS = [
-    f"644\troot\tf\t{CHAT.file.path}",
-    f"400\tllama-chat\tf\t{CHAT.key_file}",
-    f"755\troot\td\t{CHAT.model_folder}",
-    f"644\troot\tf\t{CHAT.model_path}",
+    OwnedFile(CHAT.file.path, "file", 0o644, "root"),
+    OwnedFile(str(CHAT.key_file), "file", 0o400, "llama-chat"),
+    OwnedFile(CHAT.model_folder, "folder", 0o755, "root"),
+    OwnedFile(CHAT.model_path, "file", 0o644, "root"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("line", "otherwise", "words"),
+    ("at", "changes", "words"),
     [
-        (0, "", ""),
-        (0, f"664\troot\tf\t{CHAT.file.path}", "is not root's alone to write (mode 664, of root)"),
-        (0, f"644\ttom\tf\t{CHAT.file.path}", "is not root's alone to write (mode 644, of tom)"),
-        (0, f"777\troot\tl\t{CHAT.file.path}", "is a symbolic link"),
-        (1, f"440\tllama-chat\tf\t{CHAT.key_file}", "is not llama-chat's alone (mode 440"),
-        (1, f"400\troot\tf\t{CHAT.key_file}", "is not llama-chat's alone (mode 400, of root)"),
-        (1, f"777\tllama-chat\tl\t{CHAT.key_file}", "is not llama-chat's alone"),
-        (2, f"777\troot\td\t{CHAT.model_folder}", "is not root's alone to write (mode 777"),
-        (3, f"644\ttom\tf\t{CHAT.model_path}", "is not root's alone to write (mode 644, of tom)"),
-        (3, f"666\troot\tf\t{CHAT.model_path}", "is not root's alone to write (mode 666"),
+        (0, {}, ""),
+        (0, {"mode": 0o664}, "is not root's alone to write (mode 664, of root)"),
+        (0, {"owner": "tom"}, "is not root's alone to write (mode 644, of tom)"),
+        (0, {"mode": 0o777, "kind": "link"}, "is a symbolic link"),
+        (1, {"mode": 0o440}, "is not llama-chat's alone (mode 440"),
+        (1, {"owner": "root"}, "is not llama-chat's alone (mode 400, of root)"),
+        (1, {"mode": 0o777, "kind": "link"}, "is not llama-chat's alone"),
+        (2, {"mode": 0o777}, "is not root's alone to write (mode 777"),
+        (3, {"owner": "tom"}, "is not root's alone to write (mode 644, of tom)"),
+        (3, {"mode": 0o666}, "is not root's alone to write (mode 666"),
     ],
 )
-def test_files_that_somebody_else_may_write_are_named(line: int, otherwise: str, words: str) -> None:
-    owners = [otherwise if n == line and otherwise else each for n, each in enumerate(OWNERS)]
-    found = list(permissions(CHAT, "\n".join(owners)))
-    assert [words in each and otherwise.split("\t")[-1] in each for each in found] == ([True] if words else [])
+def test_files_that_somebody_else_may_write_are_named(at: int, changes: dict[str, Any], words: str) -> None:
+    owners = [replace(each, **changes) if n == at else each for n, each in enumerate(OWNERS)]
+    found = list(permissions(CHAT, owners))
+    assert [words in each and OWNERS[at].path in each for each in found] == ([True] if words else [])
+    assert in_place({"owned": tuple(owners)})[0] is (not words)
+
+
+WALLS = ContainerFound(
+    status="running",
+    health="healthy",
+    restart="unless-stopped",
+    spec=DRAFTER.spec,
+    pid="8",
+    image="a",
+    config_files=DRAFTER.file.path,
+    user=f"{DRAFTER.server.user}:{DRAFTER.server.user}",
+    limits=declared_limits(DRAFTER.file.text),
+    mounts=(Mount(DRAFTER.model_folder, writable=False),),
+    read_only=True,
+    network="host",
+    ipc_mode="private",
+    dropped=("ALL",),
+    security=("no-new-privileges:true",),
+)
+"""As Docker 26.1 has them."""
+
+
+def container(images: dict[str, ImageFound] | None = None, **changes: Any) -> tuple[bool, str]:
+    """The check of a container."""
+    return check("drafter", "container", ServerFound(container=replace(WALLS, **changes)), images=images or {})
 
 
 @pytest.mark.parametrize(
@@ -153,87 +250,95 @@ def test_files_that_somebody_else_may_write_are_named(line: int, otherwise: str,
         ({"RestartPolicy.Name": "no"}, "RestartPolicy.Name"),
         ({"Memory": "1073741824", "MemorySwap": "2147483648"}, "Memory, MemorySwap"),
         ({"PidsLimit": "100"}, "PidsLimit"),
-        ({"CpuShares": "0", "CpusetCpus": "", "BlkioWeight": "null", "MemorySwap": "-1"}, ""),
     ],
 )
 def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: str) -> None:
-    limits = " ".join(f"{name}={value}" for name, value in {**declared_limits(DRAFTER.file.text), **change}.items())
-    lines = ["Status=running", "Health=healthy", "Restart=unless-stopped", f"Limits={limits}", "Docker=enabled"]
-    ok, detail = check("drafter", "container", {("serving", "drafter"): "\n".join(lines)})
+    ok, detail = container(limits={**declared_limits(DRAFTER.file.text), **change})
     assert (ok, detail.endswith(words)) == (not words, True), detail
 
 
-WALLS = {
-    "ConfigFiles": DRAFTER.file.path,
-    "User": f"{DRAFTER.server.user}:{DRAFTER.server.user}",
-    "Mounts": f'[[false,"{DRAFTER.model_folder}"],null]',
-    "Privileged": "false",
-    "ReadonlyRootfs": "true",
-    "NetworkMode": '"host"',
-    "PidMode": '""',
-    "IpcMode": '"private"',
-    "CapAdd": "null",
-    "CapDrop": '["ALL"]',
-    "SecurityOpt": '["no-new-privileges:true"]',
-}
-"""As Docker 26.1 says them."""
+@pytest.mark.parametrize(
+    ("changes", "docker", "detail"),
+    [
+        ({}, "enabled", "llama-drafter is running, healthy"),
+        ({"health": ""}, "enabled", "llama-drafter is running, without a health check"),
+        ({"status": "exited", "restart": "no"}, "", "llama-drafter is exited, healthy"),
+        (
+            {"restart": ""},
+            "enabled",
+            "llama-drafter is running, healthy, but restart is `no` and docker.service enabled",
+        ),
+        ({}, "", "llama-drafter is running, healthy, but restart is `unless-stopped` and docker.service not there"),
+    ],
+)
+def test_the_state_of_a_container(changes: dict[str, Any], docker: str, detail: str) -> None:
+    found = Found({"drafter": ServerFound(container=replace(WALLS, **changes))}, docker_enabled=docker)
+    assert serving(DRAFTER, found.servers["drafter"], found) == Check("container", not changes and bool(docker), detail)
 
 
 @pytest.mark.parametrize(
-    ("name", "instead"),
+    ("name", "changes"),
     [
-        ("", ""),
-        ("ConfigFiles", f"{DRAFTER.file.path},/etc/llamaherd/compose/drafter/compose.override.yaml"),
-        ("User", "0:0"),
-        ("User", ""),
-        ("Mounts", "[null]"),
-        ("Mounts", WALLS["Mounts"].replace("false", "true")),
-        ("Mounts", '[[true,"/"],' + WALLS["Mounts"][1:]),
-        ("Mounts", '[[false,"/other"],null]'),
-        ("Privileged", "true"),
-        ("ReadonlyRootfs", "false"),
-        ("NetworkMode", '"llama-drafter_default"'),
-        ("PidMode", '"host"'),
-        ("IpcMode", '"host"'),
-        ("CapAdd", '["SYS_ADMIN"]'),
-        ("CapDrop", "null"),
-        ("SecurityOpt", "null"),
-        ("SecurityOpt", '["no-new-privileges:true","seccomp=unconfined"]'),
+        ("", {}),
+        ("ConfigFiles", {"config_files": f"{DRAFTER.file.path},/etc/llamaherd/compose.override.yaml"}),
+        ("User", {"user": "0:0"}),
+        ("User", {"user": ""}),
+        ("Mounts", {"mounts": ()}),
+        ("Mounts", {"mounts": (Mount(DRAFTER.model_folder, writable=True),)}),
+        ("Mounts", {"mounts": (Mount("/", writable=True), *WALLS.mounts)}),
+        ("Mounts", {"mounts": (Mount("/other", writable=False),)}),
+        ("Privileged", {"privileged": True}),
+        ("ReadonlyRootfs", {"read_only": False}),
+        ("NetworkMode", {"network": "llama-drafter_default"}),
+        ("PidMode", {"pid_mode": "host"}),
+        ("IpcMode", {"ipc_mode": "host"}),
+        ("CapAdd", {"added": ("SYS_ADMIN",)}),
+        ("CapDrop", {"dropped": ()}),
+        ("SecurityOpt", {"security": ()}),
+        ("SecurityOpt", {"security": ("no-new-privileges:true", "seccomp=unconfined")}),
     ],
 )
-def test_a_container_has_the_walls_of_its_file(name: str, instead: str) -> None:
-    said = {**WALLS, **({name: instead} if name else {})}
-    assert otherwise(DRAFTER.file, said) == ([name] if name else [])
+def test_a_container_has_the_walls_of_its_file(name: str, changes: dict[str, Any]) -> None:
+    assert otherwise(DRAFTER.file, replace(WALLS, **changes)) == ([name] if name else [])
+    assert container(**changes)[0] is (not name)
 
 
 @pytest.mark.parametrize(
-    ("images", "well"),
+    ("runs", "tagged", "made", "well"),
     [
-        (["Runs=a", "Tagged=a", "Made=a"], True),
-        (["Runs=a", "Tagged=a", "Made="], True),
-        (["Runs=a", "Tagged=b", "Made=a"], False),
-        (["Runs=b", "Tagged=a", "Made=a"], False),
-        (["Runs=b", "Tagged=b", "Made=a"], False),
-        (["Runs=a", "Tagged=", "Made=a"], False),
+        ("a", "a", "a", True),
+        ("a", "a", "", True),
+        ("a", "b", "a", False),
+        ("b", "a", "a", False),
+        ("b", "b", "a", False),
+        ("a", "", "a", False),
     ],
 )
-def test_a_container_runs_the_image_that_we_made(images: list[str], well: bool) -> None:
-    lines = ["Status=running", "Health=healthy", "Restart=unless-stopped", "Docker=enabled", *images]
-    ok, detail = check("drafter", "container", {("serving", "drafter"): "\n".join(lines)})
+def test_a_container_runs_the_image_that_we_made(runs: str, tagged: str, made: str, well: bool) -> None:
+    ok, detail = container({str(DRAFTER.server.image): ImageFound(tagged, 5, made)}, image=runs)
     assert (ok, "is another image" not in detail) == (well, well)
+
+
+RUNS = ProcessFound(sha256="", spec="", uid="0", account="", stopped=False, argv=("a",))
 
 
 def test_who_runs_a_server_is_its_own_user() -> None:
     for uid, account, well in (("990", "990", True), ("0", "990", False), ("990", "", True)):
-        _, detail = check("chat", "process", {("process", "chat"): f"uid={uid}\naccount={account}\nargv=a"})
+        _, detail = check("chat", "process", ServerFound(process=replace(RUNS, uid=uid, account=account)))
         assert ("it runs as user" not in detail) == well
 
 
 def test_who_holds_the_port_of_a_server_that_does_not_run_is_named() -> None:
-    ok, detail = check("chat", "process", {("holder", "chat"): "nc (process 123)"})
+    ok, detail = check("chat", "process", ServerFound(holder="nc (process 123)"))
     assert (ok, detail) == (False, "no process runs, and port 8080 is held by nc (process 123)")
 
 
 def test_a_server_that_is_stopped_says_so() -> None:
-    ok, detail = check("chat", "process", {("process", "chat"): "state=stopped\nargv=a"})
+    ok, detail = check("chat", "process", ServerFound(process=replace(RUNS, stopped=True)))
     assert (ok, "it is stopped (SIGSTOP)" in detail) == (False, True)
+
+
+def test_variables_that_a_process_should_not_have_are_named() -> None:
+    ok, detail = check("chat", "process", ServerFound(process=replace(RUNS, variables=("GGML_A", "LD_PRELOAD"))))
+    words = "it has other variables than the declared ones: GGML_A, LD_PRELOAD: `herd up`"
+    assert (ok, words in detail) == (False, True)

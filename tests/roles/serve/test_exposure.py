@@ -7,6 +7,7 @@ import pytest
 from llamaherd.plan import TextFile
 from llamaherd.plan.gateway import GatewayFigures
 from llamaherd.plan.monitoring import ExporterPlan, MonitoringPlan
+from roles.serve.onhost.verified import Found, Listening
 from roles.serve.verify.exposure import exposed
 from tests.support.gateway import gateway_of, gateway_plans
 from tests.support.rigs import cpu_rig, planned
@@ -16,10 +17,17 @@ SHUT = planned(cpu_rig())
 SSH = "22 7 sshd ssh.service"
 
 
-def said(*lines: str, publishes: str = "", shut: bool = False) -> tuple[bool, str]:
+def listening(*lines: str) -> tuple[Listening, ...]:
+    """Return what listens by lines of port, process, program, and unit."""
+    rows = (line.split(" ") for line in lines)
+    return tuple(Listening(int(port), int(pid), program, unit) for port, pid, program, unit in rows)
+
+
+def said(*lines: str, publishes: str = "", shut: bool = False, unknown: tuple[str, ...] = ()) -> tuple[bool, str]:
     """Whether it is in doubt, and what is said."""
-    answers = {("listens", ""): "\n".join(lines), ("publishes", ""): publishes}
-    (check,) = exposed(SHUT if shut else OPEN, answers)
+    published = tuple(filter(None, publishes.split("\n")))
+    found = Found(listening=listening(*lines), published=published, unknown=unknown)
+    (check,) = exposed(SHUT if shut else OPEN, found)
     assert check.ok
     return check.doubt, check.detail
 
@@ -37,23 +45,23 @@ def test_what_is_declared() -> None:
 def test_a_gateway_for_others_is_declared_and_one_for_its_own_host_is_not() -> None:
     lan, _ = gateway_plans()
     alone = lan.model_copy(update={"gateway": gateway_of(lan).model_copy(update={"listen": "127.0.0.1"})})
-    answers = {("listens", ""): "8000 70 haproxy llamaherd-gateway.service"}
-    assert [(each.doubt, each.detail) for each in exposed(lan, answers)] == [(False, "the gateway (8000)")]
-    assert [each.doubt for each in exposed(alone, answers)] == [True]
+    found = Found(listening=listening("8000 70 haproxy llamaherd-gateway.service"))
+    assert [(each.doubt, each.detail) for each in exposed(lan, found)] == [(False, "the gateway (8000)")]
+    assert [each.doubt for each in exposed(alone, found)] == [True]
 
 
 def test_figures_for_the_rig_that_watches_are_declared() -> None:
     lines = ("9100 60 prometheus-node llamaherd-exporter.service", "8405 70 haproxy llamaherd-gateway.service")
-    answers = {("listens", ""): "\n".join(lines)}
+    found = Found(listening=listening(*lines))
     unit = TextFile(path="/etc/systemd/system/llamaherd-exporter.service", text="")
     watched = MonitoringPlan(exporter=ExporterPlan(listen="0.0.0.0", asker="192.0.2.7", unit=unit))
     lan, _ = gateway_plans()
     gateway = gateway_of(lan)
     told = gateway.model_copy(update={"figures": GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.7")})
     both = lan.model_copy(update={"monitoring": watched, "gateway": told})
-    (check,) = exposed(both, answers)
+    (check,) = exposed(both, found)
     assert (check.doubt, check.detail) == (False, "figures of this host (9100), figures of the gateway (8405)")
-    (check,) = exposed(lan.model_copy(update={"gateway": gateway}), answers)
+    (check,) = exposed(lan.model_copy(update={"gateway": gateway}), found)
     assert check.doubt
     assert check.detail.count("listens at") == 2
 
@@ -67,7 +75,7 @@ def test_nothing() -> None:
     [
         ("8000 70 python3 session-3.scope", "python3 (process 70) listens at 8000 for others"),
         ("445 71 smbd smbd.service", "smbd (smbd.service) listens at 445 for others"),
-        ("9 - - -", "a program that does not show listens at 9 for others"),
+        ("9 0  ", "a program that does not show listens at 9 for others"),
     ],
 )
 def test_what_is_not_declared(line: str, words: str) -> None:
@@ -95,4 +103,11 @@ def test_containers_that_publish(publishes: str, doubt: bool) -> None:
 
 
 def test_a_host_that_was_not_asked() -> None:
-    assert list(exposed(OPEN, {})) == []
+    assert list(exposed(OPEN, Found())) == []
+
+
+def test_what_docker_publishes_is_unknown_where_it_does_not_respond() -> None:
+    words = "the ports that it publishes are unknown"
+    doubt, detail = said(SSH, unknown=("Docker",))
+    assert (doubt, detail) == (True, f"ssh (22); Docker did not respond, so {words}")
+    assert said(SSH, unknown=("systemd",)) == (False, "ssh (22)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from roles import ROLES
 from roles.serve.changes import unit_changes
 from roles.serve.groups import largest
 from roles.serve.onhost.checks import check_arguments
+from roles.serve.onhost.verified import Found, Responses, ServerFound
 from roles.serve.transaction import asked
+from roles.serve.verify import question
 from tests.support.headers import gemma3, qwen_35b
-from tests.support.ours import judge, parse_state, question
+from tests.support.ours import judge, parse_state
 from tests.support.played_host import PlayedHost
 from tests.support.recording import recording, switch_of
 from tests.support.rigs import KEY, Declared, changed, converged, cpu_rig, gpu_rig, planned
@@ -180,44 +183,47 @@ def test_a_prompt_goes_to_what_is_loaded_first_and_figures_come_without_a_swap()
     ]
 
 
-def answers(**props: str) -> dict[tuple[str, str], str]:
-    """What a host says of the group's server: lists, what each model has loaded, and a chat with each."""
-    found = {("models", "card"): json.dumps({"data": [{"id": "gemma"}, {"id": "moe"}]}) + "\n200"}
+def responses(**props: str) -> Responses:
+    """Return what the group's server returns: its list, what each model has loaded, and a chat with each."""
+    loaded, chats = {}, {}
     for member in CARD.members:
         told = {
             "model_path": props.get(member.name, member.model_path),
             "total_slots": member.slots,
             "default_generation_settings": {"n_ctx": member.context // member.slots},
         }
-        found["props", member.name] = json.dumps(told) + "\n200"
+        loaded[member.name] = json.dumps(told) + "\n200"
         pieces = [{"choices": [{"delta": {"content": each}}]} for each in ("a", "b")]
-        found["chat", member.name] = "".join(f"data: {json.dumps(each)}\n\n" for each in pieces) + "\n200"
-    return found
+        chats[member.name] = "".join(f"data: {json.dumps(each)}\n\n" for each in pieces) + "\n200"
+    listed = json.dumps({"data": [{"id": "gemma"}, {"id": "moe"}]}) + "\n200"
+    return Responses(models=listed, props=loaded, chats=chats)
 
 
-def checks(said: dict[tuple[str, str], str]) -> dict[str, bool]:
-    report = judge(Rig.model_validate(declared()), PLAN, said)
+def checks(found: Responses) -> dict[str, bool]:
+    servers = Found({"card": ServerFound(responses=found)})
+    report = judge(Rig.model_validate(declared()), PLAN, {}, found=servers)
     (card,) = [each for each in report.instances if each.name == "card"]
     assert card.model == "gemma or moe"
     return {check.name: check.ok for check in card.checks if ":" in check.name}
 
 
 def test_each_instance_is_judged_by_its_name() -> None:
-    assert checks(answers()) == {
+    assert checks(responses()) == {
         **{f"{name}: {what}": True for name in ("one", "two") for what in ("model", "context", "chat")},
         "two: drafts": False,
     }
-    assert not checks(answers(two="/elsewhere.gguf"))["two: model"]
-    assert not checks(answers() | {("models", "card"): '{"data": [{"id": "gemma"}]}\n200'})["one: model"]
-    assert not checks({})["one: chat"]
+    assert not checks(responses(two="/elsewhere.gguf"))["two: model"]
+    assert not checks(replace(responses(), models='{"data": [{"id": "gemma"}]}\n200'))["one: model"]
+    assert not checks(Responses())["one: chat"]
 
 
 def test_each_model_is_asked_for_before_it_is_told_what_is_loaded() -> None:
-    text = question(PLAN)
-    order = [text.index(f"section {what} {name}") for name in ("one", "two") for what in ("chat", "props")]
-    assert order == sorted(order)
-    assert "/props?model=moe&autoload=false" in text
-    assert "section chat card" not in text
+    given = question(PLAN)
+    assert given
+    (requests,) = [each.requests for each in given.servers if each.name == "card"]
+    assert [each.name for each in requests.chats] == ["one", "two"]
+    assert requests.chats[1].props_url.endswith("/props?model=moe&autoload=false")
+    assert requests.props_url == ""
 
 
 # --- waiting for the first model -----------------------------------------------------------------------------
