@@ -83,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     output: Output = Lines() if arguments else Events()
     try:
         with Path(arguments[0]).open("rb") if arguments else sys.stdin.buffer as source:
-            data = source.read(MOST_BYTES + 1)
+            # One line: what follows on stdin is for a verb that the controller talks to.
+            data = source.readline(MOST_BYTES + 1)
         output.result(perform(parse_document(data), Host(output.progress, output.warning)))
     except FailedError as error:
         output.error(error.message, error.fix, error.log)
