@@ -37,6 +37,7 @@ def exit_by_signals() -> Iterator[None]:
     """Let signals that end this program raise SystemExit, so that it restores what it changed."""
 
     def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
         raise SystemExit(1)
 
     before = {each: signal.signal(each, end) for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}

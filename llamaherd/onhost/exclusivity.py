@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from llamaherd.onhost.conversation import heartbeat
 from llamaherd.onhost.system import HeldError, System
@@ -27,7 +27,7 @@ class ExclusivityInput:
 @contextmanager
 def measuring(system: System, who: str, seconds: float) -> Iterator[None]:
     """Hold the lock of measurements. Raise HeldError where another measurement holds it after so many seconds."""
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(system.clock()))
+    since = datetime.fromtimestamp(system.clock()).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     with system.claim(LOCK, seconds, f"{' '.join(who.split())} since {since}") as holder:
         if holder is not None:
             raise HeldError(

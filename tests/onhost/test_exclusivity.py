@@ -20,7 +20,7 @@ def test_it_is_held_until_the_connection_ends() -> None:
         held.append(dict(host.holders))
         return "anything"
 
-    host.sent = iter([look, "$(id)"])
+    host.from_controller = iter([look, "$(id)"])
     find_verb("llamaherd.exclusivity.hold").run(ExclusivityInput("tom  on\ndesk"), host)
     assert host.log == [HELD]
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(host.clock()))

@@ -78,7 +78,7 @@ class PlayedHost:
     held: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
     """Who holds each lock that ends with its process."""
-    sent: Iterator[str | Callable[[], str]] = field(default_factory=lambda: iter(()))
+    from_controller: Iterator[str | Callable[[], str]] = field(default_factory=lambda: iter(()))
     """What the controller sends after the document, or what waits for that. Then the connection ends."""
     time: float = 0.0
 
@@ -417,7 +417,7 @@ class PlayedHost:
             del self.holders[name]
 
     def receive(self) -> str | None:
-        line = next(self.sent, None)
+        line = next(self.from_controller, None)
         return line() if callable(line) else line
 
     def computed(self, pid: int) -> float:
