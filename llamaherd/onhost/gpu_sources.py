@@ -96,10 +96,10 @@ class Lines:
         """Return whole lines."""
         piece = os.read(self.output, 1 << 16)
         if not piece:
-            raise OSError
+            raise OSError("it has ended")
         *whole, self.begun = (self.begun + piece).split(b"\n")
         if len(self.begun) > LONGEST_LINE:
-            raise OSError
+            raise OSError("a line without end")
         return [line.decode(errors="replace").strip() for line in whole]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,8 +92,14 @@ def test_a_server_is_all_in_its_group(kernel: Kernel) -> None:
     server = Server(7)
     assert server.processes() == [7, 8]
     assert server.figures() == {
-        "rss": 20 << 10, "anon": 8 << 10, "most": 24 << 10, "swap": 2 << 10,
-        "cpu": 123, "faults": 6, "read": 8192, "peak": 99,
+        "rss": 20 << 10,
+        "anon": 8 << 10,
+        "most": 24 << 10,
+        "swap": 2 << 10,
+        "cpu": 123,
+        "faults": 6,
+        "read": 8192,
+        "peak": 99,
     }
 
 
@@ -142,7 +149,7 @@ def test_the_state_of_a_host(kernel: Kernel, place: str, file: str, monkeypatch:
 
 def test_other_processes_and_who_listens(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 110.0, 120.0])
-    monkeypatch.setattr(gauges.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     kernel.process(7)
     kernel.process(8, group="0::/system.slice/other.service")
     monkeypatch.setattr(gauges, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
@@ -371,5 +378,5 @@ def test_a_connection_that_is_broken(begin: Begin, monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(meter.os, "write", broken)
+    monkeypatch.setattr(os, "write", broken)
     watched.meter.run()
