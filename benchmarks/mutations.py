@@ -223,7 +223,7 @@ def several(*mutators: Mutator) -> Callable[[Random, bytes], bytes]:
                 break
             try:
                 text = rng.choice(mutators)(rng, text)
-            except (yaml.YAMLError, ValueError, RecursionError):
+            except (yaml.YAMLError, ValueError, TypeError, RecursionError):
                 text = text_of(rng, text)
         changed = text.encode(errors="surrogatepass")
         return bytes_of(rng, changed) if rng.random() < 0.03 else changed

@@ -26,7 +26,7 @@ _AT_ONCE = 3  # files: while one is hashed to its end, the next is fetched
 _BUFFER = 256 << 10  # bytes of one read
 _SYNC_EVERY = 5.0  # seconds; so that little is left to be written when a file is all there
 _LOOK = 0.2  # seconds between two looks for something to fetch
-_JOIN = 2.0  # seconds; whoever still waits for a server then is left behind
+_JOIN = 2.0  # seconds; a thread that still waits for a server then is left behind
 
 
 def fetch(job: Job, run: Path, limits: Limits | None = None) -> list[SaidError]:

@@ -22,6 +22,8 @@ _TOLD_BY: Mapping[str, tuple[str, ...]] = {
     "card": ("model", "uuid", "pci", "index"),
 }
 """The keys whose values people give in place of the name."""
+_LONGEST = 300
+"""Characters of a word that can be meant as a name: a comparison takes time that grows with its length."""
 
 
 def declared_of(data: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def declared_of(data: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 def meant_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
     """The name that was surely meant: misspelt, or told by what the thing is."""
+    if len(word) > _LONGEST:
+        return None
     declared = declared_of(data, what)
     if close := slip(word, declared) or begun(word, declared):
         return close

@@ -15,7 +15,7 @@ class Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep=deep)
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, LookupError) as error:
             # What a tag promises and the text does not keep, such as `!!int x`.
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 

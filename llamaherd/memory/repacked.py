@@ -89,7 +89,9 @@ def _tied(header: Header, placement: Placement) -> int:
 
 
 def _copy(group: TensorGroup, placement: Placement) -> int:
-    """Bytes of a matrix in the first layout that takes it; 0 where none does."""
+    """Return the bytes of a matrix in the first layout that takes it; 0 where none does, or where it is a vector."""
+    if len(group.shape) < 2:
+        return 0
     columns, rows = group.shape[0], group.shape[1]
     size = tensor_bytes(group.type, group.shape)
     experts = _EXPERTS in group.name

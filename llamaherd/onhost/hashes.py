@@ -52,7 +52,7 @@ class Hashes:
 def hash_files(given: HashInput, system: System) -> Hashes:
     """Hash files. Progress is reported as `at NUMBER BYTES OF`: which file, how much was read, and of all how much.
 
-    Raise FailedError once nobody reads that any more.
+    Raise FailedError once the controller has closed the connection.
     """
     pid = str(os.getpid())
     system.run(["renice", "-n", "19", "-p", pid])
@@ -78,7 +78,7 @@ class Reading:
         self._reported = -EVERY
 
     def read(self, done: int) -> None:
-        """Report that so many bytes were read, every two seconds. Raise FailedError where nobody reads it."""
+        """Report that so many bytes were read, every two seconds. Raise FailedError where the connection is closed."""
         now = self._system.now()
         if now - self._reported >= EVERY:
             self._reported = now

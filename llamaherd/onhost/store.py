@@ -211,7 +211,7 @@ def _is_there(folder: str, real: str, system: System) -> bool:
 
 
 def _user(item: Item, given: PruneInput, system: System) -> str:
-    """Return who uses a folder, or anything in it but the files that are kept; empty where nobody does."""
+    """Return what uses a folder, or a file in it that is not kept. Empty: it is unused."""
     folder = f"{given.store}/{item.folder}"
     for use in uses(system, given.store, given.keep):
         if any(is_within(use.path, f"{folder}/{name}") for name in item.keep):

@@ -120,11 +120,11 @@ def _mounts(inspected: str) -> Iterator[Text]:
         raise FailedError("Docker's description of its containers is not JSON", "see `docker inspect`") from None
     for each in containers:
         name = str(each.get("Name", "")).removeprefix("/")
-        told = [*(each.get("Args") or ()), *((each.get("Config") or {}).get("Env") or ())]
+        texts = [*(each.get("Args") or ()), *((each.get("Config") or {}).get("Env") or ())]
         for mount in each.get("Mounts") or ():
             source, target = str(mount.get("Source", "")), str(mount.get("Destination", ""))
             yield "container", name, source
-            for text in told if target else ():
+            for text in texts if target else ():
                 yield "container", name, str(text).replace(target, source)
 
 

@@ -66,7 +66,7 @@ def ask_way_back(
         seen = state_of(inspected.result(), roles)
         logged_in.result()
     finally:
-        document.cancel()  # whoever still waits for it asks nothing
+        document.cancel()  # a thread that still waits for it sends no request
         pool.shutdown(wait=False)
     if gone := list(lacks(plan, seen)):
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamaherd.host.state import FolderState, HostState, UserState
 from llamaherd.layout import FETCHER, OURS
 from llamaherd.plan import Plan
+from llamaherd.text.pci import is_address
 from llamaherd.wsl.state import WslState
 from roles.base.onhost.inspection import Found, Question, RepositoryQuestion
 
@@ -22,7 +23,9 @@ def question(plan: Plan) -> Question:
 
 
 def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state."""
+    """Add what was found to the host's state. Raise ValueError where the address of a GPU is not one."""
+    if not all(is_address(each.address) for each in found.machine.cards if each.address):
+        raise ValueError("not a PCI address")
     state.os, state.arch, state.systemd = found.os, found.arch, found.systemd
     state.wsl = WslState(found.wsl) if found.wsl else None
     if found.disk:

@@ -103,6 +103,13 @@ def test_a_gpu_has_an_address(pci: str) -> None:
         parse_gpu(GPU.format(pci))
 
 
+@pytest.mark.parametrize("pci", ["1", "0000:01:00", "0000:01:00.9", f"{'1' * 200}:00.0", "-99:01:00.0", "²:00.0"])
+def test_a_gpu_on_the_bus_has_an_address(pci: str) -> None:
+    gpu = {"address": pci, "device": "2204", "name": "RTX 3090", "driver": ""}
+    with pytest.raises(RemoteError):
+        state_of(changed_result(f"{BASE}/machine/cards", [gpu]), ROLES)
+
+
 @pytest.mark.parametrize("at", ["²", "1²", "9" * 4301, "1"])
 def test_no_gpu_has_such_a_number(at: str) -> None:
     assert find_gpu(at, [parse_gpu(GPU.format("00000000:01:00.0"))]) is None

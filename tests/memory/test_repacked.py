@@ -101,6 +101,16 @@ def test_a_plan_is_what_a_server_holds(shape: str, layout: str, mmap: bool, tmp_
     assert 0.99 * started < planned / MIB < started + max(0.05 * started, 200)
 
 
+def test_embeddings_that_are_no_matrix_are_not_copied(tmp_path: Path) -> None:
+    """A lock file may contain any shape."""
+    model = header("gemma", tmp_path)
+    tensors = tuple(
+        each.model_copy(update={"shape": each.shape[:1]}) if each.name == "token_embd.weight" else each
+        for each in model.tensors
+    )
+    assert repacked(model.model_copy(update={"tensors": tensors}), XEON).copies < repacked(model, XEON).copies
+
+
 def test_with_a_gpu_nothing_is_copied(tmp_path: Path) -> None:
     assert repacked(header("llama", tmp_path), replace(XEON, devices=1)) == Repacked(0, 0)
 

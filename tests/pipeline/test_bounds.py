@@ -88,16 +88,21 @@ TEXTS: Mapping[str, str] = {
     "a tag of its own": "rig: !mine x\n",
     "a tagged key": "!!set {rig}: x\n",
     "a merge of nothing": "<<: 1\nrig: a\n",
+    "long names of GPUs": RIG.replace("on: [card]", f"on: [{', '.join([f'x{chr(32)}' * 4500 + 'y'] * 100)}]"),
 }
+SECONDS = 5
+"""Of the processor, that one text may take."""
 
 
 DRIVER = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from llamaherd.pipeline.load_fleet import examine_fleet
 for file in map(Path, sys.argv[1:]):
+    began = time.process_time()
     _, findings = examine_fleet(file)
-    print(json.dumps([file.parent.name, len(findings), all(each.help and each.message for each in findings)]))
+    helped = all(each.help and each.message for each in findings)
+    print(json.dumps([file.parent.name, len(findings), helped, time.process_time() - began]))
 """
 
 
@@ -108,8 +113,8 @@ def bounded() -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, bool]]:
-    """How many findings each text has, and whether all have a way out."""
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, bool, float]]:
+    """Return how many findings each text has, whether all have a help, and the seconds that it took."""
     folder = tmp_path_factory.mktemp("bounds")
     files = []
     for name, text in TEXTS.items():
@@ -119,14 +124,15 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, boo
     command = [sys.executable, "-c", DRIVER, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=bounded, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return {name: (count, helped) for name, count, helped in map(json.loads, done.stdout.splitlines())}
+    return {name: (count, helped, took) for name, count, helped, took in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_it_is_refused_in_bounds(judged: dict[str, tuple[int, bool]], name: str) -> None:
-    count, helped = judged[name]
+def test_it_is_refused_in_bounds(judged: dict[str, tuple[int, bool, float]], name: str) -> None:
+    count, helped, took = judged[name]
     assert count >= 1
     assert helped
+    assert took < SECONDS
 
 
 RECIPES: Mapping[str, tuple[str, str]] = {

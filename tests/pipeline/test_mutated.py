@@ -23,7 +23,7 @@ HERE = [name for name in KINDS if name != "command"]
 
 @pytest.mark.parametrize("name", HERE)
 def test_what_was_changed_at_random_is_refused_or_read(name: str) -> None:
-    ends = [attempt(KINDS[name], name, seed)[0] for seed in range(FEW)]
+    ends = [attempt(KINDS[name], name, seed).ended for seed in range(FEW)]
     assert [end for end in ends if end.startswith("wrong")] == []
 
 
@@ -41,6 +41,6 @@ def test_what_it_begins_with_is_right(name: str, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_input() -> None:
-    assert [attempt(KINDS["rig"], "rig", seed)[1] for seed in (1, 2)] == [
-        attempt(KINDS["rig"], "rig", seed)[1] for seed in (1, 2)
+    assert [attempt(KINDS["rig"], "rig", seed).data for seed in (1, 2)] == [
+        attempt(KINDS["rig"], "rig", seed).data for seed in (1, 2)
     ]

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,6 @@ from tests.support.store_host import NEW, OLD, StoreHost, folders, used_by
 HASH = "01" * 8
 SHA, OTHER_SHA = "12" * 32, "34" * 32
 pytestmark = pytest.mark.usefixtures("starts_processes")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> StoreHost:
-    """A host whose store is empty."""
-    return StoreHost.made(tmp_path)
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test starts; they are gone afterwards."""
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
 
 
 def test_a_store_that_is_not_there_is_no_error_and_is_not_made(host: StoreHost) -> None:

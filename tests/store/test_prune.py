@@ -27,22 +27,6 @@ SHA, OTHER_SHA = "12" * 32, "34" * 32
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> StoreHost:
-    """A host whose store is empty."""
-    return StoreHost.made(tmp_path)
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test starts; they are gone afterwards."""
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.parametrize("folder", [f"org/name/{OLD}", 'it\'s "a" $(touch run) `name`', "-rf", f"a b/c  d/{OLD}"])
 def test_a_folder_goes_with_empty_ones_above_it(host: StoreHost, folder: str) -> None:
     host.put(f"{folder}/a b.gguf")

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from llamaherd.layout import GPU_CHECK, PROJECTS, STARTED, UNITS, beside_of
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
-from llamaherd.onhost.system import TIMED_OUT, System
+from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.system import TIMED_OUT, FailedError, System
 from roles.serve.onhost.kept import Version
 from roles.serve.onhost.model import Server
 
@@ -36,8 +37,8 @@ class Backend(Protocol):
     def processes(self, service: str) -> tuple[str, ...]:
         """Return the ids of its processes."""
 
-    def enable(self, server: Server) -> bool:
-        """Have the host start it at boot, as its file is now. Return whether that was done."""
+    def enable(self, server: Server) -> None:
+        """Let the host start it at boot, as its file is now. Raise FailedError."""
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Start it, and wait until it is healthy. Return whether it is."""
@@ -84,11 +85,15 @@ class UnitBackend:
         pid = unit_properties(self._system, f"{service}.service", "MainPID").get("MainPID", "0")
         return () if pid in ("", "0") else (pid,)
 
-    def enable(self, server: Server) -> bool:
+    def enable(self, server: Server) -> None:
         """Enable the unit, and let systemd read it."""
         # --no-reload: systemd would read all of its files twice, which takes as long as many a server stops.
-        enabled = systemctl(self._system, "-q", "--no-reload", "enable", server.unit).ok
-        return enabled and systemctl(self._system, "daemon-reload").ok
+        for words in (("-q", "--no-reload", "enable", server.unit), ("daemon-reload",)):
+            ended = systemctl(self._system, *words)
+            if not ended.ok:
+                log = last_lines(ended, 3)
+                fix = "" if log else f"see `systemctl status {server.unit}`"
+                raise FailedError(f"systemd does not load {server.unit}", fix, log)
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Start the unit; systemd waits until it is healthy."""
@@ -161,10 +166,8 @@ class ContainerBackend:
         ended = docker(self._system, "top", service, "-eo", "pid")
         return tuple(ended.out.split()[1:]) if ended.ok else ()
 
-    def enable(self, server: Server) -> bool:
+    def enable(self, server: Server) -> None:
         """Docker starts it again by the policy in its file."""
-        del server
-        return True
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Create and start the container; Compose waits until it is healthy."""

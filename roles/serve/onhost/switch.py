@@ -236,8 +236,7 @@ class Switch:
             self._move_away(path)
         for file in given.files:
             system.write(file.path, file.text.text, mode=file.mode, owner=file.owner)
-        if not self.backend.enable(server):
-            raise FailedError(f"systemd does not take {server.unit}", f"see `systemctl status {server.unit}`")
+        self.backend.enable(server)
         if server.kind == "unit" and not given.restart:
             # A change of its unit that needs no restart is part of what it was started with from here on.
             self.backend.record(server)

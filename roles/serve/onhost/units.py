@@ -1,6 +1,6 @@
 """The state of servers that are units: by their files, and by what runs.
 
-Somebody may have deleted a file under a running server.
+A file of a running server may be deleted.
 """
 
 from __future__ import annotations

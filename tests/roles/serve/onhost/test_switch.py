@@ -260,9 +260,20 @@ class Undeclared(PlayedHost):
         return Proof("undeclared", "it decodes 1.0 tokens/s, and `expect` allows no less than 5")
 
 
-def test_systemd_that_does_not_take_the_unit_stops_nothing() -> None:
-    on = host(ends={"--no-reload enable": Ended(1)})
-    assert "systemd does not take llama-chat.service" in failure(on, given(on)).message
+@pytest.mark.parametrize(
+    ("words", "printed", "fix"),
+    [
+        ("--no-reload enable", "", "see `systemctl status llama-chat.service`"),
+        ("daemon-reload", "not enough space available on /run/systemd/", ""),
+    ],
+)
+def test_a_unit_that_systemd_does_not_load_stops_nothing(words: str, printed: str, fix: str) -> None:
+    """systemd refuses to reload where /run has less than 16 MiB free, and its own words are the reason."""
+    on = host(ends={words: Ended(1, err=printed)})
+    failed = failure(on, given(on))
+    assert failed.message.endswith("systemd does not load llama-chat.service")
+    assert failed.fix == fix
+    assert not printed or printed in on.log
 
 
 def test_one_that_hangs_is_killed_and_not_drained() -> None:
