@@ -53,7 +53,7 @@ def hold(given: LimitsInput, system: System) -> None:
     """
     # Another run may change the host only once the limits are restored.
     host = nullcontext() if given.within else system.lock("host", _HOST_SECONDS, "measuring with other power limits")
-    with exit_by_signals(), host:
+    with exit_by_signals(), heartbeat(system), host:
         # The guard of an earlier measurement has what it waits for by now.
         stop_guard(system, LIMITS_GUARD)
         with system.claim("limits", _LOCK_SECONDS, "") as holder:
@@ -74,16 +74,15 @@ def _converse(given: LimitsInput, system: System) -> None:
     guard = Guard(LIMITS_GUARD, str(LIMITS_RUN), "limits", description, given.longest)
     start_guard(system, guard, "llamaherd.limits.restore", restored)
     try:
-        with heartbeat(system):
-            system.report("armed")
-            while (line := system.receive()) is not None:
-                word, _, watts = line.partition(" ")
-                if word == "hold" and _WATTS.fullmatch(watts):
-                    why = set_limits(system, given.uuids, int(watts))
-                    system.report(f"failed {why}" if why else f"held {watts}")
-                elif word == "free":
-                    restore(restored, system)
-                    system.report("free")
+        system.report("armed")
+        while (line := system.receive()) is not None:
+            word, _, watts = line.partition(" ")
+            if word == "hold" and _WATTS.fullmatch(watts):
+                why = set_limits(system, given.uuids, int(watts))
+                system.report(f"failed {why}" if why else f"held {watts}")
+            elif word == "free":
+                restore(restored, system)
+                system.report("free")
     finally:
         # It is awaited: the limits are restored then.
         stop_guard(system, LIMITS_GUARD)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from llamaherd.host.program import request
 from llamaherd.onhost.exclusivity import HELD, LOCK, ExclusivityInput, hold, measuring
 from llamaherd.onhost.system import HeldError
 from llamaherd.onhost.verbs import find_verb
 from tests.support.played_host import PlayedHost
+from tests.support.rigs import ROOT
 
 
 def test_it_is_held_until_the_connection_ends() -> None:
@@ -44,3 +50,36 @@ def test_it_is_free_after_a_failure() -> None:
     with pytest.raises(KeyError), measuring(host, "tom", 5):
         raise KeyError
     assert host.holders == {}
+
+
+PROGRAM = """
+import pathlib, sys
+from llamaherd.onhost import main, system
+system.LOCKS = pathlib.Path(sys.argv[1])
+sys.exit(main.main([]))
+"""
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_program_holds_it_for_its_controller(tmp_path: Path) -> None:
+    locks = tmp_path / "run" / "locks"
+    command = [sys.executable, "-c", PROGRAM, str(locks)]
+    document = request("llamaherd.exclusivity.hold", ExclusivityInput("tom")) + b"\n"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as first:
+        assert first.stdin
+        assert first.stdout
+        first.stdin.write(document)
+        first.stdin.flush()
+        assert json.loads(first.stdout.readline()) == {"event": "progress", "text": HELD}
+        first.stdin.write(b"a line\n")
+        first.stdin.flush()
+        second = subprocess.run(command, input=document, stdout=pipe, cwd=ROOT, check=False)
+        error = json.loads(second.stdout)
+        assert (second.returncode, error["help"]) == (1, "wait until it has ended")
+        assert error["message"].startswith("another measurement goes on here, by tom since ")
+        assert first.poll() is None
+        first.stdin.close()
+        assert json.loads(first.stdout.readline()) == {"event": "result", "value": None}
+        assert first.wait(60) == 0
+    assert (locks / LOCK).read_text() == ""

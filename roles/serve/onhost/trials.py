@@ -44,27 +44,26 @@ def run(given: TrialsInput, system: System) -> None:
 
 def run_trials(given: TrialsInput, system: System, tools: Tools) -> None:
     """Run servers for trial with these tools; see `run`."""
-    with exit_by_signals(), system.lock("host", LOCK_WAIT, f"measuring {given.name}"):
+    host = system.lock("host", LOCK_WAIT, f"measuring {given.name}")
+    with exit_by_signals(), heartbeat(system), host:
         # The guard of an earlier measurement has what it waits for by now.
         stop_guard(system, ARMS_GUARD)
         with measuring(system, given.who, _LOCK_SECONDS):
             _require_room(given, system, tools)
             served = _serving(given, system)
             services = tuple(_unit(each) for each in given.servers)
-            restored = RestoreServersInput(services, given.leftovers, served)
             description = "Restores the declared servers after a comparison"
             guard = Guard(ARMS_GUARD, str(ARMS_RUN), LOCK, description, given.longest, given.patience)
-            start_guard(system, guard, "serve.trials.restore", restored)
+            start_guard(system, guard, "serve.trials.restore", RestoreServersInput(services, given.leftovers, served))
             trials = _Trials(given, system)
-            with heartbeat(system):
-                try:
-                    _make_ready(given, system, tools)
-                    trials.converse()
-                finally:
-                    # It is awaited: the declared servers start then, or systemd reports why not.
-                    stop_guard(system, ARMS_GUARD)
-                trials.join()
-                _report_served(served, system)
+            try:
+                _make_ready(given, system, tools)
+                trials.converse()
+            finally:
+                # It is awaited: the declared servers start then, or systemd reports why not.
+                stop_guard(system, ARMS_GUARD)
+            trials.join()
+            _report_served(served, system)
 
 
 def _unit(server: TrialServer) -> str:
