@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -202,6 +204,18 @@ def test_a_library_that_crashes_or_hangs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     sources = GpuSources(hangs, 0.5)
     assert (sources.why_smi, sources.running) == ("", {})
     assert sources.standing["no_nvml"] == "NVIDIA's library does not respond"
+
+
+def test_a_process_ends_with_its_parent_and_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    ends: list[int] = []
+    monkeypatch.setattr(gpu_sources, "LIBC", SimpleNamespace(prctl=lambda *words: calls.append(words)))
+    monkeypatch.setattr(os, "_exit", ends.append)
+    gpu_sources.end_with(os.getppid())
+    assert (calls, ends) == ([(1, signal.SIGKILL, 0, 0, 0)], [])
+    gpu_sources.end_with(-1)
+    gpu_sources.name_process("llamaherd-meter")
+    assert (calls[-1], ends) == ((15, b"llamaherd-meter", 0, 0, 0), [1])
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

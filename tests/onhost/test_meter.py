@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,10 @@ from llamaherd.onhost import gauges, meter
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.gauges import Here, MeterInput, Rapl, Server
 from llamaherd.onhost.gpu_sources import GpuSources
+from llamaherd.onhost.in_flight import count_at, in_flight
 from llamaherd.onhost.meter import Meter, find_server
 from llamaherd.onhost.system import TIMED_OUT, Ended
+from llamaherd.onhost.verbs import find_verb
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
@@ -380,3 +383,40 @@ def test_a_connection_that_is_broken(begin: Begin, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "write", broken)
     watched.meter.run()
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Restore the handlers of signals."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    before = {each: signal.getsignal(each) for each in numbers}
+    yield
+    signal.alarm(0)
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_verb_ends_in_time_also_where_it_is_blocked(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = begin(b"look\n")
+    called: list[object] = []
+    monkeypatch.setattr(meter, "end_with_parent", lambda: called.append("parent"))
+    monkeypatch.setattr(meter, "name_process", called.append)
+    monkeypatch.setattr(meter, "GpuSources", lambda *_: watched.meter.sources)
+    there = host(systemctl_show="MainPID=7\n")
+    there.ends["systemd-detect-virt"] = Ended(0, "kvm\n")
+    find_verb("llamaherd.meter.watch").run(GIVEN, there)
+    hello, *_ = (json.loads(line) for line in os.read(watched.written, 1 << 20).splitlines())
+    assert (hello["virtual"], hello["server"]["pid"], hello["server"]["spec"]) == ("kvm", 7, "0a1b")
+    assert called == ["parent", "llamaherd-meter"]
+    assert 0 < signal.alarm(0) <= 60 + meter.LATE
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("key", ["", "two\nlines"])
+def test_a_server_that_cannot_be_queried_counts_nothing(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "key"
+    if key:
+        file.write_text(key)
+    assert count_at("http://127.0.0.1:1/metrics", str(file)) is None
+    assert in_flight([], "") is None
