@@ -1,8 +1,9 @@
 """What watching a host costs and tells, on a machine that has nothing of ours: a real GPU's, for one.
 
-    python benchmarks/meter.py script > meter.sh
-    (cat meter.sh; sleep 5; echo mark idle; sleep 10; echo mark begin; sleep 20; echo mark end; sleep 1; echo look;
-     sleep 1) | SERVER=$PID sh -s > lines        # there; $PID is a process to watch, if any
+    python benchmarks/meter.py program > meter.pyz
+    python benchmarks/meter.py document [UNIT] > meter.json
+    (cat meter.json; sleep 5; echo mark idle; sleep 10; echo mark begin; sleep 20; echo mark end; sleep 1; echo look;
+     sleep 1) | python3 -I meter.pyz > lines        # there; UNIT is a service to watch, if any
     python benchmarks/meter.py read lines
 
 Between two marks it says what was used; beside that, how evenly GPUs were read, and by whom.
@@ -10,9 +11,9 @@ Between two marks it says what was used; beside that, how evenly GPUs were read,
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -22,16 +23,21 @@ from llamaherd.bench.meter.readings import Readings, read
 from llamaherd.bench.meter.series import Window
 from llamaherd.bench.meter.unmeasured import unmeasured
 from llamaherd.bench.meter.use import use
-from llamaherd.render import render
+from llamaherd.host.program import packed_program, parse_event, request
+from llamaherd.onhost.gauges import MeterInput
 
-ASKED = {"every": 0.2, "lasts": 600, "silence": 60, "most": 64 << 20, "port": 8080, "key": ""}
-
-
-def script() -> str:
-    """The program, for the process that SERVER names: there may be no systemd to ask."""
-    asked = json.dumps(ASKED | {"metrics": "http://127.0.0.1:8080/metrics"})
-    text = render("bench/meter.sh.j2", asked=asked, service="llama-none", backend="systemd")
-    return f"{{\nsystemctl() {{ echo ${{SERVER:-0}}; }}\n{text}\n}}\n"
+GIVEN = MeterInput(
+    service="llama-none",
+    backend="systemd",
+    loaded="",
+    every=0.2,
+    lasts=600.0,
+    silence=60.0,
+    most=64 << 20,
+    port=8080,
+    metrics=("http://127.0.0.1:8080/metrics",),
+    key="",
+)
 
 
 def show(readings: Readings) -> None:
@@ -62,10 +68,17 @@ def show(readings: Readings) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Do what the command line says."""
-    if arguments[:1] == ["read"]:
-        show(read(Path(arguments[1]).read_text(encoding="utf-8").splitlines()))
-    else:
-        sys.stdout.write(script())
+    match arguments:
+        case ["read", path]:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            show(read(line for line in lines if parse_event(line) is None))
+        case ["program"]:
+            sys.stdout.buffer.write(packed_program().data)
+        case ["document", *units]:
+            given = replace(GIVEN, service=units[0]) if units else GIVEN
+            sys.stdout.buffer.write(request("llamaherd.meter.watch", given) + b"\n")
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from random import Random
 from statistics import fmean
 
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import arms_script
+from llamaherd.bench.arms.units import arms_input
 from llamaherd.bench.statistics.blocks import Block, orders, paired_ratio
 from llamaherd.inventory.keys import read_key
 from llamaherd.tune.aim import Aim
@@ -53,8 +53,8 @@ def main() -> None:
     of = tuned(wished.inventory, ROLES, wished.rig, wished.instance)
     secret = of.declared.endpoint.key
     first = of.arm(of.start, None)
-    script = arms_script((first,), (of.declared,), _MOST, "a benchmark", others=True)
-    host = ArmsHost(of.rig.connect, script, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
+    given = arms_input((first,), (of.declared,), _MOST, "a benchmark", others=True)
+    host = ArmsHost(of.rig.connect, given, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
     with host, tempfile.TemporaryDirectory() as folder:
         evaluation = Evaluation(host, of.arm, Aim(), of.context, lambda each: each[HEAD] is not None, _MOST)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))

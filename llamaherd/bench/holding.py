@@ -14,8 +14,7 @@ from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
-from llamaherd.render import render
+from llamaherd.onhost.limits import LimitsInput
 from llamaherd.text.numbers import parse_real
 
 _SILENCE = 120
@@ -71,7 +70,7 @@ class Holding:
     ) -> None:
         self.ranges: tuple[Range, ...] = ()
         self._connect, self._limits = connect, tuple(limits)
-        self._script = limits_script(uuids, seconds, within=within)
+        self._given = limits_input(uuids, seconds, within=within)
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
         self._patience = Patience(_SILENCE, _WORD_SECONDS)
@@ -81,7 +80,7 @@ class Holding:
         self._shell = Shell(self._connect, fresh=True)
         try:
             self._begin_to_wait()
-            self._lines = self._shell.before_it_listens(self._script, self._patience)
+            self._lines = self._shell.converse("llamaherd.limits.hold", self._given, self._patience)
             while (line := self._hear("gpu", "armed")) != "armed":
                 found = Range.parse(line)
                 if why := found.refuses(self._limits):
@@ -128,26 +127,18 @@ class Holding:
         try:
             for _ in self._lines:
                 pass
-        except RemoteError:
-            pass  # the host sees to it alone
+        except UserError:
+            pass  # the host restores them alone
         finally:
             self._shell.close()
 
 
-def limits_script(uuids: Sequence[str], seconds: float, *, within: bool = False) -> str:
-    """The script that holds these GPUs to limits as it is told, for so many seconds at most.
+def limits_input(uuids: Sequence[str], seconds: float, *, within: bool = False) -> LimitsInput:
+    """Return the input of the verb that sets limits of these GPUs, for so many seconds at most.
 
-    `within` a measurement, whose own script has the lock of the host.
+    `within` a measurement, whose own connection holds the lock of the host.
     """
-    return render(
-        "bench/limits.sh.j2",
-        uuids=list(uuids),
-        within=within,
-        guard=LIMITS_GUARD,
-        folder=LIMITS_RUN,
-        longest=int(seconds) + _SPARE,
-        back=render("bench/limits-back.sh.j2", folder=LIMITS_RUN),
-    )
+    return LimitsInput(tuple(uuids), int(seconds) + _SPARE, within)
 
 
 def _watts(word: str) -> float | None:

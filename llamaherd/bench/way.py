@@ -18,11 +18,11 @@ from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError, place
 from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.layout import LOCKS
+from llamaherd.onhost.exclusivity import HELD, ExclusivityInput
 from llamaherd.plan import InstancePlan
-from llamaherd.render import render
 from llamaherd.text.quoting import url_host
 
-_YOURS = "llamaherd: it is yours"
 _SECONDS = 60
 _PROHIBITED = "administratively prohibited"
 _LETTERS = 200
@@ -91,19 +91,13 @@ class Way:
             raise UserError(str(error), "put the key there") from None
 
     def _keep_others_off(self, shell: Shell) -> None:
-        script = render("bench/alone.sh.j2", who=self._who, yours=_YOURS)
         # Kept: what it says is listened to for as long as it is there.
         self._patience.renew(_SECONDS)
-        self._said = shell.before_it_listens(script, self._patience)
-        if next(self._said, None) == _YOURS:
+        self._said = shell.converse("llamaherd.exclusivity.hold", ExclusivityInput(self._who), self._patience)
+        if next(self._said, None) == HELD:
             return
-        *_, why, way_out = ("", "", *shell.complaints)
-        if way_out.startswith("  help: "):
-            raise UserError(why, way_out.removeprefix("  help: "))
-        raise RemoteError(
-            f"the lock of this host cannot be taken: {way_out or 'it does not say why'}",
-            "look at /run/llamaherd/locks there",
-        )
+        *_, why = ("it does not report why", *shell.complaints)
+        raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")
 
 
 def _free_port() -> int:

@@ -173,14 +173,14 @@ def _pair(path: Path, two: Two, asked: Sequence[Condition]) -> Pair:
 def _blocks(path: Path, two: Two, wanted: Wanted, pair: Pair, asked: Sequence[Condition], who: str) -> Ended:
     from llamaherd.bench.arms.blocks import Blocks
     from llamaherd.bench.arms.host import ArmsHost
-    from llamaherd.bench.arms.units import arms_script
+    from llamaherd.bench.arms.units import arms_input
     from llamaherd.gateway.aside import measured_aside
 
     stops = () if wanted.beside else two.declared
-    script = arms_script((two.a, two.b), stops, wanted.budget, who)
+    given = arms_input((two.a, two.b), stops, wanted.budget, who)
     arms = (two.a, two.b)
     aside = measured_aside(path, two.plan_a, stops, lambda line: say(line, err=True))
-    host = ArmsHost(two.rig.connect, script, {each.name: each for each in arms}, _keys(two), pair.session, aside)
+    host = ArmsHost(two.rig.connect, given, {each.name: each for each in arms}, _keys(two), pair.session, aside)
     try:
         with host:
             return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).measured()

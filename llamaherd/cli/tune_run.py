@@ -173,7 +173,7 @@ def _judged(tuned: Tuned) -> str:
 
 def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     from llamaherd.bench.arms.host import ArmsHost
-    from llamaherd.bench.arms.units import arms_script
+    from llamaherd.bench.arms.units import arms_input
     from llamaherd.deploy.origin import origin
     from llamaherd.gateway.aside import measured_aside
     from llamaherd.host.turn import Turn
@@ -183,10 +183,10 @@ def _search(journal: SearchJournal, tuned: Tuned, wanted: Wanted) -> None:
     turn.take(lambda line: say(line, err=True), wanted.lock_wait)
     try:
         first = tuned.arm(tuned.start, None)
-        script = arms_script((first,), (tuned.server,), wanted.budget, who, others=True, text=tuned.text)
+        given = arms_input((first,), (tuned.server,), wanted.budget, who, others=True, text=tuned.text)
         salts = journal.search.head.identity
         aside = measured_aside(tuned.inventory, tuned.plan, (tuned.server,), lambda line: say(line, err=True))
-        host = ArmsHost(tuned.rig.connect, script, {"C": first}, {"C": _key(tuned)}, salts, aside)
+        host = ArmsHost(tuned.rig.connect, given, {"C": first}, {"C": _key(tuned)}, salts, aside)
         try:
             with host:
                 _tuning(journal, tuned, wanted, host)

@@ -105,7 +105,7 @@ class Events:
 
     def hear(self, stream: str, line: str) -> None:
         """Take a line of the program, with its end. What is no event is shown as it is."""
-        event = _event(line) if stream == "stdout" else None
+        event = parse_event(line) if stream == "stdout" else None
         match event:
             case {"event": "progress", "text": str(text)}:
                 self._heard("stdout", f"{text}\n")
@@ -121,8 +121,9 @@ class Events:
                 self._heard(stream, line)
 
 
-def _event(line: str) -> object:
+def parse_event(line: str) -> object:
+    """Return the event of a line; None where the line is none."""
     try:
-        return json.loads(line) if line.startswith("{") and len(line) <= _MOST_LINE else None
+        return json.loads(line) if line.startswith('{"event":') and len(line) <= _MOST_LINE else None
     except (ValueError, RecursionError):
         return None

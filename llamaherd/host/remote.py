@@ -16,9 +16,20 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Self, TypeVar
 
 from llamaherd.diagnostics.endings import end_with_parent
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.forward import Forward
 from llamaherd.host.pipes import PIECE, Patience, talk
-from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap
+from llamaherd.host.program import (
+    GO,
+    MISSING,
+    SEND,
+    Events,
+    Program,
+    bootstrap,
+    packed_program,
+    parse_event,
+    request,
+)
 from llamaherd.host.ssh import RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.totals import show_limit
 from llamaherd.inventory.schema import Connect
@@ -253,7 +264,44 @@ class Shell:
         requested once a shell is there. Without `keep`, a host that is not set up stores nothing. Raise as `run` does,
         and NoPythonError.
         """
-        pieces: Iterator[bytes] = iter(())
+        pieces = self._sent(program, document, events, patience, keep=keep)
+        for stream, text in self._lines(pieces, patience):
+            events.hear(stream, text)
+        return self._ended(patience)
+
+    def converse(self, verb: str, given: object, patience: Patience) -> Iterator[str]:
+        """Yield the lines of a verb that listens until this is closed. Raise RemoteError at the end of its limits.
+
+        Raise UserError where the verb fails, and NoPythonError. The caller renews `patience` for each response.
+        """
+        document = request(verb, given) + b"\n"
+        events = Events(lambda *_: None)
+        pieces = self._sent(packed_program(), document, events, patience, keep=False)
+        for line in self._while_it_listens(pieces, patience):
+            text = line.decode(errors="replace")
+            match parse_event(text):
+                case {"event": "progress", "text": str(reported)}:
+                    yield reported
+                case {"event": "warning", "text": str(warned)}:
+                    self._err = (self._err + f"{warned}\n".encode())[-PIECE:]
+                case {"event": "error", "message": str(message), "help": str(fix)}:
+                    raise UserError(message, fix)
+                case {"event": "result"}:
+                    pass
+                case _:
+                    yield text
+        self._require_end(patience)
+
+    def _sent(
+        self,
+        program: Program,
+        document: bytes | Callable[[], bytes],
+        events: Events,
+        patience: Patience,
+        *,
+        keep: bool,
+    ) -> Iterator[bytes]:
+        """Wait until the host reads the program or the document, and return what is to be sent."""
         script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
         for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
             text = line.decode(errors="replace")
@@ -262,14 +310,12 @@ class Shell:
                 began = time.monotonic()
                 pieces = iter([*sent, document if isinstance(document, bytes) else document()])
                 patience.began += time.monotonic() - began
-                break
+                return pieces
             if text.startswith(MISSING):
                 events.no_python = True
                 raise NoPythonError(self._connect, text.removeprefix(MISSING))
             events.hear("stdout", text + "\n")
-        for stream, text in self._lines(pieces, patience):
-            events.hear(stream, text)
-        return self._ended(patience)
+        return iter(())
 
     def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:
         """The lines of a script that goes on until this is closed. Raises RemoteError at the end of its limits.
@@ -301,8 +347,12 @@ class Shell:
 
     def _before_it_reads(self, script: str, patience: Patience) -> Iterator[bytes]:
         """The lines of a script on stdout, as they come, while it is told nothing."""
+        return self._while_it_listens(iter([script.encode()]), patience)
+
+    def _while_it_listens(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[bytes]:
+        """Yield the lines on stdout as they come, after these pieces, while stdin stays open."""
         begun = b""
-        with closing(self._talk(iter([script.encode()]), patience, more=True)) as said:
+        with closing(self._talk(pieces, patience, more=True)) as said:
             for stream, piece in said:
                 *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
                 yield from lines

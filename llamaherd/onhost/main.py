@@ -82,8 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(0o077)
     output: Output = Lines() if arguments else Events()
     try:
-        with Path(arguments[0]).open("rb") if arguments else sys.stdin.buffer as source:
-            data = source.read(MOST_BYTES + 1)
+        data = _document(arguments)
         output.result(perform(parse_document(data), Host(output.progress, output.warning)))
     except FailedError as error:
         output.error(error.message, error.fix, error.log)
@@ -96,6 +95,14 @@ def main(arguments: Sequence[str]) -> int:
         output.error(FAULT, "please report it with the lines above", last)
         return 70
     return 0
+
+
+def _document(arguments: Sequence[str]) -> bytes:
+    """Return the document of a file, or the one line of stdin: a verb may read what follows, so stdin stays open."""
+    if not arguments:
+        return sys.stdin.buffer.readline(MOST_BYTES + 1)
+    with Path(arguments[0]).open("rb") as file:
+        return file.read(MOST_BYTES + 1)
 
 
 def _write(line: str) -> None:

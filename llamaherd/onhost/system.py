@@ -33,6 +33,7 @@ TIMED_OUT, NOT_STARTED = 124, 127
 POLL_SECONDS = 0.5
 _PIPE_SECONDS = 5
 _PIECE = 1 << 20
+_LINE_PIECE = 1 << 16
 MOST_DEPTH = 100
 """Folders within each other."""
 SECRET_BYTES = 32
@@ -189,6 +190,19 @@ class System(Protocol):
     def lock(self, name: str, seconds: float, purpose: str) -> AbstractContextManager[bool]:
         """Hold a lock of the host, and yield whether another run held it. Raise FailedError after `seconds`."""
 
+    def claim(self, name: str, seconds: float, holder: str) -> AbstractContextManager[str | None]:
+        """Hold a lock that programs which this one starts do not hold: it ends with this process alone.
+
+        `holder` is what other runs read. Yield None, or what the holder has written where another run still holds the
+        lock after so many seconds.
+        """
+
+    def receive(self) -> str | None:
+        """Wait for the next line that the controller sends after the document; None once the connection has ended.
+
+        The controller sends none before it has read a line of this verb. Raise FailedError for a line without end.
+        """
+
     @property
     def program(self) -> str:
         """Return where this program is on the host, for units that it starts."""
@@ -217,6 +231,7 @@ class Host:
 
     def __init__(self, report: Reporter, warn: Reporter) -> None:
         self._report, self._warn = report, warn
+        self._received = b""
 
     def run(
         self,
@@ -455,6 +470,45 @@ class Host:
             file.flush()
             yield waited
 
+    @contextmanager
+    def claim(self, name: str, seconds: float, holder: str) -> Iterator[str | None]:
+        """Hold a lock alone; see System. No program that this one starts inherits the file."""
+        path = _locks_folder() / name
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8", errors="replace") as file:
+            if not self._claimed(file.fileno(), seconds):
+                yield (self.read(str(path)) or "").strip()
+                return
+            file.truncate(0)
+            file.write(f"{holder}\n")
+            file.flush()
+            yield None
+            file.truncate(0)
+
+    def _claimed(self, lock: int, seconds: float) -> bool:
+        """Return whether a lock is free within so many seconds, and hold it."""
+        until = self.now() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self.now() >= until:
+                    return False
+                self.sleep(POLL_SECONDS)
+            else:
+                return True
+
+    def receive(self) -> str | None:
+        """Read a line of the controller; see System."""
+        while b"\n" not in self._received:
+            piece = os.read(sys.stdin.fileno(), _LINE_PIECE)
+            if not piece:
+                return None
+            self._received += piece
+            if len(self._received) > MOST_OUTPUT:
+                raise FailedError("the controller sends a line without end")
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode(errors="replace")
+
     def _wait_for_lock(self, lock: int, path: Path, seconds: float) -> bool:
         until = self.now() + seconds
         waited = False
@@ -478,7 +532,8 @@ class Host:
     @property
     def program(self) -> str:
         """Return the path of the program."""
-        return str(Path(sys.argv[0]).resolve())
+        # Where the disk had no room, it is in memory: its link leads to no path.
+        return str(Path(sys.argv[0]).absolute())
 
     def computed(self, pid: int) -> float:
         """Add up processor time; see System."""

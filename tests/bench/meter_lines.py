@@ -1,4 +1,4 @@
-"""Lines of a meter, as `templates/bench/meter.py` says them."""
+"""Lines of a meter, as `llamaherd/onhost/meter.py` writes them."""
 
 from __future__ import annotations
 

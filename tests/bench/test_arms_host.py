@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import Arm
+from llamaherd.bench.arms.units import Arm, arms_input
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
+from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
 
 ARM = Arm("A", "box/chat", next(each for each in planned(cpu_rig()).instances if each.name == "chat"))
+GIVEN = arms_input((ARM,), (), 60, "tom")
 STOPS = """
 echo mine
 read -r go && [ "$go" = go ] || exit 1
@@ -28,7 +30,10 @@ echo serves >>{log}
 echo back 1500
 """
 BESIDE = "echo armed\nwhile read -r _; do :; done\necho back 0"
-REFUSED = "echo another measurement goes on here >&2\necho '  help: wait' >&2\nexit 1"
+REFUSED = """
+echo '{"event":"error","message":"another measurement goes on here","help":"wait","log":[]}'
+exit 1
+"""
 
 
 @pytest.fixture
@@ -36,7 +41,11 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def host(log: Path, script: str, *, refuses: bool = False) -> ArmsHost:
+Begin = Callable[..., ArmsHost]
+
+
+@pytest.fixture
+def host(log: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """A host that is measured; the log has what it does, and what is done around that."""
 
     def note(word: str) -> None:
@@ -44,7 +53,7 @@ def host(log: Path, script: str, *, refuses: bool = False) -> ArmsHost:
             file.write(f"{word}\n")
 
     @contextmanager
-    def aside() -> Iterator[None]:
+    def aside(*, refuses: bool) -> Iterator[None]:
         note("aside")
         if refuses:
             raise UserError("no", "not at all")
@@ -53,47 +62,51 @@ def host(log: Path, script: str, *, refuses: bool = False) -> ArmsHost:
         finally:
             note("back")
 
-    return ArmsHost(Connect(host=LOCAL), script.replace("{log}", str(log)), {"A": ARM}, {"A": None}, "salts", aside())
+    def begin(script: str, *, refuses: bool = False) -> ArmsHost:
+        play_verb(monkeypatch, script.replace("{log}", str(log)))
+        return ArmsHost(Connect(host=LOCAL), GIVEN, {"A": ARM}, {"A": None}, "salts", aside(refuses=refuses))
+
+    return begin
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_nothing_new_is_sent_from_before_it_is_stopped_until_it_serves_again(log: Path) -> None:
-    with host(log, STOPS) as measured:
+def test_nothing_new_is_sent_from_before_it_is_stopped_until_it_serves_again(log: Path, host: Begin) -> None:
+    with host(STOPS) as measured:
         assert log.read_text().split() == ["aside", "stopped"]
     assert measured.back == 1.5
     assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_what_ends_it_changes_nothing_of_that(log: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), host(log, STOPS):
+def test_what_ends_it_changes_nothing_of_that(log: Path, host: Begin) -> None:
+    with pytest.raises(KeyboardInterrupt), host(STOPS):
         raise KeyboardInterrupt
     assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_host_that_ends_in_the_middle_is_sent_requests_again(log: Path) -> None:
-    with pytest.raises(UserError), host(log, STOPS.replace("echo armed", "exit 1")):
+def test_a_host_that_ends_in_the_middle_is_sent_requests_again(log: Path, host: Begin) -> None:
+    with pytest.raises(UserError), host(STOPS.replace("echo armed", "exit 1")):
         pass
     assert log.read_text().split() == ["aside", "stopped", "back"]
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_what_is_not_stopped_goes_on_being_sent_requests(log: Path) -> None:
-    with host(log, BESIDE):
+def test_what_is_not_stopped_goes_on_being_sent_requests(log: Path, host: Begin) -> None:
+    with host(BESIDE):
         pass
     assert not log.exists()
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_where_another_measurement_goes_on_nobody_is_told(log: Path) -> None:
-    with pytest.raises(UserError, match="another measurement goes on here"), host(log, REFUSED):
+def test_where_another_measurement_goes_on_nobody_is_told(log: Path, host: Begin) -> None:
+    with pytest.raises(UserError, match="another measurement goes on here"), host(REFUSED):
         pass
     assert not log.exists()
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_what_cannot_be_kept_off_stops_nothing(log: Path) -> None:
-    with pytest.raises(UserError), host(log, STOPS, refuses=True):
+def test_what_cannot_be_kept_off_stops_nothing(log: Path, host: Begin) -> None:
+    with pytest.raises(UserError), host(STOPS, refuses=True):
         pass
     assert log.read_text().split() == ["aside"]

@@ -10,7 +10,7 @@ import yaml
 from llamaherd.bench.arms.alone import alone
 from llamaherd.bench.arms.planned import Two, not_there, two_arms
 from llamaherd.bench.arms.results import arm_result
-from llamaherd.bench.arms.units import arms_port, arms_script
+from llamaherd.bench.arms.units import arms_input, arms_port
 from llamaherd.checks.groups import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
@@ -71,8 +71,8 @@ def test_both_arms_are_units_and_the_group_is_what_is_stopped(inventory: Path) -
     port = str(arms_port(GROUPED, "two"))
     assert [values(each.instance.server.arguments, "--port") for each in (two.a, two.b)] == [[port], [port]]
     assert two.context == 2048
-    script = arms_script((two.a, two.b), two.declared, 60, "a test")
-    assert "systemctl stop llama-card.service" in script
+    given = arms_input((two.a, two.b), two.declared, 60, "a test")
+    assert [each.service for each in given.stops] == ["llama-card"]
     result = arm_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
     assert (result.instance, result.provenance.around.instances) == ("two", ("chat", "drafter"))
 

@@ -5,7 +5,6 @@ The group's server and its children are processes that sleep, and systemctl is a
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 from llamaherd.bench.meter.look import obstacles
 from llamaherd.bench.meter.meter import Meter
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.in_flight import in_flight
 from llamaherd.plan.loaded import instances_of
-from llamaherd.render import render
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.site import Site, page
 from tests.support.stores import needs_root
@@ -42,7 +41,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as router:
         assert router.stdout
         program = tmp_path / "systemctl"
-        program.write_text(f"#!/bin/sh\necho {router.pid}\n")
+        program.write_text(f"#!/bin/sh\necho MainPID={router.pid}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         yield int(router.stdout.readline())
@@ -66,17 +65,9 @@ def test_one_whose_model_is_not_loaded_does_not_run() -> None:
     assert (found.code, found.message) == ("server-down", "one does not run")
 
 
-def counted(urls: list[str]) -> int | None:
-    """What the host's program counts at these URLs."""
-    program = render("bench/in_flight.py") + "\nimport json, sys\nprint(json.dumps(in_flight(sys.argv[1:], '')))"
-    done = subprocess.run([sys.executable, "-I", "-c", program, *urls], capture_output=True, check=True)
-    found: int | None = json.loads(done.stdout)
-    return found
-
-
 def test_requests_are_counted_by_whichever_model_is_loaded() -> None:
     busy = page("llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n", kind="text/plain")
     refused = page({"error": {"message": "model is not loaded"}}, "400 Bad Request")
     with Site({"/one": refused, "/two": busy}) as site:
-        assert counted([f"{site.url}/one", f"{site.url}/two"]) == 3
-        assert counted([f"{site.url}/one"]) is None
+        assert in_flight([f"{site.url}/one", f"{site.url}/two"], "") == 3
+        assert in_flight([f"{site.url}/one"], "") is None

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from llamaherd.bench import holding, way
 from llamaherd.bench.arms import host as arms_host
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import Arm
+from llamaherd.bench.arms.units import Arm, arms_input
 from llamaherd.bench.holding import Holding
 from llamaherd.bench.meter import meter as metering
 from llamaherd.bench.meter.meter import Meter
@@ -21,9 +20,12 @@ from llamaherd.bench.way import Way
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.render import render
+from llamaherd.onhost import in_flight as requests
+from llamaherd.onhost.document import dump
+from llamaherd.onhost.exclusivity import HELD
 from tests.bench.meter_lines import hello, line
 from tests.bench.played import PLAIN, Played
+from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -60,14 +62,21 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "_LATE", 0)
 
 
-def arms(script: str) -> ArmsHost:
-    return ArmsHost(HERE, script, {"A": ARM}, {"A": None}, "salts")
+@pytest.fixture
+def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ArmsHost]:
+    """A host that runs a script in place of the verb."""
+
+    def begin(script: str) -> ArmsHost:
+        play_verb(monkeypatch, script)
+        return ArmsHost(HERE, arms_input((ARM,), (), 60, "tom"), {"A": ARM}, {"A": None}, "salts")
+
+    return begin
 
 
 @pytest.mark.parametrize(
     ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping what serves")]
 )
-def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str) -> None:
+def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arms: Callable[[str], ArmsHost]) -> None:
     with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):
         arms(before + SPEAKS).__enter__()
 
@@ -81,7 +90,7 @@ def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str) -> 
         ("run", "reading a text as a server"),
     ],
 )
-def test_a_command_of_a_comparison_that_is_never_done(command: str, does: str) -> None:
+def test_a_command_of_a_comparison_that_is_never_done(command: str, does: str, arms: Callable[[str], ArmsHost]) -> None:
     """The host goes on to say a word now and then; each command has all of the time."""
     placed = "read -r _; echo placed; " if command == "run" else ""
     with arms(f"echo armed; {placed}{SPEAKS}") as host:
@@ -91,7 +100,7 @@ def test_a_command_of_a_comparison_that_is_never_done(command: str, does: str) -
     assert host.back is None
 
 
-def test_a_host_on_which_nothing_serves_again() -> None:
+def test_a_host_on_which_nothing_serves_again(arms: Callable[[str], ArmsHost]) -> None:
     host = arms(f"echo armed; while read -r _; do :; done; {SPEAKS}").__enter__()
     with ends_in_time():
         host.__exit__()
@@ -99,20 +108,15 @@ def test_a_host_on_which_nothing_serves_again() -> None:
 
 
 @pytest.mark.parametrize("says", ["", "gpu GPU-1 200 100 300"])
-def test_power_limits_that_are_never_read(says: str) -> None:
+def test_power_limits_that_are_never_read(says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_verb(monkeypatch, f"while echo {says}; do sleep 0.1; done")
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
-        held(f"while echo {says}; do sleep 0.1; done")
+        Holding(HERE, ["GPU-1"], [200], 60).__enter__()
 
 
-def held(script: str) -> Holding:
-    """Power limits that are held by this script."""
-    found = Holding(HERE, ["GPU-1"], [200], 60)
-    found._script = script
-    return found.__enter__()
-
-
-def test_power_limits_that_are_never_set() -> None:
-    found = held(f"echo gpu GPU-1 200 100 300; echo armed; {SPEAKS}")
+def test_power_limits_that_are_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    play_verb(monkeypatch, f"echo gpu GPU-1 200 100 300; echo armed; {SPEAKS}")
+    found = Holding(HERE, ["GPU-1"], [200], 60).__enter__()
     time.sleep(LIMIT)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
         found.hold(200)
@@ -121,32 +125,65 @@ def test_power_limits_that_are_never_set() -> None:
 
 def test_the_lock_of_measurements_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT_KEY", "secret")
-    monkeypatch.setattr(way, "render", lambda *_, **__: "while printf x; do sleep 0.1; done")
+    play_verb(monkeypatch, "while printf x; do sleep 0.1; done")
     with ends_in_time(), pytest.raises(UserError, match="did not finish taking the lock of measurements within 1 s"):
         Way(HERE, CHAT, "tom").__enter__()
+
+
+def refused(message: str) -> str:
+    """Return a script that fails as a verb does."""
+    return f"echo '{dump({'event': 'error', 'message': message, 'help': 'wait', 'log': []})}'; exit 1"
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_why_the_lock_of_measurements_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_KEY", "secret")
+    play_verb(monkeypatch, refused("another measurement goes on here, by ann"))
+    with pytest.raises(UserError, match="another measurement goes on here, by ann") as raised:
+        Way(HERE, CHAT, "tom").__enter__()
+    assert raised.value.help == "wait"
+    play_verb(monkeypatch, "echo oh no >&2; exit 1")
+    with pytest.raises(RemoteError, match="the lock of this host cannot be taken: oh no"):
+        Way(HERE, CHAT, "tom").__enter__()
+    play_verb(monkeypatch, f"echo '{HELD}'; cat")
+    with Way(HERE, CHAT, "tom") as way_there:
+        assert way_there.refused() is None
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_limits_that_are_set_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    warns = dump({"event": "warning", "text": "GPU-1 is odd"})
+    play_verb(
+        monkeypatch,
+        "echo gpu GPU-1 200 100 300; echo armed; read -r line; echo held 200; read -r line; echo failed GPU-1 is busy;"
+        f" read -r line; echo '{warns}'; exit 1",
+    )
+    with Holding(HERE, ["GPU-1"], [200], 60) as found:
+        found.hold(200)
+        with pytest.raises(UserError, match="GPU-1 is busy"):
+            found.hold(300)
+        with pytest.raises(RemoteError, match="ended halfway: GPU-1 is odd"):
+            found.hold(None)
 
 
 def test_a_meter_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says hello, and then something again and again, and nothing of how the host is."""
     speaks = f"echo '{hello()}'; while echo '{line('pong', 101.0, n='x')}'; do sleep 0.1; done"
-    monkeypatch.setattr(metering, "script", lambda *_: speaks)
+    play_verb(monkeypatch, speaks)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish watching its server within 1 s"):
         Meter(HERE, CHAT, LIMIT).__enter__()
 
 
-def test_a_server_that_drips_what_it_counts_tells_nothing() -> None:
-    """For a meter, which has other things to read; it is asked by a program of the host."""
-    program: dict[str, Any] = {}
-    exec(render("bench/in_flight.py"), program)
-    program["LONGEST_ANSWER"] = LIMIT
+def test_a_server_that_drips_what_it_counts_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_ANSWER", LIMIT)
     before, began = threading.active_count(), time.monotonic()
     drips = [(0.0, PLAIN), *((0.05 * number, b"#") for number in range(60))]
     with Played(lambda _: iter(drips)) as server, ends_in_time():
-        assert program["in_flight"]([server.url], "") is None
+        assert requests.in_flight([server.url], "") is None
     while threading.active_count() > before:  # what is left to itself ends with the answer
         assert time.monotonic() - began < 60
         time.sleep(0.05)
     line = b"llamacpp:requests_processing 2\n"
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
     with Played(lambda _: iter([(0, answer)])) as server:
-        assert program["in_flight"]([server.url], "") == 2
+        assert requests.in_flight([server.url], "") == 2

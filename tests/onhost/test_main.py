@@ -88,6 +88,13 @@ def test_a_result(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFi
     assert (code, found) == (0, [*BEGINS, {"event": "result", "value": {"how": "ends", "pair": [1, None]}}])
 
 
+def test_a_document_is_one_line_and_the_verb_may_read_more(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    code, found = events(document("ends") + b"\nstart A\n", monkeypatch, capfdbinary)
+    assert (code, found[-1]["event"]) == (0, "result")
+
+
 def test_what_it_writes_is_for_root_alone(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

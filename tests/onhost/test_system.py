@@ -486,3 +486,83 @@ def test_where_the_program_is(host: Host, tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_error_that_names_no_file_is_not_reported_as_one_of_a_disk() -> None:
     failure = cannot_write(PermissionError(1, "Operation not permitted"))
     assert (failure.message, failure.fix) == ("Operation not permitted", "")
+
+
+# --- a controller that is talked to --------------------------------------------------------------------------
+
+
+@STARTS
+def test_a_lock_that_ends_with_its_process_alone(host: Host, tmp_path: Path) -> None:
+    other = Host(lambda _: None, lambda _: None)
+    path = tmp_path / "run" / "locks" / "measure"
+    with host.claim("measure", 0, "tom $(id)") as holder:
+        assert holder is None
+        assert (path.read_text(), mode(path)) == ("tom $(id)\n", 0o600)
+        with other.claim("measure", 0.05, "ann") as holder:
+            assert holder == "tom $(id)"
+    assert path.read_text() == ""
+    with other.claim("measure", 0, "ann") as holder:
+        assert holder is None
+
+
+CLAIMS = """
+import pathlib, subprocess, sys, time
+from llamaherd.onhost import system
+system.LOCKS = pathlib.Path(sys.argv[1])
+host = system.Host(print, print)
+with host.claim("measure", 0, "tom"), host.lock("host", 0, "a test"):
+    child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@STARTS
+def test_a_killed_process_leaves_no_claim_to_what_it_started(host: Host, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLAIMS, str(tmp_path / "run" / "locks")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as holds:
+        assert holds.stdout
+        child = int(holds.stdout.readline())
+        try:
+            with host.claim("measure", 0, "ann") as holder:
+                assert holder == "tom"
+            holds.kill()
+            holds.wait()
+            with host.claim("measure", 0, "ann") as holder:
+                assert holder is None
+            # A lock of the host stays with the child, which may still change the host.
+            with pytest.raises(FailedError), host.lock("host", 0, "another test"):
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_lines_of_the_controller(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(write, "start A\n\nä ".encode() + b"\xff\nbegun")
+        assert [host.receive() for _ in range(3)] == ["start A", "", "ä \ufffd"]
+        os.write(write, b" and ended\n")
+        assert host.receive() == "begun and ended"
+        os.close(write)
+        assert host.receive() is None
+
+
+def test_a_line_of_the_controller_without_end(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(system, "MOST_OUTPUT", 100)
+    (tmp_path / "stdin").write_text("x" * 200)
+    with (tmp_path / "stdin").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(FailedError, match="a line without end"):
+            host.receive()
+
+
+def test_a_program_in_memory_can_be_copied(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where the disk had no room for it."""
+    memory = os.memfd_create("program", 0)
+    os.write(memory, b"the program")
+    monkeypatch.setattr(sys, "argv", [f"/proc/self/fd/{memory}"])
+    host.copy(host.program, str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == b"the program"
+    os.close(memory)

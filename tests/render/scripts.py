@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llamaherd.bench.arms.units import Arm, arms_script
-from llamaherd.bench.holding import limits_script
-from llamaherd.bench.meter import meter as metering
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.protocol import question_of
 from llamaherd.host.totals import show_limit
@@ -14,22 +11,17 @@ from llamaherd.host.turn import unlock_script
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.python_first import install_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
-from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
 from llamaherd.role.role import Role
 from llamaherd.status.ask import look_script as status_look
 from llamaherd.text.quoting import Written
 from tests.render.pieces import (
     ask_memory,
-    instance,
-    taking,
 )
 from tests.render.plans import (
     CPU,
     GATEWAY,
     GPU,
-    GROUP,
-    KEYED,
 )
 from tests.render.scripts_beside import BESIDE
 from tests.support.ours import inspect_scripts
@@ -44,44 +36,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "started": lambda: render("serve/started.sh", root=""),
     "gpu_gate": lambda: render("serve/gpu-gate.sh"),
     "gpu_check": lambda: render("serve/gpu-check.sh"),
-    "step_room": lambda: render("serve/room.sh.j2"),
-    "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
-    "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
-    "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
     "status_look_cpu": lambda: status_look(CPU),
     "status_look_gpus": lambda: status_look(GPU),
     "status_look_gateway": lambda: status_look(GATEWAY),
-    "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "install_python": install_script,
     "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
     "host_unlock": unlock_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
     "ask_keys": lambda: keys_script(["chat", "small-group"]),
-    "arms": lambda: arms_script(
-        (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
-        [instance(CPU, "chat")],
-        1200,
-        "tom on desk",
-    ),
-    "arms_on_cards": lambda: arms_script(
-        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))],
-        [instance(GPU, "reasoner"), instance(CPU, "chat")],
-        1200,
-        "tom on desk",
-    ),
-    "arms_of_a_search_that_judges": lambda: arms_script(
-        [Arm("C", "cpu/chat", instance(CPU, "chat"))],
-        [instance(CPU, "chat")],
-        1200,
-        "tom on desk",
-        others=True,
-        text="What is read.\n",
-    ),
-    "arms_beside": lambda: arms_script(
-        [Arm("A", "gpu/reasoner", taking(instance(GPU, "reasoner")))], (), 1200, "tom's"
-    ),
-    "limits": lambda: limits_script(["GPU-3090", "GPU-5090"], 600),
-    "limits_within": lambda: limits_script(["GPU-3090"], 600, within=True),
     "receive": lambda: render(
         "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.render.texts import texts
 from tests.support.golden import HERE_DOCUMENT, assert_golden, constant_templates
 
-CASE = "arms_on_cards.sh"
+CASE = "two.sh"
+COMMON = "".join(f"common line {number}\n" for number in range(9)) + "open_lock() {\n}\n"
+UNIT = base64.encodebytes(b"[Service]\n" + b"ExecStart=/opt/an/engine --with=many-arguments\n" * 9).decode()
+TEXTS = {"one.sh": COMMON, CASE: f"hold 8 host 3600\n{COMMON}base64 -d >unit <<'END'\n{UNIT}END\nend\n"}
+"""The second one has lines of the first, and a file in base64."""
 
 
 def with_another_unit(text: str) -> str:
@@ -22,9 +25,7 @@ def with_another_unit(text: str) -> str:
 
 
 CHANGES: dict[str, Callable[[str], str]] = {
-    "a line of its own": lambda text: text.replace(
-        "hold 8 host 3600 'measuring llama-reasoner'", "hold 8 host  3600 'measuring llama-reasoner'"
-    ),
+    "a line of its own": lambda text: text.replace("hold 8 host 3600", "hold 8 host  3600"),
     "a line that another text has": lambda text: text.replace("open_lock() {", "open_lock() { "),
     "a line that stands there twice": lambda text: text + text.splitlines(keepends=True)[-1],
     "a line less": lambda text: "".join(text.splitlines(keepends=True)[:-1]),
@@ -38,12 +39,12 @@ CHANGES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_byte_fails(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REWRITE_GOLDEN", "1")
-    assert_golden(tmp_path, CASE, texts())
+    assert_golden(tmp_path, CASE, TEXTS)
     monkeypatch.delenv("REWRITE_GOLDEN")
-    changed = CHANGES[change](texts()[CASE])
-    assert changed != texts()[CASE]
+    changed = CHANGES[change](TEXTS[CASE])
+    assert changed != TEXTS[CASE]
     with pytest.raises(pytest.fail.Exception, match=r"(?m)^[+-]"):
-        assert_golden(tmp_path, CASE, {**texts(), CASE: changed})
+        assert_golden(tmp_path, CASE, {**TEXTS, CASE: changed})
 
 
 def test_lines_of_an_earlier_text_and_of_a_template_are_stored_once(

@@ -53,6 +53,7 @@ from tests.render.plans import (
 from tests.render.scripts import SCRIPTS
 from tests.render.verbs import INSPECTIONS, VERBS, document
 from tests.render.verbs_of_drivers import DRIVERS
+from tests.render.verbs_of_measurements import documents
 from tests.render.verbs_of_services import SERVICES, outline
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import tasks
@@ -150,6 +151,7 @@ def texts() -> dict[str, str]:
         **{f"run_{case}.txt": "\n".join([*tasks(plan), ""]) for case, plan in RUNS.items()},
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
         **{f"{case}.json": document(make()) for case, make in VERBS.items()},
+        **documents(),
         **{f"{case}.json": make() for case, make in INSPECTIONS.items()},
         **{f"{case}.json": outline(make()) for case, make in {**SERVICES, **DRIVERS}.items()},
     }

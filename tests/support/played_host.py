@@ -76,6 +76,10 @@ class PlayedHost:
     """Runs what an earlier version left as a shell script."""
     program: str = "/opt/llamaherd/libexec/onhost/0.pyz"
     held: set[str] = field(default_factory=set)
+    holders: dict[str, str] = field(default_factory=dict)
+    """Who holds each lock that ends with its process."""
+    from_controller: Iterator[str | Callable[[], str]] = field(default_factory=lambda: iter(()))
+    """What the controller sends after the document, or what waits for that. Then the connection ends."""
     time: float = 0.0
 
     # Files
@@ -399,6 +403,22 @@ class PlayedHost:
             yield False
         finally:
             self.held.discard(name)
+
+    @contextmanager
+    def claim(self, name: str, seconds: float, holder: str) -> Iterator[str | None]:
+        del seconds
+        if name in self.holders:
+            yield self.holders[name]
+            return
+        self.holders[name] = holder
+        try:
+            yield None
+        finally:
+            del self.holders[name]
+
+    def receive(self) -> str | None:
+        line = next(self.from_controller, None)
+        return line() if callable(line) else line
 
     def computed(self, pid: int) -> float:
         del pid

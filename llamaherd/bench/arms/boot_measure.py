@@ -12,7 +12,7 @@ from llamaherd.bench.arms.boots import CellReading, ServerReading, boot_rows, kn
 from llamaherd.bench.arms.cells import conditions
 from llamaherd.bench.arms.gate import GateRow, gate_cells
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import Arm, arms_port, arms_script
+from llamaherd.bench.arms.units import Arm, arms_input, arms_port
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.keys import read_key
 from llamaherd.inventory.schema import Connect
@@ -61,6 +61,6 @@ class BootSide:
             "it is stopped meanwhile, and comes back whatever ends this"
         )
         key = read_key(serves.endpoint.key) if serves.endpoint.key else None
-        script = arms_script((arm,), (serves,), seconds, self.who)
-        with ArmsHost(self.connect, script, {"A": arm}, {"A": key}, token_hex(6), self.aside()) as host:
+        given = arms_input((arm,), (serves,), seconds, self.who)
+        with ArmsHost(self.connect, given, {"A": arm}, {"A": key}, token_hex(6), self.aside()) as host:
             return read_cells(host, asked, seconds, enough)

@@ -29,6 +29,7 @@ from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.trials import MINE, READY_TO_START, TrialsInput
 from llamaherd.text.numbers import whole
 
 _SILENCE = 120
@@ -36,8 +37,8 @@ _SILENCE = 120
 _WORD_SECONDS = 4 * 3600.0
 """Seconds until the response to one command: a server loads for two hours at most, and another run comes first."""
 _DOES = {
-    "mine": "preparing a measurement",
-    "armed": "stopping what serves",
+    MINE: "preparing a measurement",
+    READY_TO_START: "stopping what serves",
     "ready": "starting a server",
     "judged": "reading a text as a server",
     "placed": "writing a unit",
@@ -79,7 +80,7 @@ class ArmsHost:
     def __init__(
         self,
         connect: Connect,
-        script: str,
+        given: TrialsInput,
         arms: Mapping[ArmName, Arm],
         keys: Mapping[ArmName, str | None],
         salts: str,
@@ -87,7 +88,7 @@ class ArmsHost:
     ) -> None:
         self.back: float | None = None
         self._aside, self._around = aside or nullcontext(), ExitStack()
-        self._connect, self._script, self._arms, self._keys, self._salts = connect, script, arms, keys, salts
+        self._connect, self._given, self._arms, self._keys, self._salts = connect, given, arms, keys, salts
         self._there = next(iter(arms.values())).instance.endpoint.port
         self._here = self._there
         self._running: Arm | None = None
@@ -103,11 +104,11 @@ class ArmsHost:
             forward = Forward(self._here, LISTEN, self._there)
         self._shell = Shell(self._connect, fresh=True, forward=forward)
         try:
-            self._lines = self._shell.before_it_listens(self._script, self._patience)
-            if self._hear("mine", "armed") == ["mine"]:
+            self._lines = self._shell.converse("serve.trials.run", self._given, self._patience)
+            if self._hear(MINE, READY_TO_START) == [MINE]:
                 self._around.enter_context(self._aside)
                 self._tell("go")
-                self._hear("armed")
+                self._hear(READY_TO_START)
         except BaseException:
             with self._around:
                 self._shell.close()
@@ -213,11 +214,9 @@ class ArmsHost:
             if said[0] in words:
                 return said
         assert self._shell
-        *_, why, way_out = ("", "it does not say why", *self._shell.complaints)
-        if way_out.startswith("  help: "):
-            raise UserError(why, way_out.removeprefix("  help: "))
+        *_, why = ("it does not report why", *self._shell.complaints)
         raise RemoteError(
-            f"measuring ended halfway: {way_out[:300]}", "what served before comes back by itself; run again to go on"
+            f"measuring ended halfway: {why[:300]}", "what served before comes back by itself; run again to go on"
         )
 
 

@@ -28,7 +28,7 @@ from llamaherd.bench.arms.quality import (
 )
 from llamaherd.bench.arms.reading import Reader, read_text
 from llamaherd.bench.arms.results import Pair, arm_result, measured_before
-from llamaherd.bench.arms.units import ArmName, arms_script
+from llamaherd.bench.arms.units import ArmName, arms_input
 from llamaherd.bench.asking.suite import suite
 from llamaherd.bench.comparing.compare import Comparison, compare
 from llamaherd.bench.results.result import Condition, Result
@@ -120,12 +120,12 @@ class GateRun:
             "what serves is stopped meanwhile, and comes back whatever ends this"
         )
         arm = judged_arm(self.arms)
-        script = arms_script((arm,), (self._serves,), seconds, self.who, others=True, text=read_text())
+        given = arms_input((arm,), (self._serves,), seconds, self.who, others=True, text=read_text())
 
         def unit(reading: Reading, longest: int) -> str:
             return quality_unit(self.arms, reading, longest)
 
-        with ArmsHost(self.connect, script, {"C": arm}, {"C": None}, token_hex(6), self.aside()) as host:
+        with ArmsHost(self.connect, given, {"C": arm}, {"C": None}, token_hex(6), self.aside()) as host:
             return Reader(host, unit, ways(self.arms)).compared(seconds)
 
     def measured(self, spent: float = 0.0) -> Comparison:
@@ -163,9 +163,9 @@ class GateRun:
         place = self.arms.b.instance.endpoint.key
         key = read_key(place) if place else None
         keys: dict[ArmName, str | None] = {"A": key, "B": key}
-        script = arms_script(both, (self._serves,), seconds, self.who)
+        given = arms_input(both, (self._serves,), seconds, self.who)
         arms = {each.name: each for each in both}
-        with ArmsHost(self.connect, script, arms, keys, pair.session, self.aside()) as servers:
+        with ArmsHost(self.connect, given, arms, keys, pair.session, self.aside()) as servers:
             blocks = Blocks(servers, pair.journals, asked, pair.session, seconds, self._tell)
             blocks.left = lambda found: gate_left(found, self.gate, asked)
             blocks.measured()

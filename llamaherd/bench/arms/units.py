@@ -5,18 +5,18 @@ Pure. One runs at a time, both listen at the same port of the host itself, and n
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from llamaherd.backends.systemd import unit
-from llamaherd.layout import ARMS_GUARD, ARMS_RUN, ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
+from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.trials import NeededGpu, StoppedServer, TrialServer, TrialsInput
 from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
 from llamaherd.render import render
-from llamaherd.role.changes import put_files
+from llamaherd.role.changes import written_files
 from llamaherd.text.quoting import Written
 
 ArmName = Literal["A", "B", "C"]
@@ -61,7 +61,7 @@ def arms_port(plan: Plan, name: str) -> int:
     return next(port for port in turned if port not in declared)
 
 
-def arms_script(
+def arms_input(
     arms: Sequence[Arm],
     stops: Sequence[InstancePlan],
     seconds: float,
@@ -69,42 +69,27 @@ def arms_script(
     *,
     others: bool = False,
     text: str = "",
-) -> str:
-    """The script that starts arms as it is told, with the instances stopped that are declared, for so long at most.
+) -> TrialsInput:
+    """Return the input of the verb that starts arms, with these declared instances stopped, for so many seconds.
 
     With `others`, it takes other units for the only arm, one after the other; with a `text`, also some that run to
     their end, and read that.
     """
     longest = int(seconds) + _SPARE
     units = [arm_unit(each, longest) for each in arms]
-    read = [TextFile(path=str(ARMS_TEXT), text=text)] if text else []
-    return render(
-        "bench/arms.sh.j2",
+    files = [*units, *([TextFile(path=str(ARMS_TEXT), text=text)] if text else [])]
+    return TrialsInput(
         name=arms[0].instance.service,
         who=" ".join(who.split())[:_LETTERS],
-        kind="unit",
-        arms=[_told(each) for each in arms],
-        stops=[{"service": each.service, "kept": KEPT / each.service} for each in stops],
-        drain=max((each.drain for each in stops), default=0),
-        services=[f"{each.service}.service" for each in arms],
-        guard=ARMS_GUARD,
-        folder=ARMS_RUN,
-        back=_back(arms, (*units, *read)),
+        servers=tuple(_trial(each, side_by_side=not stops) for each in arms),
+        stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in stops),
+        drain_seconds=max((each.drain for each in stops), default=0),
         longest=longest,
         patience=60 + max(each.instance.server.stop.seconds for each in arms),
-        files=put_files([*units, *read]),
-        other=units[0].path if others else "",
+        files=written_files(files),
+        leftovers=(*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in arms)),
+        placed=units[0].path if others else "",
         scratch=SCRATCH if text else "",
-    )
-
-
-def _back(arms: Sequence[Arm], files: Sequence[TextFile]) -> str:
-    """The script that takes the arms away, with their files, and brings back what served."""
-    return render(
-        "bench/arms-back.sh.j2",
-        services=[f"{each.service}.service" for each in arms],
-        leftovers=[*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in arms)],
-        folder=ARMS_RUN,
     )
 
 
@@ -130,23 +115,15 @@ def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
-def _told(arm: Arm) -> dict[str, object]:
-    """An arm, and what it takes: nothing is asked about where that is not certain."""
+def _trial(arm: Arm, *, side_by_side: bool) -> TrialServer:
+    """Return an arm and the memory that it needs: none where that is not certain."""
     memory = arm.instance.memory
     sure = memory is not None and not memory.doubts
     at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
     holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
     taken = {} if arm.instance.server.one_card else holds
-    gpus = [(name, at[name], need) for name, need in taken.items() if name in at]
-    return {
-        "arm": arm.name,
-        "service": arm.service,
-        "ram": (memory.resident or 0) if memory and sure else 0,
-        "needs": json.dumps([{"name": name, "at": where, "need": need} for name, where, need in gpus]) if gpus else "",
-        "beside": json.dumps(
-            {
-                "ram": holds.get(RAM, 0) + SYSTEM_RAM,
-                "gpus": [{"name": name, "at": where, "need": need + MARGIN} for name, where, need in gpus],
-            }
-        ),
-    }
+    more = MARGIN if side_by_side else 0
+    gpus = tuple(NeededGpu(name, at[name], need + more) for name, need in taken.items() if name in at)
+    resident = (memory.resident or 0) if memory and sure else 0
+    ram = holds.get(RAM, 0) + SYSTEM_RAM if side_by_side else resident
+    return TrialServer(arm.name, arm.service, ram, gpus)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from llamaherd.host.pipes import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.gauges import MeterInput
 from llamaherd.plan import InstancePlan
-from llamaherd.render import render
 
 OFTEN, SELDOM = 0.2, 1.0
 """Seconds between two readings: at first, and where it is to take longer than `_SHORT`."""
@@ -34,21 +33,21 @@ _ANSWER_SECONDS = 40
 """For a look: The driver and a busy server may take their time."""
 
 
-def script(instance: InstancePlan, seconds: float) -> str:
-    """What watches the host of an instance, for so many seconds at most."""
+def meter_input(instance: InstancePlan, seconds: float) -> MeterInput:
+    """Return the input of the verb that watches the host of an instance, for so many seconds at most."""
     lasts = _lasts(seconds)
-    asked = {
-        "every": OFTEN if lasts <= _SHORT else SELDOM,
-        "lasts": lasts,
-        "silence": _SILENCE,
-        "most": _MOST,
-        "port": instance.endpoint.port,
-        "metrics": list(instance.endpoint.metrics),
-        "key": instance.key_file or "",
-    }
-    loaded = instance.model if instance.endpoint.swaps and not instance.members else ""
-    service, backend = instance.service, instance.backend
-    return render("bench/meter.sh.j2", asked=json.dumps(asked), service=service, backend=backend, loaded=loaded)
+    return MeterInput(
+        service=instance.service,
+        backend=instance.backend,
+        loaded=instance.model if instance.endpoint.swaps and not instance.members else "",
+        every=OFTEN if lasts <= _SHORT else SELDOM,
+        lasts=lasts,
+        silence=float(_SILENCE),
+        most=_MOST,
+        port=instance.endpoint.port,
+        metrics=tuple(instance.endpoint.metrics),
+        key=instance.key_file or "",
+    )
 
 
 def _lasts(seconds: float) -> float:
@@ -65,7 +64,7 @@ class Meter:
         self.readings = Readings()
         self.error: UserError | None = None
         self.first_look: Look
-        self._connect, self._script = connect, script(instance, seconds)
+        self._connect, self._given = connect, meter_input(instance, seconds)
         self._total = _lasts(seconds) + _LATE
         self._heard = threading.Condition()
         self._asked: dict[str, float] = {}
@@ -142,7 +141,7 @@ class Meter:
         assert self._shell
         try:
             patience = Patience(_SILENCE, self._total, "watching its server")
-            for text in self._shell.before_it_listens(self._script, patience):
+            for text in self._shell.converse("llamaherd.meter.watch", self._given, patience):
                 with self._heard:
                     self._take(self.readings.take(text))
                     self._heard.notify_all()

@@ -1,4 +1,4 @@
-"""The lines that `templates/bench/meter.py` says on a host, as frozen values. Pure.
+"""The lines that `llamaherd/onhost/meter.py` writes on a host, as frozen values. Pure.
 
 All times are seconds of the host's own clock that never goes back, which every program there shares.
 """

@@ -22,7 +22,7 @@ from llamaherd.bench.results.store import read_result, result_files, results_fol
 from tests.box.bench import HERD, Bench
 from tests.support.rigs import ROOT
 
-WATCHES = "pgrep -f '^python3 -I - [{]\"every'"
+WATCHES = "pgrep -x llamaherd-meter"
 FREE = "flock -n /run/llamaherd/locks/measure true; echo $?"
 MEASURE = ("bench", "box", "chat", "--anyway", "--time", "40s")
 

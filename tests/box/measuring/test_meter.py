@@ -26,7 +26,7 @@ from tests.box.bench import Bench
 from tests.support import smi_stream
 
 PROGRAM, LIBRARY = "/usr/local/bin/nvidia-smi", "/usr/local/lib/libnvidia-ml.so.1"
-PROGRAM_IS, SMI_IS = "pgrep %s -f '^python3 -I - [{]\"every'", "pgrep -f 'nvidia-smi --query-[g]pu'"
+PROGRAM_IS, SMI_IS = "pgrep %s -x llamaherd-meter", "pgrep -f 'nvidia-smi --query-[g]pu'"
 FIRST, SECOND = PROGRAM_IS % "-o", PROGRAM_IS % "-n"
 """The program, and what it has started to ask the library."""
 STORY = '{"messages":[{"role":"user","content":"Tell a long story."}],"max_tokens":%d,"ignore_eos":true}'

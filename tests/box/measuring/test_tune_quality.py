@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import arms_script
+from llamaherd.bench.arms.units import arms_input
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import logits_bytes
 from llamaherd.plan import Reading
@@ -43,8 +43,8 @@ def judged(bench: Bench) -> Tuned:
 def measuring(of: Tuned) -> Iterator[ArmsHost]:
     """The host with the declared server stopped, as in a search."""
     arm = of.arm(of.start, None)
-    script = arms_script((arm,), (of.declared,), 600, "a test", others=True, text=of.text)
-    with ArmsHost(of.rig.connect, script, {"C": arm}, {"C": None}, "salts") as host:
+    given = arms_input((arm,), (of.declared,), 600, "a test", others=True, text=of.text)
+    with ArmsHost(of.rig.connect, given, {"C": arm}, {"C": None}, "salts") as host:
         yield host
 
 

@@ -1,22 +1,27 @@
-"""What a host's kernel tells of a server and of what is around it: files and figures, as they are."""
+"""A host and a server on it, as files of the kernel report them: memory, processor time, energy, processes."""
 
-# For Python 3.10 and its standard library alone. `templates/bench/meter.py` comes after it, in the same program.
+from __future__ import annotations
+
 import os
 import platform
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from llamaherd.onhost.in_flight import in_flight
 
 PROC, SYS = Path("/proc"), Path("/sys")
 TICKS = os.sysconf("SC_CLK_TCK")
 FIRST_NAMESPACE = "pid:[4026531836]"
-"""Of processes: the driver knows those of this one alone."""
+"""Of processes: the driver reports those of this one alone."""
 
 
 def text(path: Path) -> str:
-    """What a file of the kernel says; empty where it says nothing."""
+    """Return the text of a file of the kernel; empty where there is none."""
     try:
         with path.open("rb") as file:
             return file.read(1 << 18).decode(errors="replace").strip()
@@ -25,13 +30,33 @@ def text(path: Path) -> str:
 
 
 def figure(path: Path) -> int | None:
-    """A number that a file of the kernel says."""
-    said = text(path)
-    return int(said) if said.lstrip("-").isdigit() and len(said) < 24 else None
+    """Return the number in a file of the kernel."""
+    found = text(path)
+    return int(found) if found.isascii() and found.removeprefix("-").isdigit() and len(found) < 24 else None
+
+
+@dataclass(frozen=True)
+class MeterInput:
+    """A server to watch, and how: seconds between two readings, in all, and without a line of the controller.
+
+    `most` is in bytes. `backend` is `systemd` or another; `loaded` is the model to watch of a server of several models.
+    `key` is a file.
+    """
+
+    service: str
+    backend: str
+    loaded: str
+    every: float
+    lasts: float
+    silence: float
+    most: int
+    port: int
+    metrics: tuple[str, ...]
+    key: str
 
 
 class Rapl:
-    """What the processor counts of its own energy, by package."""
+    """The counters of the processor's energy, by package."""
 
     def __init__(self) -> None:
         self.files: dict[str, Path] = {}
@@ -50,12 +75,12 @@ class Rapl:
             self.why = self.why or ("it has no packages" if zones else "absent")
 
     def energy(self) -> dict[str, int]:
-        """Microjoules, which begin at 0 again after the range."""
-        return {name: said for name, file in self.files.items() if (said := figure(file)) is not None}
+        """Return microjoules, which begin at 0 again after the range."""
+        return {name: found for name, file in self.files.items() if (found := figure(file)) is not None}
 
 
 class Server:
-    """The processes of what is measured: those of its group, or else its first one and that one's children."""
+    """The processes of the measured server: those of its control group, or else its first one with its children."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -77,15 +102,15 @@ class Server:
                     self.peak = self.peak or folder / file
 
     def processes(self) -> list[int]:
-        """Their numbers, the first one's first; none where that one is gone."""
+        """Return their numbers, the first process first; none where that one has ended."""
         if not (PROC / str(self.pid)).exists():
             return []
-        said = text(self.group / "cgroup.procs") if self.group else ""
-        found = {int(each) for each in said.split()[:4096]} or self.family()
+        listed = text(self.group / "cgroup.procs") if self.group else ""
+        found = {int(each) for each in listed.split()[:4096]} or self.family()
         return [self.pid, *sorted(found - {self.pid, 0})]
 
     def family(self) -> set[int]:
-        """It and its children's children."""
+        """Return the first process, its children, and theirs."""
         found, left = {self.pid}, [self.pid]
         while left and len(found) < 4096:
             for task in (PROC / str(left.pop()) / "task").glob("*/children"):
@@ -95,7 +120,7 @@ class Server:
         return found
 
     def figures(self) -> dict[str, int]:
-        """What all of them hold and have done: bytes, microseconds, faults. Nothing where they are gone."""
+        """Return what all of them hold and have done: bytes, microseconds, faults. Nothing where they have ended."""
         total: dict[str, int] = {}
         for pid in self.processes():
             fields = stat(pid)
@@ -120,25 +145,25 @@ class Server:
 
 
 def stat(pid: int) -> list[str] | None:
-    """The fields of a process from its state on, as /proc has them."""
-    said = text(PROC / str(pid) / "stat")
-    return said.rpartition(") ")[2].split() if ") " in said else None
+    """Return the fields of a process from its state on, as /proc has them."""
+    found = text(PROC / str(pid) / "stat")
+    return found.rpartition(") ")[2].split() if ") " in found else None
 
 
 def cpu(fields: list[str]) -> int:
-    """Microseconds that a process has computed."""
+    """Return the microseconds that a process has computed."""
     return (int(fields[11]) + int(fields[12])) * 1_000_000 // TICKS
 
 
 def busy() -> int:
-    """Microseconds that all processors have computed, since the boot: guests are in it, and waiting is not."""
+    """Return the microseconds that all processors have computed since the boot, with guests and without waiting."""
     with (PROC / "stat").open() as file:
         user, nice, system, _idle, _wait, irq, soft, *_ = map(int, file.readline().split()[1:])
     return (user + nice + system + irq + soft) * 1_000_000 // TICKS
 
 
 def running() -> dict[int, tuple[int, str]]:
-    """What every process has computed by now, and its name."""
+    """Return what every process has computed by now, and its name."""
     found: dict[int, tuple[int, str]] = {}
     for folder in PROC.glob("[0-9]*"):
         if len(found) < 65536 and (fields := stat(int(folder.name))) is not None:
@@ -147,13 +172,13 @@ def running() -> dict[int, tuple[int, str]]:
 
 
 def unit_of(pid: int) -> str:
-    """The unit or container that a process is of."""
+    """Return the unit or container of a process."""
     paths = [line.rpartition(":")[2] for line in text(PROC / str(pid) / "cgroup").splitlines()]
     return next((path.rpartition("/")[2] for path in paths if path.endswith(".service") or "docker" in path), "")
 
 
 def temperature() -> Path | None:
-    """The file of the processor's temperature, in thousandths of a degree."""
+    """Return the file of the processor's temperature, in thousandths of a degree."""
     for folder in sorted(SYS.glob("class/hwmon/hwmon*")):
         if text(folder / "name") in ("k10temp", "zenpower", "coretemp", "cpu_thermal"):
             return folder / "temp1_input"
@@ -164,14 +189,14 @@ def temperature() -> Path | None:
 
 
 def clocks(cores: int) -> list[Path]:
-    """The files of processors' clocks, of sixteen at most: each is a question to that processor."""
+    """Return the files of processors' clocks, of sixteen at most: each interrupts its processor."""
     files = [SYS / f"devices/system/cpu/cpu{number}/cpufreq/scaling_cur_freq" for number in range(cores)]
     there = [file for file in files if file.exists()]
     return there[:: -(-len(there) // 16) or 1]
 
 
 def on_battery() -> bool | None:
-    """Whether the machine runs on one; None where it has none."""
+    """Return whether the machine runs on a battery; None where it has none."""
     found: bool | None = None
     for folder in sorted(SYS.glob("class/power_supply/*")):
         # A mouse has a battery, too.
@@ -180,8 +205,8 @@ def on_battery() -> bool | None:
     return found
 
 
-def listens(port: int, pids: list[int]) -> bool | None:
-    """Whether one of these processes listens on a port; None where nobody does."""
+def listens(port: int, pids: Sequence[int]) -> bool | None:
+    """Return whether one of these processes listens on a port; None where no process does."""
     wanted: set[str] = set()
     for name in ("net/tcp", "net/tcp6"):
         for line in text(PROC / name).splitlines()[1:]:
@@ -197,24 +222,24 @@ def listens(port: int, pids: list[int]) -> bool | None:
 
 
 class Here:
-    """This host, and the server on it that is measured: `pid` is its first process, 0 where it does not run."""
+    """This host, and the measured server on it: `pid` is its first process, 0 where it does not run."""
 
-    def __init__(self, asked: dict[str, Any], in_flight: Any, pid: int, spec: str, virtual: str) -> None:
-        self.asked, self.in_flight, self.rapl = asked, in_flight, Rapl()
+    def __init__(self, given: MeterInput, pid: int, spec: str, virtual: str) -> None:
+        self._given, self.rapl = given, Rapl()
         self.server = Server(pid) if pid else None
         self.spec, self.virtual = spec or self.given("LLAMAHERD_SPEC"), virtual
         self.celsius, self.clocks = temperature(), clocks(os.cpu_count() or 1)
         self.before, self.since = running(), time.monotonic()
 
     def given(self, name: str) -> str:
-        """A variable that the server was started with."""
-        said = text(PROC / str(self.server.pid) / "environ") if self.server else ""
-        return next((each[len(name) + 1 :] for each in said.split("\0") if each.startswith(f"{name}=")), "")
+        """Return a variable that the server was started with."""
+        variables = text(PROC / str(self.server.pid) / "environ") if self.server else ""
+        return next((each[len(name) + 1 :] for each in variables.split("\0") if each.startswith(f"{name}=")), "")
 
     def standing(self) -> dict[str, Any]:
-        """What stays as it is."""
+        """Return what stays as it is."""
         cpu = dict(line.split("\t: ") for line in text(PROC / "cpuinfo").splitlines() if line.count("\t: ") == 1)
-        cpu = {name.strip(): said for name, said in cpu.items()}
+        cpu = {name.strip(): value for name, value in cpu.items()}
         system, one = os.uname(), SYS / "devices/system/cpu/cpu0/cpufreq"
         fields = stat(self.server.pid) if self.server else None
         pid = self.server.pid if self.server and fields else 0
@@ -242,21 +267,21 @@ class Here:
         }
 
     def figures(self) -> dict[str, Any]:
-        """How the host and the server are now."""
-        said = memory()
+        """Return the state of the host and the server."""
+        known = memory()
         clocks = [each for file in self.clocks if (each := figure(file)) is not None]
         celsius = figure(self.celsius) if self.celsius else None
         return {
             "cpu": busy(),
             "server": self.server.figures() if self.server else {},
-            "available": said.get("MemAvailable"),
-            "swap": said.get("SwapTotal", 0) - said.get("SwapFree", 0),
+            "available": known.get("MemAvailable"),
+            "swap": known.get("SwapTotal", 0) - known.get("SwapFree", 0),
             "mhz": round(sum(clocks) / len(clocks) / 1000) if clocks else None,
             "celsius": celsius / 1000 if celsius is not None else None,
         }
 
     def look(self, mine: list[int], apps: list[list[Any]] | None) -> dict[str, Any]:
-        """Who else is here: on processors since the last time, and on cards, as the driver knows processes."""
+        """Return other processes: on processors since the last time, and on cards, as the driver reports them."""
         now, at = running(), time.monotonic()
         ours = self.server.processes() if self.server else []
         seconds, before = at - self.since, self.before
@@ -269,23 +294,23 @@ class Here:
             "ours": ours[:256],
             "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
             "apps": known and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in known],
-            "listens": listens(self.asked["port"], ours),
-            "in_flight": self.in_flight(self.asked["metrics"], self.asked["key"]),
+            "listens": listens(self._given.port, ours),
+            "in_flight": in_flight(self._given.metrics, self._given.key),
             "load": os.getloadavg()[0],
             "battery": on_battery(),
         }
 
     def who(self, pid: int) -> list[str]:
-        """A process by its name and its unit."""
+        """Return the name and the unit of a process."""
         return [text(PROC / str(pid) / "comm")[:40], unit_of(pid)[:100]]
 
     def computed(self, pid: int) -> int:
-        """Microseconds that a process has computed."""
+        """Return the microseconds that a process has computed."""
         fields = stat(pid)
         return cpu(fields) if fields else 0
 
 
 def memory() -> dict[str, int]:
-    """/proc/meminfo, in bytes."""
+    """Return /proc/meminfo, in bytes."""
     lines = [line.split() for line in text(PROC / "meminfo").splitlines()]
     return {name.rstrip(":"): int(size) << 10 for name, size, *_ in lines if size.isdigit()}

@@ -1,6 +1,7 @@
-"""What NVIDIA's library tells of cards: how they are, what they have spent, and who is on them."""
+"""GPUs as NVIDIA's library (NVML) reports them: their state, the energy that they used, and their processes."""
 
-# For Python 3.10 and its standard library alone.
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -15,24 +16,24 @@ CARD, FIGURE, LARGE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong
 MOST_CARDS, MOST_APPS, UNKNOWN_MEMORY = 16, 64, 2**64 - 1
 NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 PROMPT = 0.05
-"""Seconds that reading all counters may take, for their time to be known well: a card may take 10 ms."""
-LACKED, NOT_TOLD = 13, "[N/A]"
+"""Seconds that reading all counters may take, so that their time is exact: a card may take 10 ms."""
+LACKED, NOT_REPORTED = 13, "[N/A]"
 POWER_MEAN, POWER_NOW, IS_UINT, OF_GPU, OF_SM, OF_MEMORY = 185, 186, 1, 0, 1, 2
 NEEDED = ("GetCount_v2", "GetHandleByIndex_v2", "GetUUID", "GetPowerUsage", "GetTemperature", "GetClockInfo")
-"""Without these, nvidia-smi tells more."""
+"""Without these functions, nvidia-smi reports more."""
 SELDOM, COUNTED = {"generation": 1.0, "lanes": 1.0, "limit": 5.0}, 30.0
 """Seconds between two readings of what costs a driver more than the rest: most of all the counter of energy, with 5 ms
-on an H200. It is read when it is asked for, too."""
+on an H200. It is read when it is requested, too."""
 
 
 class App(ctypes.Structure):
-    """A process on a card, as NVML tells of it."""
+    """A process on a card, as NVML reports it."""
 
     _fields_ = (("pid", FIGURE), ("memory", LARGE), ("instance", FIGURE), ("compute", FIGURE))
 
 
 class Field(ctypes.Structure):
-    """A figure that is asked for by its number: `nvmlFieldValue_t`."""
+    """A figure that is queried by its number: `nvmlFieldValue_t`."""
 
     _fields_ = (
         *(("number", FIGURE), ("scope", FIGURE), ("at", ctypes.c_longlong), ("took", ctypes.c_longlong)),
@@ -59,10 +60,10 @@ class Place(ctypes.Structure):
 
 
 class Nvml:
-    """NVIDIA's library. `why` nothing is told by it; `lacks`: by card, why it counts no energy.
+    """NVIDIA's library. `why` it reports nothing; `lacks`: by card, why it counts no energy.
 
-    `why_smi` is why it does not tell how cards are. What it tells has nvidia-smi's form. `fields` are those that any
-    card has told at first: nobody is asked again and again for what there is not.
+    `why_smi` is why nvidia-smi is used for the state of cards. Lines have nvidia-smi's form. `fields` are those that
+    any card has reported at first: the others are not read again and again.
     """
 
     def __init__(self) -> None:
@@ -85,14 +86,14 @@ class Nvml:
             self.find()
         lacked = [name for name in NEEDED if self.library and not hasattr(self.library, f"nvmlDevice{name}")]
         self.why_smi = self.why or (f"NVIDIA's library lacks nvmlDevice{lacked[0]}" if lacked else "")
-        self.why_smi = self.why_smi or ("" if self.cards else "NVIDIA's library knows no card")
+        self.why_smi = self.why_smi or ("" if self.cards else "NVIDIA's library finds no card")
         if not self.why_smi:
             self.fields = list(READ)
             self.rows(time.monotonic())
-            self.fields = [name for name in READ if any(each[name] != NOT_TOLD for each in self.known.values())]
+            self.fields = [name for name in READ if any(each[name] != NOT_REPORTED for each in self.known.values())]
 
     def call(self, name: str, *arguments: Any) -> int:
-        """The code that a function ends with; 13 for one that the library lacks."""
+        """Return the code that a function ends with; 13 for one that the library lacks."""
         function = getattr(self.library, name, None)
         if function is None:
             return LACKED
@@ -101,13 +102,13 @@ class Nvml:
         return int(function(*arguments))
 
     def words(self, code: int) -> str:
-        """What a code means."""
-        say = self.library.nvmlErrorString
-        say.argtypes, say.restype = [ctypes.c_int], ctypes.c_char_p
-        return (say(code) or b"").decode(errors="replace")
+        """Return what a code means."""
+        words = self.library.nvmlErrorString
+        words.argtypes, words.restype = [ctypes.c_int], ctypes.c_char_p
+        return (words(code) or b"").decode(errors="replace")
 
     def find(self) -> None:
-        """All cards by UUID, and which of them count their energy."""
+        """Find all cards by UUID, and which of them count their energy."""
         count = FIGURE()
         if code := self.call("nvmlDeviceGetCount_v2", ctypes.pointer(count)):
             self.why = self.words(code)
@@ -122,45 +123,45 @@ class Nvml:
                 self.lacks[uuid] = self.words(code)
 
     def figure(self, name: str, card: Any, *which: Any, kind: Any = FIGURE) -> int | None:
-        """A number that a function tells of a card."""
+        """Return a number that a function reports of a card."""
         value = kind()
         return None if self.call(name, card, *which, ctypes.pointer(value)) else int(value.value)
 
     def name(self, function: str, *card: Any) -> str:
-        """A text that a function tells."""
+        """Return a text that a function reports."""
         room = ctypes.create_string_buffer(96)
         return "" if self.call(function, *card, room, FIGURE(96)) else room.value.decode(errors="replace")
 
     def field(self, card: Any, number: int) -> int | None:
-        """A figure by its number: those of power are whole milliwatts."""
-        asked = Field(number)
-        code = self.call("nvmlDeviceGetFieldValues", card, ctypes.c_int(1), ctypes.pointer(asked))
-        return None if code or asked.code or asked.kind != IS_UINT else int(asked.value & 0xFFFFFFFF)
+        """Return a figure by its number: those of power are whole milliwatts."""
+        queried = Field(number)
+        code = self.call("nvmlDeviceGetFieldValues", card, ctypes.c_int(1), ctypes.pointer(queried))
+        return None if code or queried.code or queried.kind != IS_UINT else int(queried.value & 0xFFFFFFFF)
 
     def memory(self, card: Any) -> tuple[int, int] | None:
-        """Bytes that are used, and all."""
+        """Return the bytes that are used, and all."""
         new, old = Memory(ctypes.sizeof(Memory) | 2 << 24), OldMemory()
         if not self.call("nvmlDeviceGetMemoryInfo_v2", card, ctypes.pointer(new)):
             return new.used, new.total
         return None if self.call("nvmlDeviceGetMemoryInfo", card, ctypes.pointer(old)) else (old.used, old.total)
 
     def limit(self, card: Any) -> int | None:
-        """What a card is held to, in milliwatts: as somebody has set it, or as its driver holds it."""
+        """Return the power limit of a card in milliwatts: as it was set, or as its driver enforces it."""
         held = self.figure("nvmlDeviceGetPowerManagementLimit", card)
         return self.figure("nvmlDeviceGetEnforcedPowerLimit", card) if held is None else held
 
     def reasons(self, card: Any) -> int | None:
-        """Why its clocks are as they are, as bits."""
+        """Return why its clocks are as they are, as bits."""
         said = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
         return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if said is None else said
 
     def power(self, card: Any) -> int | None:
-        """Milliwatts, mostly as a mean."""
+        """Return milliwatts, mostly as a mean."""
         mean = self.field(card, POWER_MEAN)
         return self.figure("nvmlDeviceGetPowerUsage", card) if mean is None else mean
 
     def rows(self, now: float) -> list[str]:
-        """A line for each card, of its UUID and `fields`. What changes seldom is as it was, until it is due again."""
+        """Return a line for each card, of its UUID and `fields`. What changes seldom is read once it is due again."""
         names = [name for name in self.fields if now >= self.due.get(name, now)]
         self.due.update({name: now + SELDOM[name] for name in names if name in SELDOM})
         for uuid, card in self.cards.items():
@@ -168,28 +169,28 @@ class Nvml:
         return [", ".join((uuid, *map(known.__getitem__, self.fields))) for uuid, known in self.known.items()]
 
     def standing(self) -> list[str]:
-        """A line for each card of what stays as it is. Nobody promises that its name has no comma: it is the last."""
+        """Return a line for each card of what stays as it is. Its name is the last: it may contain a comma."""
         return [", ".join((uuid, *self.facts(card))) for uuid, card in self.cards.items()]
 
     def facts(self, card: Any) -> list[str]:
-        """As `STANDING` has them, without the UUID."""
+        """Return them as `STANDING` has them, without the UUID."""
         place, ecc, memory = Place(), (FIGURE(), FIGURE()), self.memory(card)
         at = not self.call("nvmlDeviceGetPciInfo_v3", card, ctypes.pointer(place))
         corrects = not self.call("nvmlDeviceGetEccMode", card, *map(ctypes.pointer, ecc))
         return [
-            place.bus.decode(errors="replace") if at else NOT_TOLD,
-            self.name("nvmlSystemGetDriverVersion") or NOT_TOLD,
-            self.name("nvmlDeviceGetVbiosVersion", card) or NOT_TOLD,
+            place.bus.decode(errors="replace") if at else NOT_REPORTED,
+            self.name("nvmlSystemGetDriverVersion") or NOT_REPORTED,
+            self.name("nvmlDeviceGetVbiosVersion", card) or NOT_REPORTED,
             watts(self.figure("nvmlDeviceGetPowerManagementDefaultLimit", card)),
             plain(self.figure("nvmlDeviceGetMaxClockInfo", card, FIGURE(OF_SM))),
             plain(self.figure("nvmlDeviceGetMaxClockInfo", card, FIGURE(OF_MEMORY))),
-            ("Disabled", "Enabled")[ecc[0].value == 1] if corrects else NOT_TOLD,
+            ("Disabled", "Enabled")[ecc[0].value == 1] if corrects else NOT_REPORTED,
             plain(memory[1] >> 20 if memory else None),
-            self.name("nvmlDeviceGetName", card) or NOT_TOLD,
+            self.name("nvmlDeviceGetName", card) or NOT_REPORTED,
         ]
 
     def energy(self) -> dict[str, int]:
-        """Millijoules since the driver was loaded, by card."""
+        """Return millijoules since the driver was loaded, by card."""
         found = {}
         for uuid, card in self.cards.items():
             if uuid not in self.lacks:
@@ -198,7 +199,7 @@ class Nvml:
         return found
 
     def apps(self) -> list[list[Any]] | None:
-        """Who is on which card: UUID, process, bytes, if they are told. None where nobody can say."""
+        """Return the processes on cards: UUID, process, bytes if reported. None where the library reports nothing."""
         if self.why:
             return None
         found: list[list[Any]] = []
@@ -210,24 +211,24 @@ class Nvml:
                     break
             if code:
                 return None
-            told = apps[: count.value]
-            found += [[uuid, app.pid, None if app.memory == UNKNOWN_MEMORY else app.memory] for app in told]
+            listed = apps[: count.value]
+            found += [[uuid, app.pid, None if app.memory == UNKNOWN_MEMORY else app.memory] for app in listed]
         return found
 
 
 def watts(milliwatts: int | None) -> str:
-    """Power as nvidia-smi writes it."""
-    return NOT_TOLD if milliwatts is None else f"{milliwatts / 1000:.2f}"
+    """Return power as nvidia-smi writes it."""
+    return NOT_REPORTED if milliwatts is None else f"{milliwatts / 1000:.2f}"
 
 
 def plain(value: int | None, form: str = "{}") -> str:
-    """A number as nvidia-smi writes it."""
-    return NOT_TOLD if value is None else form.format(value)
+    """Return a number as nvidia-smi writes it."""
+    return NOT_REPORTED if value is None else form.format(value)
 
 
 def used(memory: tuple[int, int] | None) -> str:
-    """Memory that is used, as nvidia-smi writes it: MiB."""
-    return NOT_TOLD if memory is None else str(memory[0] >> 20)
+    """Return memory that is used, as nvidia-smi writes it: MiB."""
+    return NOT_REPORTED if memory is None else str(memory[0] >> 20)
 
 
 READ: dict[str, Callable[[Nvml, Any], str]] = {
@@ -244,42 +245,42 @@ READ: dict[str, Callable[[Nvml, Any], str]] = {
 """How each figure of a card is read, by our names of them."""
 
 
-def serve(every: float, told: int, out: int) -> None:
-    """Tell how cards are, again and again, and what is asked, until nobody asks any more."""
+def serve(every: float, requests: int, out: int) -> None:
+    """Report the state of cards again and again, and what is requested, until the pipe is closed."""
     library = Nvml()
     hello = {"why": library.why, "why_smi": library.why_smi, "lacks": library.lacks, "fields": library.fields}
     serves = not library.why
-    say(out, ("hello", {**hello, "cards": library.standing() if not library.why_smi else [], "serves": serves}))
+    write_lines(out, ("hello", {**hello, "cards": library.standing() if not library.why_smi else [], "serves": serves}))
     due = counted = time.monotonic()
     while serves:
         words = b""
-        if select.select([told], [], [], max(0.0, due - time.monotonic()))[0]:
-            words = os.read(told, 4096)
+        if select.select([requests], [], [], max(0.0, due - time.monotonic()))[0]:
+            words = os.read(requests, 4096)
             if not words:
                 return
         if b"apps" in words:
-            say(out, ("apps", {"apps": library.apps()}))
+            write_lines(out, ("apps", {"apps": library.apps()}))
         if b"count" in words:
-            say(out, ("now", count(library)))
+            write_lines(out, ("now", count(library)))
         now = time.monotonic()
         if now >= due:
             rows = library.rows(now) if library.fields else []
             lines = [("gpu", {"csv": row, "t": round(time.monotonic(), 5)}) for row in rows]
-            say(out, *lines, *([("count", count(library))] if now >= counted else ()))
+            write_lines(out, *lines, *([("count", count(library))] if now >= counted else ()))
             # What came too late is not made up for.
             due = max(due + every, time.monotonic())
             counted = now + COUNTED if now >= counted else counted
 
 
-def say(out: int, *told: tuple[str, dict[str, Any]]) -> None:
-    """Some lines at once."""
-    data = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in told).encode()
+def write_lines(out: int, *lines: tuple[str, dict[str, Any]]) -> None:
+    """Write some lines at once."""
+    data = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines).encode()
     while data:
         data = data[os.write(out, data) :]
 
 
 def count(library: Nvml) -> dict[str, Any]:
-    """The counters, and when they were read: a busy host may hold us up between the two, and is asked again."""
+    """Return the counters, and when they were read: on a busy host, both are read again."""
     for _ in range(3):
         before = time.monotonic()
         counters = library.energy()

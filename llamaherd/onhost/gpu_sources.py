@@ -1,6 +1,10 @@
-"""Who tells of cards: NVIDIA's library in a process of its own, or else nvidia-smi. Neither outlives this program."""
+"""Where the state of GPUs is read: NVIDIA's library in a process of its own, or nvidia-smi.
 
-# For Python 3.10 and its standard library alone.
+Both end with this program.
+"""
+
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -19,14 +23,14 @@ PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
 LONGEST_LINE = 1 << 17
 """Bytes: all processes of all cards are one."""
 SLOW = 15
-"""Seconds that they may take for their first line."""
-PDEATHSIG = 1  # linux/prctl.h
+"""Seconds that a source may take for its first line."""
+PDEATHSIG, PR_SET_NAME = 1, 15  # linux/prctl.h
 LIBC = ctypes.CDLL(None)
 
-Told = tuple[str, dict[str, Any]]
-"""A line, as its kind and what is in it."""
+Line = tuple[str, dict[str, Any]]
+"""A line: its kind and its values."""
 Serve = Callable[[float, int, int], None]
-"""What reads the library and says so: how often, the descriptor that it is asked on, and that for what it says."""
+"""Reads the library: how often, the descriptor of its requests, and that of its output."""
 
 STREAMED = {
     "uuid": ("uuid",),
@@ -40,7 +44,7 @@ STREAMED = {
     "lanes": ("pcie.link.width.current",),
     "reasons": ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
 }
-"""What nvidia-smi is asked all the time, and by which names: a driver that lacks one field answers to none."""
+"""What nvidia-smi is queried for all the time, and by which names: a driver that lacks one field reports none."""
 STANDING = {
     "uuid": ("uuid",),
     "pci": ("pci.bus_id",),
@@ -51,55 +55,60 @@ STANDING = {
     "most_memory_mhz": ("clocks.max.memory",),
     "ecc": ("ecc.mode.current",),
     "memory_mib": ("memory.total",),
-    # Nobody promises that it has no comma.
+    # It may contain a comma.
     "name": ("name",),
 }
-"""What it is asked once. The library tells the same."""
+"""What it is queried for once. The library reports the same."""
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent is gone, however that one ends."""
+    """Let the kernel kill this process when its parent ends, however that happens."""
     LIBC.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def name_process(name: str) -> None:
+    """Name this process, as `ps` and `pgrep` show it: up to 15 bytes. Those that it forks have the same name."""
+    LIBC.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
 def end_with(parent: int) -> None:
-    """The same, in a process that has just begun: its parent may be gone already."""
+    """Do the same in a process that has just begun: its parent may have ended already."""
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 
 
 def let_go(kept: tuple[int, int]) -> None:
-    """Hold the connection open no more: that is for this program, which ends with it."""
+    """Close the connection in this process: it belongs to the program, which ends with it."""
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(4):
+    for descriptor in range(3):
         if descriptor not in kept:
             os.dup2(nothing, descriptor)
 
 
 class Lines:
-    """What a process has said since. Raises OSError where it has ended, or says what is no line."""
+    """The output of a process. Raises OSError where it has ended, or writes a line without end."""
 
     def __init__(self, output: int) -> None:
         self.output, self.begun = output, b""
 
     def read(self) -> list[str]:
-        """Whole lines."""
+        """Return whole lines."""
         piece = os.read(self.output, 1 << 16)
         if not piece:
-            raise OSError
+            raise OSError("it has ended")
         *whole, self.begun = (self.begun + piece).split(b"\n")
         if len(self.begun) > LONGEST_LINE:
-            raise OSError
+            raise OSError("a line without end")
         return [line.decode(errors="replace").strip() for line in whole]
 
 
 class Library:
-    """The library, in a process of its own: one that hangs in the driver, or falls, holds up nobody but itself."""
+    """The library in a process of its own: a hang in the driver, or a crash, stops that process alone."""
 
     def __init__(self, serve: Serve, every: float) -> None:
         self.output, theirs = os.pipe()
-        told, self.input = os.pipe()
+        requests, self.input = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
@@ -107,54 +116,54 @@ class Library:
                 os.close(self.output)
                 os.close(self.input)
                 end_with(parent)
-                let_go((told, theirs))
-                serve(every, told, theirs)
+                let_go((requests, theirs))
+                serve(every, requests, theirs)
             os._exit(0)
         os.close(theirs)
-        os.close(told)
+        os.close(requests)
         # One that hangs does not empty it.
         os.set_blocking(self.input, False)
         self.lines = Lines(self.output)
-        self.left: list[Told] = []
+        self.left: list[Line] = []
         self.failed = False
-        self.hello: dict[str, Any] = {"why": "NVIDIA's library does not answer", "why_smi": "", "lacks": {}}
+        self.hello: dict[str, Any] = {"why": "NVIDIA's library does not respond", "why_smi": "", "lacks": {}}
         self.wait("hello", SLOW, self.left)
         if self.failed:
             self.hello |= dict.fromkeys(("why", "why_smi"), "NVIDIA's library fails")
         if not self.hello.get("serves"):
             self.end()
 
-    def heard(self) -> list[Told]:
-        """What was told since. Raises OSError where it has ended."""
-        told: list[Told] = []
+    def heard(self) -> list[Line]:
+        """Return the lines since the last call. Raises OSError where the process has ended."""
+        lines: list[Line] = []
         for line in self.lines.read():
             kind, values = json.loads(line)
             if kind == "hello":
                 self.hello = values
-            told.append((kind, values))
-        return told
+            lines.append((kind, values))
+        return lines
 
-    def wait(self, kind: str, seconds: float, told: list[Told]) -> bool:
-        """Whether something was told within so many seconds. What else is told meanwhile is added to `told`."""
+    def wait(self, kind: str, seconds: float, lines: list[Line]) -> bool:
+        """Return whether a line of a kind came within so many seconds. All lines since are added to `lines`."""
         until = time.monotonic() + seconds
         try:
             while self.output >= 0 and (left := until - time.monotonic()) > 0:
                 if select.select([self.output], [], [], left)[0]:
-                    told += self.heard()
-                if any(each == kind for each, _ in told):
+                    lines += self.heard()
+                if any(each == kind for each, _ in lines):
                     return True
         except OSError:
             self.failed = True
         return False
 
     def ask(self, word: str) -> None:
-        """Have it tell something now: `count` or `apps`."""
+        """Request a line now: `count` or `apps`."""
         with suppress(OSError):
             if self.output >= 0:
                 os.write(self.input, word.encode() + b"\n")
 
     def end(self) -> None:
-        """Have it gone. One that the driver holds fast is not waited for."""
+        """End the process. One that hangs in the driver is not waited for."""
         if self.output < 0:
             return
         os.kill(self.pid, signal.SIGKILL)
@@ -168,7 +177,7 @@ class Library:
 
 
 class Smi:
-    """The driver's own program, which costs more: asked which fields it knows, then running until this ends."""
+    """The driver's own program, which costs more: queried for its fields, then running until this ends."""
 
     def __init__(self) -> None:
         self.program = shutil.which("nvidia-smi", path=PATH)
@@ -198,12 +207,12 @@ class Smi:
         self.query = [self.program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
 
     def chosen(self, wished: Mapping[str, tuple[str, ...]], known: set[str]) -> tuple[list[str], list[str]]:
-        """Our names of what can be asked, and the driver's."""
+        """Return our names of the fields that it has, and the driver's."""
         found = {key: next((name for name in names if name in known), "") for key, names in wished.items()}
         return [key for key, name in found.items() if name], [name for name in found.values() if name]
 
     def ask(self, *arguments: str) -> tuple[int, str]:
-        """What it says to a question. A driver that hangs is not waited for."""
+        """Return its exit code and output. A driver that hangs is not waited for."""
         with suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 [self.program or "", *arguments],
@@ -214,10 +223,10 @@ class Smi:
                 check=False,
             )
             return done.returncode, done.stdout[: 1 << 20].decode(errors="replace")
-        return 124, "nvidia-smi does not answer"
+        return 124, "nvidia-smi does not respond"
 
     def start(self, every: float) -> None:
-        """Have it say how all cards are, again and again. To a terminal it says each line at once."""
+        """Let it print the state of all cards again and again. To a terminal it prints each line at once."""
         if self.why:
             return
         self.output, theirs = pty.openpty()
@@ -228,19 +237,19 @@ class Smi:
         )
         os.close(theirs)
 
-    def heard(self) -> list[Told]:
-        """What it says of cards, and the first of what else it says. Raises OSError where it has ended."""
-        told: list[Told] = []
+    def heard(self) -> list[Line]:
+        """Return its lines of cards, and the first ones of other lines. Raises OSError where it has ended."""
+        lines: list[Line] = []
         for line in self.lines.read():
             if line.count(",") == len(self.fields) - 1:
-                told.append(("gpu", {"csv": line[:1024]}))
+                lines.append(("gpu", {"csv": line[:1024]}))
             elif line and self.complaints < 5:
                 self.complaints += 1
-                told.append(("said", {"text": line[:200]}))
-        return told
+                lines.append(("said", {"text": line[:200]}))
+        return lines
 
     def end(self) -> None:
-        """Have it gone. One that the driver holds fast is not waited for."""
+        """End the process. One that hangs in the driver is not waited for."""
         if self.process:
             self.process.kill()
             with suppress(subprocess.TimeoutExpired):
@@ -250,8 +259,8 @@ class Smi:
             self.output = -1
 
 
-class Tellers:
-    """All who tell of cards. nvidia-smi is asked where the library does not tell how they are."""
+class GpuSources:
+    """All sources. nvidia-smi is one where the library does not report the state of cards."""
 
     def __init__(self, serve: Serve, every: float) -> None:
         self.library = Library(serve, every)
@@ -268,24 +277,24 @@ class Tellers:
             "no_counter": hello["lacks"],
         }
 
-    def start(self, every: float) -> list[Told]:
-        """Begin, with what the library has told by now."""
+    def start(self, every: float) -> list[Line]:
+        """Begin, and return what the library has reported by now."""
         if self.smi:
             self.smi.start(every)
         return [each for each in self.library.left if each[0] != "hello"]
 
     @property
     def running(self) -> dict[int, Any]:
-        """Those that tell something, by the descriptors at which they do."""
+        """Return the sources that run, by the descriptors of their output."""
         return {each.output: each for each in (self.library, self.smi) if each and each.output >= 0}
 
     @property
     def pids(self) -> list[int]:
-        """Their processes."""
+        """Return their processes."""
         smi = self.smi.process.pid if self.smi and self.smi.output >= 0 else 0
         return [pid for pid in (self.library.pid if self.library.output >= 0 else 0, smi) if pid]
 
     def end(self) -> None:
-        """Have them gone."""
+        """End them."""
         for each in list(self.running.values()):
             each.end()

@@ -1,0 +1,48 @@
+"""Verbs that the controller talks to: they read lines until the connection ends, and then restore what they changed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from types import FrameType
+
+from llamaherd.onhost.system import System
+
+BEAT_SECONDS = 15
+"""Seconds between two empty lines of a verb that waits, or whose programs take long."""
+
+
+@contextmanager
+def heartbeat(system: System, seconds: float = BEAT_SECONDS) -> Iterator[None]:
+    """Print an empty line now and then: sshd finds out by that that a connection is broken, and ends it."""
+    ended = Event()
+
+    def beat() -> None:
+        while not ended.wait(seconds):
+            system.report("")
+
+    thread = Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def exit_by_signals() -> Iterator[None]:
+    """Let signals that end this program raise SystemExit, so that it restores what it changed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise SystemExit(1)
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,118 @@
+"""Power limits of GPUs during a measurement. The limits before are restored, whatever ends the measurement.
+
+After a boot, the driver has forgotten all limits anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
+from llamaherd.onhost.conversation import exit_by_signals, heartbeat
+from llamaherd.onhost.guard import Guard, guard_waits, start_guard, stop_guard
+from llamaherd.onhost.system import HeldError, System
+from llamaherd.onhost.verbs import Verb
+
+DRIVER_SECONDS = 60
+"""A driver that hangs responds to no query."""
+_LOCK_SECONDS = 5
+_HOST_SECONDS = 60
+"""The controller listens to silence for longer: it reads which run is waited for."""
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+_WATTS = re.compile(r"[0-9]{1,6}")
+_MOST_REASON = 200
+
+
+@dataclass(frozen=True)
+class LimitsInput:
+    """GPUs by their UUIDs, and the seconds after which their limits are restored in any case.
+
+    `within` a measurement, whose own connection holds the lock of the host.
+    """
+
+    uuids: tuple[str, ...]
+    longest: int
+    within: bool = False
+
+
+@dataclass(frozen=True)
+class RestoreInput:
+    """The limit of each GPU before the measurement, in watts as the driver prints them."""
+
+    watts: Mapping[str, str]
+
+
+def hold(given: LimitsInput, system: System) -> None:
+    """Report each GPU as `gpu UUID NOW LEAST MOST`, then `armed`, and set limits as the controller sends them.
+
+    `hold WATTS` sets the limit of all GPUs, `free` restores the limits before. The end of the connection restores them,
+    too.
+    """
+    # Another run may change the host only once the limits are restored.
+    host = nullcontext() if given.within else system.lock("host", _HOST_SECONDS, "measuring with other power limits")
+    with exit_by_signals(), heartbeat(system), host:
+        # The guard of an earlier measurement has what it waits for by now.
+        stop_guard(system, LIMITS_GUARD)
+        with system.claim("limits", _LOCK_SECONDS, "") as holder:
+            if holder is not None:
+                raise HeldError("another measurement sets the power limits of this host", "wait until it has ended")
+            _converse(given, system)
+
+
+def _converse(given: LimitsInput, system: System) -> None:
+    before: dict[str, str] = {}
+    for uuid in given.uuids:
+        now, least, most = (query(system, uuid, f"power.{name}") for name in ("limit", "min_limit", "max_limit"))
+        system.report(f"gpu {uuid} {now or '-'} {least} {most}")
+        if now:
+            before[uuid] = now
+    restored = RestoreInput(before)
+    description = "Restores power limits after a measurement"
+    guard = Guard(LIMITS_GUARD, str(LIMITS_RUN), "limits", description, given.longest)
+    start_guard(system, guard, "llamaherd.limits.restore", restored)
+    try:
+        system.report("armed")
+        while (line := system.receive()) is not None:
+            word, _, watts = line.partition(" ")
+            if word == "hold" and _WATTS.fullmatch(watts):
+                why = set_limits(system, given.uuids, int(watts))
+                system.report(f"failed {why}" if why else f"held {watts}")
+            elif word == "free":
+                restore(restored, system)
+                system.report("free")
+    finally:
+        # It is awaited: the limits are restored then.
+        stop_guard(system, LIMITS_GUARD)
+
+
+def set_limits(system: System, uuids: Sequence[str], watts: int) -> str:
+    """Set the limit of all GPUs. Return why one does not have it; empty where all have."""
+    if not guard_waits(system, LIMITS_GUARD):
+        return f"its guard, {LIMITS_GUARD}, has ended"
+    for uuid in uuids:
+        ended = system.run(["nvidia-smi", "-i", uuid, "-pl", str(watts)], seconds=DRIVER_SECONDS)
+        now = query(system, uuid, "power.limit")
+        if not now or abs(int(float(now)) - watts) > 1:
+            printed = next((line for line in (ended.out + ended.err).splitlines() if line), "")
+            return f"GPU {uuid} is not limited to {watts} W: {printed[:_MOST_REASON]}"
+    return ""
+
+
+def query(system: System, uuid: str, field: str) -> str:
+    """Return a number that the driver reports of a GPU, as it prints it; empty where it reports none."""
+    query_ = [f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    printed = system.run(["nvidia-smi", "-i", uuid, *query_], seconds=DRIVER_SECONDS).out.strip()
+    return printed if _NUMBER.fullmatch(printed) else ""
+
+
+def restore(given: RestoreInput, system: System) -> None:
+    """Set the limits of before the measurement again."""
+    for uuid, watts in given.watts.items():
+        if not system.run(["nvidia-smi", "-i", uuid, "-pl", watts], seconds=DRIVER_SECONDS).ok:
+            system.warn(f"GPU {uuid} was limited to {watts} W, and is not again")
+
+
+VERBS = {"hold": Verb(LimitsInput, hold), "restore": Verb(RestoreInput, restore)}

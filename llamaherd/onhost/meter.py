@@ -1,0 +1,235 @@
+"""Watch a host while a server on it is measured: a line of JSON for each reading, until the connection ends.
+
+It also ends after `lasts` seconds, or after `silence` seconds without a line of the controller: `ping N`, `mark NAME`
+or `look`. Nothing that it starts outlives it, whatever kills it. Its lines are no events, as there are many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+from llamaherd.onhost.clients import unit_properties
+from llamaherd.onhost.gauges import Here, MeterInput
+from llamaherd.onhost.gpu_sources import GpuSources, Line, end_with_parent, name_process
+from llamaherd.onhost.nvml import serve
+from llamaherd.onhost.system import System
+from llamaherd.onhost.verbs import Verb
+
+PROCESS = "llamaherd-meter"
+"""The name of the process: the program of other verbs has the same command line."""
+RECEIVED, WRITTEN = 0, 1
+"""The descriptors of the controller's lines and of ours."""
+LONGEST = 4096
+"""Bytes of a line of the controller."""
+FIRST = 15
+"""Seconds that GPUs may take for their first line, before the first look is done without it."""
+ANSWER, LAST = 3.0, 0.5
+"""Seconds that GPUs may take for a response; and for the last one, when the connection may have ended."""
+LATE = 10
+"""Seconds that it may end later than it was to: a look takes some."""
+_DOCKER_SECONDS = 20
+_MOST_CHILDREN = 4096
+_SPEC = '{{.State.Pid}} {{index .Config.Labels "llamaherd.spec"}}'
+
+
+class EndedError(Exception):
+    """The end of a meter; contains the reason."""
+
+
+class Meter:
+    """Writes readings as they are due, and what the controller requests."""
+
+    def __init__(self, given: MeterInput, here: Here, sources: GpuSources) -> None:
+        self.given, self.here, self.left = given, here, given.most
+        self.sources = sources
+        self.heard, self.received = time.monotonic(), b""
+        self.seen = False
+
+    def say(self, kind: str, **values: Any) -> None:
+        """Write one line. Raises EndedError where all lines together are too long."""
+        line = json.dumps({"k": kind, "t": round(time.monotonic(), 5), **values}, separators=(",", ":")) + "\n"
+        self.left -= len(line)
+        if self.left < 0:
+            raise EndedError("full")
+        data = line.encode()
+        while data:
+            data = data[os.write(WRITTEN, data) :]
+
+    def run(self) -> None:
+        """Write lines until the end. The last line contains the reason."""
+        why = "error"
+        try:
+            every = self.given.every
+            self.say("hello", wall=time.time(), every=every, **self.sources.standing, **self.here.standing())
+            self.hand_on(self.sources.start(every))
+            self.watch()
+        except EndedError as ended:
+            why = str(ended)
+            self.left += LONGEST
+            with suppress(OSError, EndedError):
+                # What was just measured may have ended after the last reading.
+                self.sources.library.ask("count")
+                self.count()
+                self.say("host", own=self.own(), **self.here.figures())
+                self.wait("now", LAST)
+        except BrokenPipeError:
+            return
+        finally:
+            own = self.own()
+            self.sources.end()
+        self.left += LONGEST
+        with suppress(OSError):
+            self.say("bye", why=why, own=own)
+
+    def watch(self) -> None:
+        """Read what is due, and the lines of the controller."""
+        every = self.given.every if self.here.rapl.ranges else max(1.0, self.given.every)
+        began = time.monotonic()
+        ticks, looked = 0, False
+        while True:
+            now = time.monotonic()
+            if now - began > self.given.lasts:
+                raise EndedError("time")
+            if now - self.heard > self.given.silence:
+                raise EndedError("silence")
+            if now >= began + ticks * every:
+                if self.here.rapl.ranges:
+                    self.count()
+                if ticks % max(1, round(1 / every)) == 0:
+                    self.say("host", own=self.own(), **self.here.figures())
+                # What came too late is not made up for.
+                ticks = int((time.monotonic() - began) / every) + 1
+            if not looked and now - began > (1 if self.seen or not self.sources.running else FIRST):
+                looked = True
+                self.look()
+            self.hear(max(0.0, began + ticks * every - time.monotonic()))
+
+    def count(self, **mark: str) -> None:
+        """Write the counters of the processor. Those of GPUs are lines of their own."""
+        before = time.monotonic()
+        counters = self.here.rapl.energy()
+        self.say("count", **{**mark, "mj": {}, "uj": counters, "t": round((before + time.monotonic()) / 2, 5)})
+
+    def hear(self, seconds: float) -> None:
+        """Wait so long for lines of GPUs and of the controller."""
+        running = self.sources.running
+        for pipe in select.select([RECEIVED, *running], [], [], seconds)[0]:
+            if pipe == RECEIVED:
+                self.answer()
+                continue
+            try:
+                self.hand_on(running[pipe].heard())
+            except OSError:
+                running[pipe].end()
+                self.say("gone")
+
+    def hand_on(self, lines: Iterable[Line]) -> None:
+        """Write lines of GPUs."""
+        for kind, values in lines:
+            if kind != "apps":
+                self.seen = self.seen or kind == "gpu"
+                self.say("count" if kind == "now" else kind, **values)
+
+    def wait(self, kind: str, seconds: float) -> Any:
+        """Return what the library reports; None where it does not in time."""
+        lines: list[Line] = []
+        came = self.sources.library.wait(kind, seconds, lines)
+        self.hand_on(lines)
+        return next(values for each, values in lines if each == kind) if came else None
+
+    def answer(self) -> None:
+        """Do what the controller requests. Raises EndedError at the end of the connection."""
+        piece = os.read(RECEIVED, LONGEST)
+        if not piece:
+            raise EndedError("nobody")
+        self.heard = time.monotonic()
+        *lines, self.received = (self.received + piece).split(b"\n")
+        if len(self.received) > LONGEST:
+            raise EndedError("nonsense")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "ping":
+                self.say("pong", n=rest[:40])
+            elif word == "mark":
+                self.sources.library.ask("count")
+                self.wait("now", LAST)
+                self.count(mark=rest[:80])
+                self.say("host", own=self.own(), **self.here.figures())
+            elif word == "look":
+                self.look()
+
+    def look(self) -> None:
+        """Write what costs more, and is read at the beginning and on demand."""
+        self.sources.library.ask("apps")
+        found = self.wait("apps", ANSWER) or {"apps": None}
+        self.say("look", **self.here.look([os.getpid(), *self.sources.pids], found["apps"]))
+
+    def own(self) -> int:
+        """Return the microseconds that this and what it has started have computed."""
+        times = os.times()
+        ours = times.user + times.system + times.children_user + times.children_system
+        running: int = sum(map(self.here.computed, self.sources.pids))
+        return round(ours * 1_000_000) + running
+
+
+def watch(given: MeterInput, system: System) -> None:
+    """Write readings of this host and the server on it, until the connection ends."""
+    end_with_parent()
+    name_process(PROCESS)
+    pid, spec = find_server(given, system)
+    virtual = system.run(["systemd-detect-virt"]).out.strip()
+    here = Here(given, pid, spec, virtual)
+    run_meter(given, here, lambda: GpuSources(serve, given.every))
+
+
+def run_meter(given: MeterInput, here: Here, sources: Callable[[], GpuSources]) -> None:
+    """Write readings for `lasts` seconds at most, also where a full pipe blocks this program."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(each, signal.SIG_DFL)
+    signal.alarm(int(given.lasts) + LATE)
+    sys.stdout.flush()
+    Meter(given, here, sources()).run()
+
+
+def find_server(given: MeterInput, system: System) -> tuple[int, str]:
+    """Return the first process of the server, 0 where it does not run, and its spec where that is not in its variables.
+
+    Of a server of several models, the process of one is returned: it ends with a swap.
+    """
+    if given.backend != "systemd":
+        inspect = ["docker", "inspect", "--type", "container", "--format", _SPEC, given.service]
+        pid, _, spec = system.run(inspect, seconds=_DOCKER_SECONDS).out.strip().partition(" ")
+        return _number(pid), spec
+    router = _number(unit_properties(system, f"{given.service}.service", "MainPID").get("MainPID", ""))
+    if not given.loaded or not router:
+        return router, ""
+    return next((each for each in _children(router, system) if _alias(each, system) == given.loaded), 0), ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def _children(pid: int, system: System) -> list[int]:
+    """Return the processes that each thread of a process has started."""
+    folder = f"/proc/{pid}/task"
+    texts = [system.read(f"{folder}/{task}/children") or "" for task in system.names(folder)]
+    return [number for text in texts for each in text.split()[:_MOST_CHILDREN] if (number := _number(each))]
+
+
+def _alias(pid: int, system: System) -> str:
+    """Return the name under which a process serves its model."""
+    words = (system.read(f"/proc/{pid}/cmdline") or "").split("\0")
+    return next((name for flag, name in pairwise(words) if flag == "--alias"), "")
+
+
+VERBS = {"watch": Verb(MeterInput, watch)}

@@ -1,0 +1,40 @@
+"""Inputs of the verbs that measurements use, as the documents that hosts read, by the names of their golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llamaherd.bench.arms.units import Arm, arms_input
+from llamaherd.bench.holding import limits_input
+from llamaherd.bench.meter.meter import meter_input
+from llamaherd.onhost.exclusivity import ExclusivityInput
+from llamaherd.plan.loaded import instances_of
+from tests.render.pieces import instance, taking
+from tests.render.plans import CPU, GPU, GROUP, KEYED
+from tests.render.verbs import indented
+
+CHAT, REASONER = instance(CPU, "chat"), instance(GPU, "reasoner")
+ALONE = Arm("A", "gpu/reasoner", taking(REASONER))
+TWO = (Arm("A", "cpu/chat", CHAT), Arm("B", "cpu/chat with batch=1024", CHAT))
+
+INPUTS: dict[str, tuple[str, Callable[[], object]]] = {
+    "measure_alone": ("llamaherd.exclusivity.hold", lambda: ExclusivityInput("tom on desk")),
+    "limits": ("llamaherd.limits.hold", lambda: limits_input(["GPU-3090", "GPU-5090"], 600)),
+    "limits_within": ("llamaherd.limits.hold", lambda: limits_input(["GPU-3090"], 600, within=True)),
+    "meter_of_a_unit": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "chat"), 300)),
+    "meter_of_a_groups_instance": ("llamaherd.meter.watch", lambda: meter_input(instances_of(GROUP)[1], 300)),
+    "meter_of_a_container": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "drafter"), 7200)),
+    "arms": ("serve.trials.run", lambda: arms_input(TWO, [CHAT], 1200, "tom on desk")),
+    "arms_on_cards": ("serve.trials.run", lambda: arms_input([ALONE], [REASONER, CHAT], 1200, "tom on desk")),
+    "arms_of_a_search_that_judges": (
+        "serve.trials.run",
+        lambda: arms_input(TWO[:1], [CHAT], 1200, "tom on desk", others=True, text="What is read.\n"),
+    ),
+    "arms_beside": ("serve.trials.run", lambda: arms_input([ALONE], (), 1200, "tom's")),
+}
+"""The verb and the input of each."""
+
+
+def documents() -> dict[str, str]:
+    """Return the documents, indented, by the names of their golden files."""
+    return {f"{name}.json": indented(verb, given()) for name, (verb, given) in INPUTS.items()}
