@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from llamaherd.backends import definition
 from llamaherd.gguf.header import Header
@@ -45,16 +46,18 @@ def plan(planning: Planning) -> PlanPart:
     )
 
 
-def _programs(instances: Sequence[InstancePlan]) -> tuple[TextFile, ...]:
-    """What units run beside the server, and what asks about a container's GPUs."""
-    names = (
-        "wait-healthy",
-        "started",
-        *(("wait-loaded",) if any(each.members for each in instances) else ()),
-        *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
-    )
-    files = {LIBEXEC / name: f"serve/{name}.sh" for name in names}
-    return tuple(TextFile(path=str(path), text=render(each, root=""), mode="0755") for path, each in files.items())
+def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
+    """Yield what units run beside the server, and what checks a container's GPUs."""
+    names = ("wait-healthy", "started", *(("wait-loaded",) if any(each.members for each in instances) else ()))
+    for name in names:
+        yield TextFile(path=str(LIBEXEC / name), text=render(f"serve/{name}.sh", root=""), mode="0755")
+    for name in ("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ():
+        yield TextFile(path=str(LIBEXEC / name), text=_text("gpu_programs.py"), mode="0755")
+
+
+def _text(module: str) -> str:
+    """Return the text of a module that is shipped alone, as a program."""
+    return (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
 
 
 def _alone(

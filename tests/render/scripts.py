@@ -39,8 +39,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
     "wait_loaded": lambda: render("serve/wait-loaded.sh"),
     "started": lambda: render("serve/started.sh", root=""),
-    "gpu_gate": lambda: render("serve/gpu-gate.sh"),
-    "gpu_check": lambda: render("serve/gpu-check.sh"),
     "step_room": lambda: render("serve/room.sh.j2"),
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),

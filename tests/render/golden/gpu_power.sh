@@ -56,8 +56,10 @@ unsupported() {
     esac
 }
 
-<<< templates/host/gpus.sh: first_line() {
->>>     printf '%s\n' "$1" | grep . | head -n 1
+first_line() {
+    printf '%s\n' "$1" | grep . | head -n 1
+}
+
 # name uuid watts clocks, `limit` being what was held: sets it to what is held now.
 hold_limit() {
     set_to "$3" && limit=$3 && return

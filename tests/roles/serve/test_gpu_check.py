@@ -1,4 +1,4 @@
-"""The program that tells whether a server is on its GPUs, by /bin/sh as on a host (tests/support/gpu_host.py)."""
+"""The program that tells whether a server is on its GPUs (tests/support/gpu_host.py)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_nothing_tells_is_no_failure(host: GpuHost) -> None:
     host.kernel("6.8.0-88-generic", CONTAINER)
     code, said = check(host, "GPU-3090")
     assert code == 0
-    assert said.startswith("whether process 77 is on its cards cannot be seen here: nvidia-smi says GPU 0: NVIDIA")
+    assert said.startswith("whether process 77 is on its cards is unknown here: nvidia-smi prints GPU 0: NVIDIA")
 
 
 def test_a_server_that_is_gone_fails(host: GpuHost) -> None:
