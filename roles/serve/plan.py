@@ -10,7 +10,6 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import LIBEXEC
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
-from llamaherd.render import render
 from llamaherd.role.held import estimated
 from llamaherd.role.role import Planning, PlanPart
 from roles.serve.gate import plan_divergence, plan_gate
@@ -48,16 +47,18 @@ def plan(planning: Planning) -> PlanPart:
 
 def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
     """Yield what units run beside the server, and what checks a container's GPUs."""
-    names = ("wait-healthy", "started", *(("wait-loaded",) if any(each.members for each in instances) else ()))
-    for name in names:
-        yield TextFile(path=str(LIBEXEC / name), text=render(f"serve/{name}.sh", root=""), mode="0755")
-    for name in ("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ():
-        yield TextFile(path=str(LIBEXEC / name), text=_text("gpu_programs.py"), mode="0755")
-
-
-def _text(module: str) -> str:
-    """Return the text of a module that is shipped alone, as a program."""
-    return (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
+    grouped = any(each.members for each in instances)
+    on_gpus = any(each.server.cards for each in instances)
+    modules = {
+        "wait-healthy": "wait_programs.py",
+        "started": "started_program.py",
+        **({"wait-loaded": "wait_programs.py"} if grouped else {}),
+        **({"gpu-gate": "gpu_programs.py", "gpu-check": "gpu_programs.py"} if on_gpus else {}),
+    }
+    for name, module in modules.items():
+        # The text of a module that is shipped alone.
+        text = (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
+        yield TextFile(path=str(LIBEXEC / name), text=text, mode="0755")
 
 
 def _alone(

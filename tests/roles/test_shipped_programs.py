@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.serve.onhost import gpu_programs
+from roles.serve.onhost import gpu_programs, started_program, wait_programs
 from tests.support.rigs import gpu_rig, planned
 
 _IN_A_GROUP = {"engine": "main", "on": ["new"], "context": 8192, "port": 8010, "group": "card"}
@@ -23,6 +23,9 @@ PLAN = planned(
 MODULES = {
     "gpu-gate": gpu_programs.__file__,
     "gpu-check": gpu_programs.__file__,
+    "started": started_program.__file__,
+    "wait-healthy": wait_programs.__file__,
+    "wait-loaded": wait_programs.__file__,
 }
 
 
