@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from roles.power.onhost import gpu_fans, gpu_power
 from roles.serve.onhost import gpu_programs, started_program, wait_programs
 from tests.support.rigs import gpu_rig, planned
 
@@ -23,6 +24,8 @@ PLAN = planned(
 MODULES = {
     "gpu-gate": gpu_programs.__file__,
     "gpu-check": gpu_programs.__file__,
+    "gpu-fans": gpu_fans.__file__,
+    "gpu-power": gpu_power.__file__,
     "started": started_program.__file__,
     "wait-healthy": wait_programs.__file__,
     "wait-loaded": wait_programs.__file__,

@@ -77,7 +77,7 @@ def run_smi(*arguments: str) -> tuple[int, str]:
                 return process.wait(max(0.0, until - time.monotonic())), output.decode(errors="replace")
             output += piece
     # It is not awaited: a process that is stuck in the kernel does not end.
-    with suppress(ProcessLookupError):
+    with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     return TIMED_OUT, output.decode(errors="replace")
 
