@@ -10,7 +10,6 @@ from llamaherd.bench.meter import meter as metering
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
-from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.python_first import install_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
@@ -83,7 +82,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         total=86400,
         limit=show_limit(86400),
     ),
-    "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

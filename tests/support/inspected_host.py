@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -110,6 +111,10 @@ class RootedHost(Host):
     def read(self, path: str, most: int = 1 << 20) -> str | None:
         """Read a file."""
         return super().read(self._at(path), most)
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "") -> None:
+        """Write a file, of the user that runs the test."""
+        super().write(self._at(path), text, mode=mode, owner=owner or getpass.getuser())
 
     def names(self, path: str) -> list[str]:
         """List a folder."""
