@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.protocol import ask_host, question_of, take_facts
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, UNITS
+from llamaherd.onhost.drift import Delivery, DriftInput
 from llamaherd.pipeline.fleet_file import FLEET
 from llamaherd.pipeline.load_fleet import survey_fleet
-from llamaherd.plan import TextFile
-from llamaherd.role.changes import put_files
-from llamaherd.text.quoting import Written
 
 _SECONDS = 60
 
@@ -49,22 +46,7 @@ def watching(inventory: Path) -> Watching:
 
 
 def tell(watcher: Rig, text: str) -> None:
-    """Put these figures where the exporter of the rig that watches reads them. Raises RemoteError, UserError."""
-    found: list[bool] = []
-
-    def take(kind: str, fields: list[str]) -> bool:
-        found.append(fields == ["yes"])
-        return kind == "told" and fields in (["yes"], ["no"])
-
-    take_facts(ask_host(Remote(watcher.connect), tell_script(text), _SECONDS), take)
-    if found == [True]:
-        return
-    if found:
+    """Write figures where the exporter of the rig that watches reads them. Raise RemoteError or UserError."""
+    delivery = query_verb(Remote(watcher.connect), "llamaherd.drift.write", DriftInput(text), Delivery, _SECONDS)
+    if not delivery.read:
         raise UserError(f"nothing on {watcher.rig} reads figures of drift", f"`herd up {watcher.rig}` changes that")
-    raise UserError(f"{watcher.rig} could not write {DRIFT_FILE}", "see whether its disk is full, or read-only")
-
-
-def tell_script(text: str) -> Written:
-    """The script that does so."""
-    unit, put = UNITS / EXPORTER_UNIT, put_files([TextFile(path=str(DRIFT_FILE), text=text)])
-    return question_of("monitoring/tell.sh.j2", unit=unit, data=FIGURES_DATA, put=put)

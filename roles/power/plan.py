@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS, service_of
@@ -26,8 +27,8 @@ def plan_power(rig: Rig) -> PowerPlan | None:
         return None
     return PowerPlan(
         cards=gpus,
-        fans=TextFile(path=str(POWER_FANS), text=render("power/gpu-fans.py"), mode="0755"),
-        program=TextFile(path=str(POWER_PROGRAM), text=render("power/gpu-power.sh"), mode="0755"),
+        fans=_program(POWER_FANS, "gpu_fans.py"),
+        program=_program(POWER_PROGRAM, "gpu_power.py"),
         table=TextFile(path=str(POWER_TABLE), text=_table(rig.rig, gpus)),
         unit=TextFile(
             path=str(UNITS / POWER_UNIT),
@@ -40,6 +41,12 @@ def plan_power(rig: Rig) -> PowerPlan | None:
             ),
         ),
     )
+
+
+def _program(path: PurePosixPath, module: str) -> TextFile:
+    """Return a module that is shipped alone, as a program."""
+    text = (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
+    return TextFile(path=str(path), text=text, mode="0755")
 
 
 def _table(rig: str, gpus: Iterable[GpuPower]) -> str:

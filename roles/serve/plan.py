@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from llamaherd.backends import definition
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import LIBEXEC
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
-from llamaherd.render import render
 from llamaherd.role.held import estimated
 from llamaherd.role.role import Planning, PlanPart
 from roles.serve.gate import plan_divergence, plan_gate
@@ -45,16 +45,20 @@ def plan(planning: Planning) -> PlanPart:
     )
 
 
-def _programs(instances: Sequence[InstancePlan]) -> tuple[TextFile, ...]:
-    """What units run beside the server, and what asks about a container's GPUs."""
-    names = (
-        "wait-healthy",
-        "started",
-        *(("wait-loaded",) if any(each.members for each in instances) else ()),
-        *(("gpu-gate", "gpu-check") if any(each.server.cards for each in instances) else ()),
-    )
-    files = {LIBEXEC / name: f"serve/{name}.sh" for name in names}
-    return tuple(TextFile(path=str(path), text=render(each, root=""), mode="0755") for path, each in files.items())
+def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
+    """Yield what units run beside the server, and what checks a container's GPUs."""
+    grouped = any(each.members for each in instances)
+    on_gpus = any(each.server.cards for each in instances)
+    modules = {
+        "wait-healthy": "wait_programs.py",
+        "started": "started_program.py",
+        **({"wait-loaded": "wait_programs.py"} if grouped else {}),
+        **({"gpu-gate": "gpu_programs.py", "gpu-check": "gpu_programs.py"} if on_gpus else {}),
+    }
+    for name, module in modules.items():
+        # The text of a module that is shipped alone.
+        text = (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
+        yield TextFile(path=str(LIBEXEC / name), text=text, mode="0755")
 
 
 def _alone(

@@ -1,6 +1,6 @@
 """What Prometheus learns of a look: figures in a file, and at the rig that watches, whose exporter reads them for real.
 
-Hosts answer as tests have them; who is told runs the script that SSH would bring it, with its folders elsewhere.
+Hosts return what tests name; the rig that watches runs the verb that SSH would bring it, with its files in a folder.
 """
 
 from __future__ import annotations
@@ -9,22 +9,28 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.program import request
 from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.host.remote import Result as Ended
-from llamaherd.layout import EXPORTER_UNIT, FIGURES_DATA, UNITS
-from llamaherd.pipeline import outlook_ask
+from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, UNITS
+from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.system import FailedError
+from llamaherd.onhost.verbs import perform
+from llamaherd.pipeline import drift_tell, outlook_ask
 from llamaherd.plan import Plan
 from tests.support.gateway import free_port, until
+from tests.support.inspected_host import RootedHost
 from tests.support.ours import plans, queried
 from tests.support.prometheus import monitored, program
 from tests.support.rigs import converged, cpu_rig
 
+T = TypeVar("T")
 WATCHED = "monitoring: {on: box, rigs: [box], drift: true}"
 LOOK = re.compile(r"(?<= )\d{10}$", re.MULTILINE)
 
@@ -51,20 +57,20 @@ def there(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The rig's own files, in a folder of this machine."""
     exporter = monitored(of(fleet)).exporter
     assert exporter
-    units, data = tmp_path / "units", tmp_path / "figures"
-    units.mkdir()
-    data.mkdir()
-    elsewhere = {str(UNITS): str(units), f"{FIGURES_DATA}/": f"{data}/", " root <<": ' "$(id -un)" <<'}
+    host = RootedHost(tmp_path / "host")
 
-    def run(_: Remote, script: str, timeout: float) -> Ended:
-        for was, now in elsewhere.items():
-            script = script.replace(was, now)
-        done = subprocess.run(["sh"], input=script, capture_output=True, text=True, check=False, timeout=timeout)
-        return Ended(done.returncode, done.stdout, done.stderr)
+    def query(_: Remote, verb: str, given: object, kind: type[T], limit: float) -> T:
+        assert limit == 60
+        try:
+            found = perform(parse_document(request(verb, given)), host)
+        except FailedError as error:
+            raise UserError(error.message, error.fix) from error
+        return decode(kind, parse_document(dump(found).encode()))
 
-    monkeypatch.setattr(Remote, "run", run)
-    (units / EXPORTER_UNIT).write_text(exporter.unit.text)
-    return tmp_path
+    monkeypatch.setattr(drift_tell, "query_verb", query)
+    host.put(str(UNITS / EXPORTER_UNIT), exporter.unit.text)
+    (host.root / str(FIGURES_DATA)[1:]).mkdir(parents=True)
+    return host.root
 
 
 def herd(fleet: Path, *words: str) -> Result:
@@ -95,7 +101,11 @@ def test_the_rig_that_watches_is_told_and_its_exporter_reads_it(fleet: Path, the
     said = herd(fleet, "diff", "--tell")
     assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "told box, which watches the fleet")
     port = free_port()
-    words = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={there}/figures")
+    words = (
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={there}{FIGURES_DATA}",
+    )
     exporter = [*program("prometheus-node-exporter"), *words, f"--web.listen-address=127.0.0.1:{port}"]
     asking = ["curl", "-q", "-s", f"http://127.0.0.1:{port}/metrics"]
 
@@ -120,13 +130,13 @@ def test_a_host_that_is_away_is_told_of_and_ends_with_1(
 
     monkeypatch.setattr(outlook_ask, "query_host", away)
     assert herd(fleet, "diff", "--tell").exit_code == 1
-    told = (there / "figures" / "drift.prom").read_text()
+    told = (there / str(DRIFT_FILE)[1:]).read_text()
     assert 'llamaherd_diff_failed{rig="box"} 1' in told
     assert "seen_seconds{" not in told
 
 
 def test_a_rig_that_does_not_read_it_is_not_told(fleet: Path, there: Path) -> None:
-    unit = there / "units" / EXPORTER_UNIT
+    unit = there / str(UNITS)[1:] / EXPORTER_UNIT
     unit.write_text(unit.read_text().replace("--collector.textfile.directory", "--collector.other"))
     said = herd(fleet, "diff", "--tell")
     assert said.exit_code == 1
@@ -134,13 +144,19 @@ def test_a_rig_that_does_not_read_it_is_not_told(fleet: Path, there: Path) -> No
         "error: nothing on box reads figures of drift",
         "  help: `herd up box` changes that",
     ]
-    assert not list((there / "figures").iterdir())
+    assert not list((there / str(FIGURES_DATA)[1:]).iterdir())
 
 
 def test_a_folder_that_takes_nothing_is_said(fleet: Path, there: Path) -> None:
-    (there / "figures" / "drift.prom").mkdir()
+    (there / str(DRIFT_FILE)[1:]).mkdir()
     said = herd(fleet, "diff", "--tell")
-    assert (said.exit_code, "could not write /var/lib/llamaherd-figures/drift.prom" in said.stderr) == (1, True)
+    assert (said.exit_code, said.stderr.splitlines()[-2:]) == (
+        1,
+        [
+            "error: /var/lib/llamaherd-figures/drift.prom could not be written: Is a directory",
+            "  help: check whether the disk is full or read-only",
+        ],
+    )
 
 
 def test_nobody_is_told_where_that_is_not_declared(fleet: Path) -> None:
@@ -157,5 +173,5 @@ def test_a_look_at_a_part_is_not_told(fleet: Path, there: Path, tmp_path: Path) 
     assert (alone.exit_code, "of the whole fleet, and porch is not looked at" in alone.stderr) == (1, True)
     for words in (["box", "--tell"], ["--only", "monitoring", "--tell"], ["--only", "power", "--metrics", "a.prom"]):
         assert herd(fleet, "diff", *words).exit_code == 2
-    assert not list((there / "figures").iterdir())
+    assert not list((there / str(FIGURES_DATA)[1:]).iterdir())
     assert herd(fleet, "diff", "--metrics", str(tmp_path / "box.yaml")).exit_code == 2

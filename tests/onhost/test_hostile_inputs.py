@@ -103,7 +103,7 @@ class StrictHost(RecordingHost):
         assert all(isinstance(each, str) for each in argv)
         assert argv[0].rpartition("/")[2] not in SHELLS, argv
         assert not any(first in SHELLS and second == "-c" for first, second in pairwise(argv)), argv
-        if argv[0] == str(GPU_CHECK):  # which has a shell run that argument
+        if argv[0] == str(GPU_CHECK):  # which prints that argument as a command
             assert shlex.split(argv[2]) == ["docker", "logs", self.service, "2>&1"]
         return super().run(argv, **how)
 

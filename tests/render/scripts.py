@@ -8,7 +8,6 @@ from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.protocol import question_of
 from llamaherd.host.totals import show_limit
 from llamaherd.host.turn import unlock_script
-from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.python_first import install_script
 from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.render import render
@@ -31,11 +30,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "inspect_own_role": lambda: inspect_scripts(CPU, [OWN])["motd"],
     "verify_own": lambda: question_of("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
     "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
-    "wait_healthy": lambda: render("serve/wait-healthy.sh"),
-    "wait_loaded": lambda: render("serve/wait-loaded.sh"),
-    "started": lambda: render("serve/started.sh", root=""),
-    "gpu_gate": lambda: render("serve/gpu-gate.sh"),
-    "gpu_check": lambda: render("serve/gpu-check.sh"),
     "status_look_cpu": lambda: status_look(CPU),
     "status_look_gpus": lambda: status_look(GPU),
     "status_look_gateway": lambda: status_look(GATEWAY),
@@ -53,7 +47,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         total=86400,
         limit=show_limit(86400),
     ),
-    "tell_drift": lambda: tell_script("llamaherd_diff_seconds 7\n"),
     **BESIDE,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

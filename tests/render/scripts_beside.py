@@ -1,15 +1,11 @@
-"""Scripts of what stands beside servers: gateways with their address and page, what watches, power, and WSL."""
+"""Scripts of what stands beside servers: gateways with their address and page, what watches, and WSL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from llamaherd.gateway.ask import ask_script as gateway_ask
-from tests.render.pieces import (
-    power,
-)
 from tests.render.plans import (
-    HELD,
     SHARING,
 )
 from tests.support.virtual_address import shared_by
@@ -19,6 +15,5 @@ BESIDE: dict[str, Callable[[], str]] = {
     "ask_gateway_to_take_back": lambda: gateway_ask("ready", "box.chat", ours=True),
     "ask_gateway_to_renew": lambda: gateway_ask("renew", "box.chat"),
     "virtual_address": lambda: shared_by(SHARING["box"]).program.text,
-    "gpu_power": lambda: power(HELD).program.text,
 }
 """By the names of their golden files."""

@@ -146,7 +146,6 @@ def texts() -> dict[str, str]:
         "look.service": render("monitoring/look.service.j2", herd="/opt/a b/herd", inventory="/home/tom/50% of it"),
         "look.timer": render("monitoring/look.timer.j2", at="03:30"),
         "gpu_power.service": power(HELD).unit.text,
-        "gpu_fans.program": power(HELD).fans.text,
         "gpu_power.table": power(HELD).table.text,
         **{f"run_{case}.txt": "\n".join([*tasks(plan), ""]) for case, plan in RUNS.items()},
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},

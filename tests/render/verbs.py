@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.drift import DriftInput
 from llamaherd.onhost.serving import ContainerState, UnitState
 from llamaherd.onhost.store import LookInput
 from llamaherd.prune.ask import remove_input
@@ -103,6 +104,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
     "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
+    "drift_write": lambda: queried("llamaherd.drift.write", DriftInput("llamaherd_diff_seconds 7\n")),
     "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),

@@ -1,20 +1,23 @@
-"""A folder that stands in for a host's /dev and /proc, and the programs about GPUs run in it by /bin/sh, for real.
+"""A folder that stands in for a host's /dev and /proc, and the programs about GPUs run in it.
 
-Faked are nvidia-smi, whose GPUs live in a file, and the paths under /dev and /proc that the programs read.
+Faked are nvidia-smi, whose GPUs live in a file, and the root of the paths that the programs read.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from llamaherd.render import render
+from roles.serve.onhost import gpu_programs
 from tests.support import nvidia_smi
 
 FIRST_NAMESPACE = "pid:[4026531836]"
@@ -73,19 +76,23 @@ class GpuHost:
             text = text.replace(" -> KEEP", f" -> {part}")
         return text
 
-    def run(self, name: str, arguments: Sequence[str], seconds: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run it."""
-        with self.begun(name, arguments) as process:
-            out, err = process.communicate(timeout=seconds)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    def run(self, name: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a program in this process: its exit code, and what it printed."""
+        out, err = io.StringIO(), io.StringIO()
+        here = patch.object(gpu_programs, "ROOT", self.folder)
+        with patch.dict(os.environ, self.environment), here, redirect_stdout(out), redirect_stderr(err):
+            code = gpu_programs.main(name, arguments)
+        return subprocess.CompletedProcess([name, *arguments], code, out.getvalue(), err.getvalue())
 
-    def begun(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
-        """Begin to run it."""
-        (self.folder / name).write_text(self.here(render(f"serve/{name}.sh")))
-        command = ["/bin/sh", str(self.folder / name), *arguments]
-        return subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def start(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
+        """Start a program as a unit does: the file by its path, with the system's own Python."""
+        program = self.folder / name
+        text = Path(gpu_programs.__file__).read_text()
+        program.write_text(text.replace('ROOT = Path("/")', f"ROOT = Path({str(self.folder)!r})"))
+        program.chmod(0o755)
+        env = {**self.environment, "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin"}
+        pipe = subprocess.PIPE
+        return subprocess.Popen([program, *arguments], env=env, stdout=pipe, stderr=pipe, text=True)
 
     def shell(self, script: str) -> str:
         """What a script prints here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -122,6 +123,10 @@ class RootedHost(Host):
     def hash(self, path: str, read: Callable[[int], None]) -> str:
         """Hash a file."""
         return super().hash(self._at(path), read)
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "") -> None:
+        """Write a file, of the user that runs the test."""
+        super().write(self._at(path), text, mode=mode, owner=owner or getpass.getuser())
 
     def names(self, path: str) -> list[str]:
         """List a folder."""

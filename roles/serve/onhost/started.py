@@ -1,7 +1,7 @@
 """What a server was started with, compared with what lies there now.
 
-`started record` writes it down at each start: templates/serve/started-inputs.sh has the same lines. A time would prove
-nothing where a clock was wrong, so these are hashes and inodes.
+`started record` writes it down at each start: `started_program.py`, which is shipped alone, has the same lines. A time
+would prove nothing where a clock was wrong, so these are hashes and inodes.
 """
 
 from __future__ import annotations

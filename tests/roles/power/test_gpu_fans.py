@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import json
-import runpy
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llamaherd.render import render
+from roles.power.onhost import gpu_fans
 from tests.support import nvidia_smi, nvml
 
-PROGRAM = Path(__file__).resolve().parents[3] / "templates" / "power/gpu-fans.py"
 CARD = nvidia_smi.card("GPU-3090", "00000000:01:00.0", "NVIDIA GeForce RTX 3090", None)
 FAILED, MISUSED, NO_FANS, OUT_OF_RANGE = 1, 2, 3, 4
 
@@ -32,7 +30,7 @@ class Bench:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """How the program ended, and what it said."""
-        code: int = runpy.run_path(str(PROGRAM))["main"](list(arguments))
+        code = gpu_fans.main(list(arguments))
         out, err = self.capsys.readouterr()
         assert out == ""
         return code, err
@@ -54,10 +52,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda _: clock.append(clock.pop() + 1.0))
     return Bench(tmp_path / "cards.json", capsys)
-
-
-def test_it_goes_to_a_host_as_it_is() -> None:
-    assert render("power/gpu-fans.py") == PROGRAM.read_text()
 
 
 def test_fans_are_held_and_given_back(bench: Bench) -> None:
@@ -123,7 +117,7 @@ def test_what_becomes_of_it_is_said(bench: Bench, case: str) -> None:
 def test_fans_that_are_told_something_else_are_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that says yes and does nothing."""
     monkeypatch.setattr(nvml.Library, "_tell", lambda *_: None)
-    assert bench.run("GPU-3090", "70") == (FAILED, "fans of card GPU-3090 are told 30 %, 30 %, not 70 %\n")
+    assert bench.run("GPU-3090", "70") == (FAILED, "fans of card GPU-3090 are set to 30 %, 30 %, not 70 %\n")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +128,7 @@ def test_fans_that_are_told_something_else_are_said(bench: Bench, monkeypatch: p
             NO_FANS,
             "NVIDIA's driver is not installed here: libnvidia-ml.so.1: cannot open shared object file: No such file",
         ),
-        ({"broken": "whatever"}, FAILED, "NVIDIA's driver does not answer: Driver Not Loaded\n"),
+        ({"broken": "whatever"}, FAILED, "NVIDIA's driver does not respond: Driver Not Loaded\n"),
         (
             {"missing": "nvmlDeviceGetMinMaxFanSpeed"},
             FAILED,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN
 from roles.gpus.state import take
 from roles.power.changes import power_changes
-from roles.power.onhost import Question, UnitState, inspect
+from roles.power.onhost import Question, UnitState, gpu_power, inspect
 from roles.power.state import PowerState
 from roles.power.state import take as take_power
 from roles.power.verify import power_checks, probes
@@ -261,7 +264,7 @@ def test_fans_that_may_be_held_are_given_back(rig: Host, note: str) -> None:
 def test_a_table_of_before_there_were_fans_is_understood(rig: Host) -> None:
     rig.run(LIMIT, "hold")
     (rig.folder / "table").write_text("old GPU-3090 250 -\n")
-    done = rig.shell([str(rig.folder / "gpu-power"), "hold", str(rig.folder / "table")])
+    done = rig.call("hold", str(rig.folder / "table"))
     assert (done.returncode, done.stderr, rig.notes) == (0, "", {"GPU-3090": "250 - on -"})
 
 
@@ -311,12 +314,100 @@ def test_a_host_without_the_program_for_fans_says_so(rig: Host) -> None:
     assert rig.run(LIMIT, "hold").returncode == 0
     done = rig.run(FANS, "hold")
     assert done.returncode == 1
-    assert "the fans of card old are not held at 70 %: timeout: " in done.stderr
+    assert (
+        f"the fans of card old are not held at 70 %: {rig.folder}/gpu-fans cannot be started: No such file"
+        in done.stderr
+    )
 
 
 def test_anything_else_is_refused(rig: Host) -> None:
     assert rig.run(PLAN, "off").returncode == 1
     assert rig.changes == []
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (None, "[Errno 2] No such file or directory"),
+        ("old GPU-3090 280", "invalid line `old GPU-3090 280`"),
+        ("old GPU-3090 $(id) - -", "invalid line `old GPU-3090 $(id) - -`"),
+        ("old", "invalid line `old`"),
+        ("old GPU-3090 280 $(id);- -", "invalid line `old GPU-3090 280 $(id);- -`"),
+        ("old GPU-3090 280 - - -", "invalid line `old GPU-3090 280 - - -`"),
+    ],
+)
+def test_a_table_that_cannot_be_read_releases_nothing(rig: Host, table: str | None, reason: str) -> None:
+    rig.run(LIMIT, "hold")
+    rig.put(*rig.state["cards"])
+    file = rig.folder / "other"
+    if table is not None:
+        file.write_text(table)
+    done = rig.call("hold", str(file))
+    assert (done.returncode, done.stdout, rig.changes) == (1, "", [])
+    assert done.stderr.startswith(f"the table of GPUs cannot be read: {reason}")
+    assert rig.notes == {"GPU-3090": "280 - on -"}
+
+
+def test_a_driver_that_hangs_does_not_hang_the_boot(rig: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its child holds the pipe, in a session of its own."""
+    rig.run(LIMIT, "hold")
+    script = f"#!/bin/sh\nsetsid sleep 30 & echo $! >>{rig.folder}/pids; wait\n"
+    (rig.folder / "bin" / "nvidia-smi").write_text(script)
+    monkeypatch.setattr(gpu_power, "SECONDS", 0.4)
+    began = time.monotonic()
+    for command, reason in (("hold", "nvidia-smi shows no card"), ("release", "card GPU-3090 cannot be queried")):
+        done = rig.run(LIMIT, command)
+        assert (done.returncode, done.stderr) == (1, f"{reason}: no response from nvidia-smi within 0 s\n")
+    assert time.monotonic() - began < 20
+    assert rig.notes == {"GPU-3090": "280 - on -"}
+    for pid in (rig.folder / "pids").read_text().split():
+        os.kill(int(pid), 9)
+
+
+def test_output_without_end_is_cut_off(rig: Host) -> None:
+    (rig.folder / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexec yes 'the driver'\n")
+    assert rig.run(LIMIT, "hold").stderr == "nvidia-smi shows no card: the driver\n"
+
+
+def test_no_shell_reads_a_table(rig: Host) -> None:
+    (rig.folder / "table").write_text(f"$(id) `touch${{IFS}}{rig.folder}/x` 280 - -\n'a\" GPU-3090 - 1,2 -\n")
+    done = rig.call("hold", str(rig.folder / "table"))
+    assert (done.returncode, (rig.folder / "x").exists()) == (1, False)
+    assert f"there is no card `touch${{IFS}}{rig.folder}/x`, which is to be $(id)\n" in done.stderr
+
+
+@pytest.mark.parametrize("refuses", ["clocks", "everything", "limit"])
+def test_what_does_not_go_back_keeps_its_note(rig: Host, refuses: str) -> None:
+    rig.run(PLAN, "hold")
+    rig.edit("GPU-5090", refuses=[refuses])
+    done = rig.run(PLAN, "release")
+    says = {
+        "clocks": (0, "", {}),
+        "limit": (0, "", {}),
+        "everything": (1, "does not go back to its own clocks: ", {"GPU-5090": "450 210,2400 on -"}),
+    }
+    code, reason, notes = says[refuses]
+    assert (done.returncode, rig.notes) == (code, notes)
+    assert reason in done.stderr
+    if code:
+        assert "card GPU-5090 does not go back to its default limit: Failed to set power" in done.stderr
+
+
+def test_the_file_itself_holds(rig: Host) -> None:
+    """As the unit starts it: by its path, with the program for fans beside it."""
+    plan = held({OLD + "power_limit": "280W", OLD + "fans": "70%"})
+    assert plan.power
+    program = rig.folder / "gpu-power"
+    for path, text in ((program, plan.power.program.text), (rig.folder / "gpu-fans.py", plan.power.fans.text)):
+        path.write_text(text)
+    (rig.folder / "table").write_text(plan.power.table.text)
+    program.chmod(0o755)
+    env = {**rig.environment, "PATH": f"{rig.folder / 'bin'}:/usr/bin:/bin"}
+    command = [str(program), "hold", str(rig.folder / "table")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    printed = "the fans of card old are held at 70 %\ncard old is held to 280 W\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
+    assert rig.notes == {"GPU-3090": "280 - on 70"}
 
 
 # --- program, inspection and verification together --------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The program that tells whether a server is on its GPUs, by /bin/sh as on a host (tests/support/gpu_host.py)."""
+"""The program that tells whether a server is on its GPUs (tests/support/gpu_host.py)."""
 
 from __future__ import annotations
 
@@ -121,8 +121,26 @@ def test_what_nothing_tells_is_no_failure(host: GpuHost) -> None:
     host.kernel("6.8.0-88-generic", CONTAINER)
     code, said = check(host, "GPU-3090")
     assert code == 0
-    assert said.startswith("whether process 77 is on its cards cannot be seen here: nvidia-smi says GPU 0: NVIDIA")
+    assert said.startswith("whether process 77 is on its cards is unknown here: nvidia-smi prints GPU 0: NVIDIA")
 
 
 def test_a_server_that_is_gone_fails(host: GpuHost) -> None:
     assert check(host, "GPU-3090", pids="99") == (1, f"process 99 is gone: see `{LOG}`\n")
+
+
+def test_a_list_that_fails_leaves_it_to_open_devices(host: GpuHost) -> None:
+    smi = host.folder / "bin" / "nvidia-smi"
+    smi.write_text(smi.read_text().replace("exec", 'case "$*" in *compute-apps*) exit 9 ;; esac\nexec'))
+    host.driver({"0000:01:00.0": 0})
+    host.process(80, "nvidiactl", "nvidia-uvm", "nvidia0")
+    assert check(host, "GPU-3090", pids="80") == (0, "")
+
+
+def test_a_process_whose_files_another_user_may_not_read_is_no_failure(host: GpuHost) -> None:
+    host.kernel("6.8.0-88-generic", CONTAINER)
+    host.driver({"0000:01:00.0": 0})
+    (host.folder / "proc" / "90").mkdir()
+    (host.folder / "proc/sys/kernel/osrelease").unlink()
+    (host.folder / "proc/self/ns/pid").unlink()
+    code, said = check(host, "GPU-3090", pids="90")
+    assert (code, said.startswith("whether process 90 is on its cards is unknown here")) == (0, True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,6 @@ from llamaherd.memory.instances import instance_memory, sized
 from llamaherd.pipeline.only import choose
 from llamaherd.pipeline.outlook import outlook
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
-from llamaherd.render import render
 from roles import ROLES
 from roles.serve.changes import unit_changes
 from roles.serve.groups import largest
@@ -224,42 +221,3 @@ def test_each_model_is_asked_for_before_it_is_told_what_is_loaded() -> None:
     assert [each.name for each in requests.chats] == ["one", "two"]
     assert requests.chats[1].props_url.endswith("/props?model=moe&autoload=false")
     assert requests.props_url == ""
-
-
-# --- waiting for the first model -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [('{"value":"loaded"}', 0), ('{"value":"unloaded","exit_code":1,"failed":true}', 1)],
-)
-def test_a_unit_has_started_when_the_first_model_is_loaded(tmp_path: Path, status: str, code: int) -> None:
-    """What it asks is a file, as curl reads it: curl and the shell are real."""
-    (tmp_path / "models").write_text(f'{{"data":[{{"id":"gemma","status":{status}}}]}}')
-    (tmp_path / "key").write_text(f"{KEY}\n")
-    (tmp_path / "wait").write_text(render("serve/wait-loaded.sh"))
-    with subprocess.Popen(["sleep", "20"]) as server:
-        done = subprocess.run(
-            ["sh", str(tmp_path / "wait"), f"file://{tmp_path}/models", str(tmp_path / "key")],
-            env={"PATH": "/usr/bin:/bin", "MAINPID": str(server.pid)},
-            capture_output=True,
-            text=True,
-            timeout=15,
-            check=False,
-        )
-        server.terminate()
-    assert done.returncode == code, done.stderr
-    assert ("does not load" in done.stderr) == bool(code)
-
-
-def test_a_server_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    (tmp_path / "wait").write_text(render("serve/wait-loaded.sh"))
-    done = subprocess.run(
-        ["sh", str(tmp_path / "wait"), f"file://{tmp_path}/none", "-"],
-        env={"PATH": "/usr/bin:/bin", "MAINPID": str(gone.pid)},
-        timeout=15,
-        check=False,
-    )
-    assert done.returncode == 1

@@ -1,23 +1,27 @@
-"""What a server was started with, by the program that records it and compares: real files, a real shell.
+"""What a server was started with, by the program that records it and compares: real files.
 
-Inspections compare with the same records in Python, and find the same.
+Inspections compare with the same records, and find the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from llamaherd.render import render
+from roles.serve.onhost import started_program
 from roles.serve.onhost.started import changed_since
 from tests.support.inspected_host import RootedHost
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
 AHEAD = (2_000_000_000, 2_000_000_000)
 """A time to come."""
 
@@ -67,22 +71,23 @@ class Started:
         self.put(program, f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
         program.chmod(0o755)
 
+    @property
+    def path(self) -> str:
+        """Return where programs are found: the played ones come first."""
+        return f"{self.root / 'bin'}:{os.environ['PATH']}"
+
     def call(self, how: str) -> tuple[int, list[str]]:
-        """The program: how it ends, and what it says."""
-        script = render("serve/started.sh", root=str(self.root))
-        done = subprocess.run(
-            ["sh", "-s", how, "unit", "llama-chat", str(self.key), str(self.model.parent)],
-            input=script,
-            env={**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stderr == ""
-        lines = done.stdout.splitlines()
+        """Run the program in this process: its exit code, and what it prints."""
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
+        arguments = [how, "unit", "llama-chat", str(self.key), str(self.model.parent)]
+        here = patch.object(started_program, "ROOT", self.root)
+        with patch.dict(os.environ, {"PATH": self.path}), here, redirect_stdout(out):
+            code = started_program.main(arguments)
+        out.seek(0)
+        lines = out.read().splitlines()
         if how == "changed":
             assert self.inspected() == [line.rpartition("\t")[2] for line in lines]
-        return done.returncode, lines
+        return code, lines
 
     def inspected(self) -> list[str]:
         """Return what an inspection finds to have changed."""
@@ -213,3 +218,93 @@ def test_the_record_is_roots_and_gives_no_key_away(host: Started) -> None:
     secret = host.root / "var" / "lib" / "llamaherd" / "started" / ".secret"
     assert (secret.stat().st_mode & 0o777, secret.stat().st_size) == (0o600, 32)
     assert host.call("changed") == (0, [])
+
+
+def test_the_file_itself_records_and_compares(host: Started) -> None:
+    """As root of a host: by its path, with whatever umask the unit has."""
+    program = host.root / "started"
+    text = Path(started_program.__file__).read_text()
+    program.write_text(text.replace('ROOT = Path("/")', f"ROOT = Path({str(host.root)!r})"))
+    program.chmod(0o755)
+    host.record.unlink()
+    for umask in (0o000, 0o077):
+        for how, code in (("record", 0), ("changed", 0)):
+            arguments = [str(program), how, "unit", "llama-chat", str(host.key), str(host.model.parent)]
+            env = {"PATH": f"{host.root / 'bin'}:/usr/bin:/bin"}
+            done = subprocess.run(arguments, env=env, capture_output=True, check=False, umask=umask)
+            assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+        assert [path.stat().st_mode & 0o777 for path in (host.record.parent, host.record)] == [0o700, 0o600]
+        assert (host.root / "run" / "llamaherd").stat().st_mode & 0o777 == 0o755
+    host.unit.unlink()
+    assert host.call("changed") == (1, [f"file\t{host.unit}"])
+
+
+def test_a_record_of_the_shell_program_of_earlier_versions_still_holds(host: Started) -> None:
+    """No server restarts because another program compares."""
+    secret = (host.root / "var" / "lib" / "llamaherd" / "started" / ".secret").read_bytes()
+    manifest = hashlib.sha256(host.model.read_bytes()).hexdigest()
+    host.record.write_text(
+        "run\trun-1\n"
+        f"file\t{hashlib.sha256(host.unit.read_bytes()).hexdigest()}\t{host.unit}\n"
+        f"file\t{hashlib.sha256(host.drop_in.read_bytes()).hexdigest()}\t{host.drop_in}\n"
+        f"key\t{hashlib.sha256(secret + host.key.read_bytes()).hexdigest()}\t{host.key}\n"
+        f"model\t{manifest}\t{host.model}\n"
+        f"inode\t{host.model.stat().st_ino}\t{host.model}\n"
+    )
+    before = host.record.read_text()
+    assert host.call("changed") == (0, [])
+    assert host.call("record") == (0, [])
+    assert host.record.read_text() == before
+
+
+def test_a_container_is_recorded_by_its_id(host: Started) -> None:
+    docker = host.root / "bin" / "docker"
+    host.put(docker, f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{host.root}/arguments\necho InvocationID=123\n")
+    docker.chmod(0o755)
+    name = "llama-$(id)'x"
+    with patch.dict(os.environ, {"PATH": host.path}), patch.object(started_program, "ROOT", host.root):
+        assert started_program.main(["record", "container", name, "-"]) == 0
+    assert (host.root / "arguments").read_text().splitlines()[-2:] == ["InvocationID={{.Id}}", name]
+    assert (host.root / "var" / "lib" / "llamaherd" / "started" / name).read_text() == "run\t123\n"
+
+
+@pytest.mark.parametrize("script", ["exit 1", "sleep 60"], ids=["fails", "hangs"])
+def test_without_systemd_what_lies_there_is_recorded(
+    host: Started, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.put(host.root / "bin" / "systemctl", f"#!/bin/sh\nexec {script}\n".replace("exec exit", "exit"))
+    (host.root / "bin" / "systemctl").chmod(0o755)
+    monkeypatch.setattr(started_program, "_SECONDS", 0.3)
+    with patch.dict(os.environ, {"PATH": host.path}), patch.object(started_program, "ROOT", host.root):
+        assert started_program.main(["record", "unit", "llama-chat", "-", str(host.model.parent)]) == 0
+    assert {line.partition("\t")[0] for line in host.record.read_text().splitlines()} == {"model", "inode"}
+
+
+def test_a_disk_that_takes_nothing_fails_and_keeps_the_record(
+    host: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = host.record.read_text()
+    host.record.with_name("llama-chat.new").mkdir()
+    assert host.call("record") == (1, [])
+    assert f"{host.record} cannot be written: [Errno 21] Is a directory" in capsys.readouterr().err
+    assert host.record.read_text() == before
+
+
+def test_of_two_that_start_at_once_one_makes_the_secret(host: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = host.root / "var" / "lib" / "llamaherd" / "started" / ".secret"
+    secret.unlink()
+
+    def random(size: int) -> bytes:
+        secret.write_bytes(b"s" * size)
+        return b"r" * size
+
+    monkeypatch.setattr(os, "urandom", random)
+    assert host.call("record") == (0, [])
+    assert secret.read_bytes() == b"s" * 32
+    assert [each.name for each in secret.parent.iterdir()] == [".secret"]
+
+
+def test_anything_else_prints_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["record", "unit", "x"], ["forget", "unit", "x", "-"], ["record", "pod", "x", "-"]):
+        assert started_program.main(arguments) == 1
+        assert capsys.readouterr().err == f"{started_program.USAGE}\n"

@@ -1,15 +1,17 @@
-#!/usr/bin/python3 -I
-"""Holds all fans of a card at one speed, or gives them back to the driver: NVML can, and nvidia-smi cannot.
+#!/usr/bin/env -S python3 -I
+"""Hold all fans of a GPU at one speed, or give them back to the driver: NVML can, and nvidia-smi cannot.
 
-    gpu-fans UUID PERCENT   The speed stays when this has ended, as long as the driver keeps the card loaded.
+    gpu-fans UUID PERCENT   The speed stays when this has ended, as long as the driver keeps the GPU loaded.
     gpu-fans UUID auto      The driver's own control again.
 
-It ends with 0 when that is so; 1 when it is not, or not of all fans; 2 when it was asked for something else; 3 when the
-card has no fans that can be set, or there is no driver; 4 when it takes no such speed. 3 and 4 have changed nothing.
+It exits with 0 if all fans are set; 1 if not all of them are; 2 for other arguments; 3 if the GPU has no fans that can
+be set, or there is no driver; 4 if the GPU takes no such speed. 3 and 4 have changed nothing.
 """
 
-# For Python 3.10 and its standard library alone. No callbacks: their code would be written to memory that is run, which
-# the unit forbids.
+# Shipped alone: for Python 3.10 and its standard library, without a module of llamaherd. No callbacks: their code would
+# be written to memory that is run, which the unit forbids.
+from __future__ import annotations
+
 import ctypes
 import sys
 import time
@@ -31,14 +33,14 @@ SIGNATURES = {
 }
 
 SETTLING = 10
-"""Seconds that fans are given to get to their speed, so that who looks next reads it. They go on without us as well."""
+"""Seconds that fans are given to get to their speed, so that the next query returns it."""
 
 NEAR = 3
-"""Points by which a fan may run beside what it was told."""
+"""Percentage points by which a fan may run beside the speed that it is set to."""
 
 
 class RefusedError(Exception):
-    """What was asked for is not so: an exit code and a sentence."""
+    """Fans are not set; contains the exit code and a sentence."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
@@ -46,7 +48,7 @@ class RefusedError(Exception):
 
 
 class NvmlError(Exception):
-    """A function of NVML ended with this code, which these words say."""
+    """A function of NVML failed; contains its name, its code and NVML's words for it."""
 
     def __init__(self, function: str, code: int, words: str) -> None:
         super().__init__(words)
@@ -54,7 +56,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """NVIDIA's library, whose every return code is looked at."""
+    """NVIDIA's library, whose every return code is checked."""
 
     def __init__(self) -> None:
         try:
@@ -64,10 +66,10 @@ class Nvml:
         try:
             self.call("nvmlInit_v2")
         except NvmlError as error:
-            raise RefusedError(FAILED, f"NVIDIA's driver does not answer: {error}") from None
+            raise RefusedError(FAILED, f"NVIDIA's driver does not respond: {error}") from None
 
     def call(self, name: str, *arguments: object) -> None:
-        """Raises NvmlError where it fails."""
+        """Call a function. Raise NvmlError where it fails."""
         try:
             function = getattr(self.library, name)
         except AttributeError:
@@ -80,14 +82,14 @@ class Nvml:
             raise NvmlError(name, code, (say(code) or b"").decode(errors="replace"))
 
     def read(self, name: str, *arguments: object) -> int:
-        """The figure that a function gives."""
+        """Return the figure that a function writes."""
         figure = FIGURE()
         self.call(name, *arguments, ctypes.byref(figure))
         return figure.value
 
 
 class Card:
-    """A card, how many fans it has, and whether one was set."""
+    """A GPU, how many fans it has, and whether one was set."""
 
     def __init__(self, uuid: str) -> None:
         self.nvml, self.uuid, self.handle, self.touched = Nvml(), uuid, CARD(), False
@@ -97,7 +99,7 @@ class Card:
             raise NvmlError("nvmlDeviceGetNumFans", NOT_SUPPORTED, "Not Supported")
 
     def hold(self, percent: int) -> None:
-        """Hold all fans at this speed."""
+        """Hold all fans at this speed. Raise RefusedError or NvmlError."""
         least, most = FIGURE(), FIGURE()
         self.nvml.call("nvmlDeviceGetMinMaxFanSpeed", self.handle, ctypes.byref(least), ctypes.byref(most))
         if not least.value <= percent <= most.value:
@@ -106,20 +108,20 @@ class Card:
         for fan in range(self.fans):
             self.nvml.call("nvmlDeviceSetFanSpeed_v2", self.handle, fan, percent)
             self.touched = True
-        told = self.targets()
-        if told is not None and any(abs(target - percent) > NEAR for target in told):
-            raise RefusedError(FAILED, f"fans of card {self.uuid} are told {shown(told)}, not {percent} %")
+        targets = self.targets()
+        if targets is not None and any(abs(target - percent) > NEAR for target in targets):
+            raise RefusedError(FAILED, f"fans of card {self.uuid} are set to {shown(targets)}, not {percent} %")
         speeds = self.settled(percent)
-        if told is None and any(abs(speed - percent) > NEAR for speed in speeds):
+        if targets is None and any(abs(speed - percent) > NEAR for speed in speeds):
             raise RefusedError(FAILED, f"fans of card {self.uuid} run at {shown(speeds)}, not at {percent} %")
 
     def give_back(self) -> None:
-        """Let the driver control all fans again."""
+        """Let the driver control all fans again. Raise NvmlError."""
         for fan in range(self.fans):
             self.nvml.call("nvmlDeviceSetDefaultFanSpeed_v2", self.handle, fan)
 
     def targets(self) -> list[int] | None:
-        """What the fans are told; None where that cannot be read."""
+        """Return the speeds that fans are set to; None where that cannot be read."""
         try:
             return [self.nvml.read("nvmlDeviceGetTargetFanSpeed", self.handle, fan) for fan in range(self.fans)]
         except NvmlError as error:
@@ -128,7 +130,7 @@ class Card:
             raise
 
     def settled(self, percent: int) -> list[int]:
-        """How the fans run: at this speed, or at another when time is up."""
+        """Wait until fans run at this speed. Return how they run then, or when time is up."""
         until = time.monotonic() + SETTLING
         while True:
             speeds = [self.nvml.read("nvmlDeviceGetFanSpeed_v2", self.handle, fan) for fan in range(self.fans)]
@@ -138,12 +140,12 @@ class Card:
 
 
 def shown(speeds: list[int]) -> str:
-    """Speeds for people."""
+    """Return speeds as text."""
     return ", ".join(f"{speed} %" for speed in speeds)
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; its exit code."""
+    """Set fans. Return the exit code."""
     uuid, speed = arguments if len(arguments) == 2 else ("", "")
     percent = int(speed) if speed.isascii() and speed.isdigit() and len(speed) <= 3 else 0
     if not uuid or not (speed == "auto" or 1 <= percent <= 100):

@@ -1,2 +1,0 @@
-<<< templates/serve/wait-healthy.sh: #!/bin/sh
->>>     sleep 0.2

@@ -1,2 +1,0 @@
-<<< templates/serve/wait-loaded.sh: #!/bin/sh
->>> exit 1
