@@ -200,10 +200,12 @@ class Shell:
         """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
         return self._lines(iter([script.encode()]), patience)
 
-    def _lines(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[tuple[str, str]]:
+    def _lines(
+        self, pieces: Iterator[bytes], patience: Patience, *, more: bool = False
+    ) -> Generator[tuple[str, str], None, None]:
         begun = {"stdout": b"", "stderr": b""}
         heard = lines = 0
-        for stream, piece in self._talk(pieces, patience):
+        for stream, piece in self._talk(pieces, patience, more=more):
             heard += len(piece)
             lines += piece.count(b"\n")
             if heard > MOST or lines > MOST_LINES:
@@ -253,7 +255,35 @@ class Shell:
         requested once a shell is there. Without `keep`, a host that is not set up stores nothing. Raise as `run` does,
         and NoPythonError.
         """
-        pieces: Iterator[bytes] = iter(())
+        pieces = self._start_program(program, document, events, patience, keep=keep)
+        for stream, text in self._lines(pieces, patience):
+            events.hear(stream, text)
+        return self._ended(patience)
+
+    def values(
+        self, program: Program, document: bytes, events: Events, patience: Patience
+    ) -> Generator[object, None, None]:
+        """Run the program, and yield each value that its verb sends. The program can be sent lines until it ends.
+
+        A host that is not set up stores nothing. Raise as `run_program` does.
+        """
+        pieces = self._start_program(program, document + b"\n", events, patience, keep=False)
+        with closing(self._lines(pieces, patience, more=True)) as lines:
+            for stream, text in lines:
+                events.hear(stream, text)
+                while events.values:
+                    yield events.values.pop(0)
+
+    def _start_program(
+        self,
+        program: Program,
+        document: bytes | Callable[[], bytes],
+        events: Events,
+        patience: Patience,
+        *,
+        keep: bool,
+    ) -> Iterator[bytes]:
+        """Start the program. Return what it is to be sent: itself where the host lacks it, and its document."""
         script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
         for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
             text = line.decode(errors="replace")
@@ -262,14 +292,12 @@ class Shell:
                 began = time.monotonic()
                 pieces = iter([*sent, document if isinstance(document, bytes) else document()])
                 patience.began += time.monotonic() - began
-                break
+                return pieces
             if text.startswith(MISSING):
                 events.no_python = True
                 raise NoPythonError(self._connect, text.removeprefix(MISSING))
             events.hear("stdout", text + "\n")
-        for stream, text in self._lines(pieces, patience):
-            events.hear(stream, text)
-        return self._ended(patience)
+        return iter(())
 
     def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:
         """The lines of a script that goes on until this is closed. Raises RemoteError at the end of its limits.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from llamaherd.onhost import system
+from llamaherd.onhost import processes, system
 from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.system import MOST_OUTPUT, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
@@ -112,7 +112,7 @@ def test_a_program_that_hangs_is_ended(host: Host) -> None:
 def test_a_program_that_no_signal_ends_is_left_behind(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that hangs in a driver of the kernel: here it is simply not killed."""
     monkeypatch.setattr(os, "killpg", lambda *_: None)
-    monkeypatch.setattr(system, "_PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "PIPE_SECONDS", 0.2)
     began = time.monotonic()
     ended = host.run(["sh", "-c", "echo begun; exec sleep 4"], seconds=0.3)
     assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")
@@ -390,7 +390,7 @@ def test_a_lock_that_a_script_gives_back(
 HOLDS = """
 import sys
 from pathlib import Path
-from llamaherd.onhost import system
+from llamaherd.onhost import processes, system
 system.LOCKS = Path(sys.argv[1])
 with system.Host(print, print).lock("host", 1, "starting llama-chat"):
     print("held", flush=True)

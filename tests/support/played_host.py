@@ -47,6 +47,31 @@ class Running:
 
 
 @dataclass
+class PlayedLock:
+    """A lock that is open."""
+
+    path: str
+    host: PlayedHost
+
+    @property
+    def _name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def take(self) -> bool:
+        if self._name in self.host.holders:
+            return False
+        self.host.held.add(self._name)
+        return True
+
+    def holder(self) -> str:
+        return self.host.holders.get(self._name, "")
+
+    def sign(self, who: str) -> None:
+        assert self._name in self.host.held
+        self.host.log.append(f"{self._name} is held by {who}")
+
+
+@dataclass
 class PlayedHost:
     """A System, and the tools of a switch."""
 
@@ -76,6 +101,12 @@ class PlayedHost:
     """Runs what an earlier version left as a shell script."""
     program: str = "/opt/llamaherd/libexec/onhost/0.pyz"
     held: set[str] = field(default_factory=set)
+    holders: dict[str, str] = field(default_factory=dict)
+    """What other runs that hold locks have written there."""
+    sent: list[object] = field(default_factory=list)
+    lines: list[str | None] = field(default_factory=list)
+    """What comes from the controller; None where nothing comes for as long as the program waits. Then it ends."""
+    killed: list[int] = field(default_factory=list)
     time: float = 0.0
 
     # Files
@@ -399,6 +430,24 @@ class PlayedHost:
             yield False
         finally:
             self.held.discard(name)
+
+    @contextmanager
+    def lock_file(self, name: str) -> Iterator[PlayedLock]:
+        yield PlayedLock(f"/run/llamaherd/locks/{name}", self)
+        self.held.discard(name)
+
+    def kill(self, pid: int) -> None:
+        self.killed.append(pid)
+        self.links = {path: to for path, to in self.links.items() if not path.startswith(f"/proc/{pid}/")}
+
+    def send(self, value: object) -> None:
+        self.sent.append(value)
+
+    def next_line(self, seconds: float) -> str | None:
+        line = self.lines.pop(0) if self.lines else ""
+        if line is None:
+            self.time += seconds
+        return line
 
     def computed(self, pid: int) -> float:
         del pid
