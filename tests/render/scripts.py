@@ -9,13 +9,10 @@ from llamaherd.bench.holding import limits_script
 from llamaherd.bench.meter import meter as metering
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.totals import show_limit
-from llamaherd.host.turn import unlock_script
 from llamaherd.pipeline.drift_tell import tell_script
 from llamaherd.pipeline.python_first import install_script
-from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
-from llamaherd.status.ask import look_script as status_look
 from tests.render.pieces import (
     ask_memory,
     instance,
@@ -23,7 +20,6 @@ from tests.render.pieces import (
 )
 from tests.render.plans import (
     CPU,
-    GATEWAY,
     GPU,
     GROUP,
     KEYED,
@@ -45,15 +41,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "bench_meter_of_a_unit": lambda: metering.script(instance(KEYED, "chat"), 300),
     "bench_meter_of_a_groups_instance": lambda: metering.script(instances_of(GROUP)[1], 300),
     "bench_meter_of_a_container": lambda: metering.script(instance(KEYED, "drafter"), 7200),
-    "status_look_cpu": lambda: status_look(CPU),
-    "status_look_gpus": lambda: status_look(GPU),
-    "status_look_gateway": lambda: status_look(GATEWAY),
     "bench_alone": lambda: render("bench/alone.sh.j2", who="tom on desk", yours="it is yours"),
     "install_python": install_script,
-    "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
-    "host_unlock": unlock_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
-    "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "arms": lambda: arms_script(
         (Arm("A", "cpu/chat", instance(CPU, "chat")), Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat"))),
         [instance(CPU, "chat")],

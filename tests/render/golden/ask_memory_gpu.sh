@@ -1,5 +1,5 @@
 {
-<<< texts.sh: LC_ALL=C
+<<< inspect_gpu.sh: LC_ALL=C
 >>> printf '\n@ begin\n'
 # What servers would take by the builds of llama.cpp on a host, in texts. Changes nothing; `engine_estimate.py` reads it.
 umask 022

@@ -1,5 +1,5 @@
 {
-<<< texts.sh: LC_ALL=C
+<<< inspect_gpu.sh: LC_ALL=C
 >>> printf '\n@ begin\n'
 # What a look has found, for the exporter, if it is told to read it.
 if ! grep -q -e '--collector.textfile.directory=/var/lib/llamaherd-figures' /etc/systemd/system/llamaherd-exporter.service 2>/dev/null; then
