@@ -33,6 +33,7 @@ from llamaherd.host.protocol import (
 from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.engine_memory import ToolRun, ToolRuns
 from llamaherd.onhost.hardware import FoundHost, HardwareInput
 from llamaherd.onhost.verification import VerifyResult
 from llamaherd.pipeline import engine_estimate, preflight_ask
@@ -213,28 +214,15 @@ def between(*lines: str) -> str:
     return "\n".join([BEGIN, *lines, END, ""])
 
 
-MEMORY = [
-    line
-    for name in ("reasoner", "boxed", "small", "worker")
-    for line in (f"@ state\t{name}", "\t1", f"@ figures\t{name}", f"@ said\t{name}", "\tit failed")
-]
-
-QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
-    "memory": (between(*MEMORY), estimated),
-}
-"""What is asked: a whole answer to it, and how it is taken in."""
+FAILED = {name: ToolRun("ran", 1, "", "it failed") for name in ("reasoner", "boxed", "small", "worker")}
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_an_answer_that_is_cut_off_is_none(name: str) -> None:
-    """After any line, and within lines: never a half of it, and never another error."""
-    whole, take = QUESTIONS[name]
-    assert take(saying(whole))
-    ends = len(whole.encode()) - len(END) - 1
-    lines = [at for at, byte in enumerate(whole.encode()) if byte == ord("\n") and at <= ends]
-    for at in {0, *lines, *(each + 1 for each in lines), *range(0, ends, 101), ends + len(END) - 1}:
+def test_an_estimate_that_is_cut_off_is_none() -> None:
+    whole = dump({"event": "result", "value": ToolRuns(FAILED)})
+    assert estimated(saying(f"Welcome\n{whole}\n"))
+    for at in range(0, len(whole), 101):
         with pytest.raises(CutOffError):
-            take(saying(whole.encode()[:at].decode(errors="replace")))
+            estimated(saying(f"Welcome\n{whole[:at]}"))
 
 
 def test_an_inspection_of_a_new_host_that_is_cut_off_is_none() -> None:

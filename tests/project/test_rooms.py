@@ -25,7 +25,8 @@ EDGES = (
     *("bench/asking/client.py", "bench/asking/plain.py", "bench/meter/meter.py", "bench/meter/watch.py"),
     *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
     *("bench/arms/host.py", "bench/arms/measure.py", "bench/arms/boot_measure.py"),
-    *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py", "onhost/system.py"),
+    *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
+    *("onhost/system.py", "onhost/lock_file.py", "onhost/processes.py"),
     *("inventory/authority.py", "inventory/keys.py", "inventory/server_keys.py", "pipeline/load.py"),
     "gateway/users.py",
 )

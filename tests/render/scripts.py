@@ -14,7 +14,6 @@ from llamaherd.pipeline.python_first import install_script
 from llamaherd.plan.loaded import instances_of
 from llamaherd.render import render
 from tests.render.pieces import (
-    ask_memory,
     instance,
     taking,
 )
@@ -31,7 +30,6 @@ from tests.support.ours import inspect_script
 SCRIPTS: dict[str, Callable[[], str]] = {
     "inspect_gpu": lambda: inspect_script(GPU),
     "verify_gpu": lambda: verify.question(GPU),
-    "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
     "wait_healthy": lambda: render("serve/wait-healthy.sh"),
     "wait_loaded": lambda: render("serve/wait-loaded.sh"),
     "started": lambda: render("serve/started.sh", root=""),

@@ -9,6 +9,7 @@ from llamaherd.onhost.hardware import HardwareInput
 from llamaherd.onhost.host_lock import HoldInput, UnlockInput
 from llamaherd.onhost.queries import KeysInput, TextsInput
 from llamaherd.status.ask import status_input
+from tests.render.pieces import memory_input
 from tests.render.plans import CPU, GATEWAY, GPU
 from tests.render.verbs import indented
 
@@ -23,5 +24,6 @@ QUERIES: dict[str, Callable[[], str]] = {
     "status_gateway": lambda: indented("llamaherd.status.inspect", status_input(GATEWAY)),
     "status_gpus": lambda: indented("llamaherd.status.inspect", status_input(GPU)),
     "query_hardware": lambda: indented("llamaherd.hardware.inspect", HardwareInput()),
+    "query_memory": lambda: indented("llamaherd.engine_memory.estimate", memory_input("reasoner", "boxed")),
     "host_unlock": lambda: indented("llamaherd.host_lock.unlock", UnlockInput()),
 }

@@ -21,6 +21,8 @@ from llamaherd.scaffold import LookError, checked_hardware, look, refuse_unfit
 from tests.support.found_hosts import found_host
 from tests.support.recording import RecordingHost
 
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
 MODULE = sys.modules["llamaherd.scaffold.look"]
 """The package has a function of that name."""
 

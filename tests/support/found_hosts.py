@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from llamaherd.onhost.hardware import FoundGpu, FoundHost
 from llamaherd.onhost.nvidia_smi import parse_number
@@ -19,26 +19,39 @@ def found_host(name: str) -> FoundHost:
 
 def parse_found(lines: Iterable[str]) -> FoundHost:
     """Return the hardware in these lines."""
-    found = FoundHost()
+    found: dict[str, Any] = {"cuda": (), "cards": (), "bus": ()}
     for line in lines:
         kind, *fields = line.split("\t")
         match kind, fields:
             case "cuda", [version]:
-                found = replace(found, cuda=(*found.cuda, version))
-            case "card", [index, uuid, pci, memory, limit, default, most, driver, capability, name]:
-                total = parse_number(memory)
-                watts = map(parse_number, (limit, default, most))
-                size = None if total is None else int(total)
-                gpu = FoundGpu(int(index), uuid, pci, size, *watts, driver, capability, name)
-                found = replace(found, cards=(*found.cards, gpu))
+                found["cuda"] += (version,)
+            case "card", _:
+                found["cards"] += (_gpu(*fields),)
             case "bus", [address, name]:
-                found = replace(found, bus=(*found.bus, (address, name)))
+                found["bus"] += ((address, name),)
             case "amx" | "wsl", _:
-                found = replace(found, **{kind: True})
+                found[kind] = True
             case "memory" | "free", [kib]:
-                found = replace(found, **{kind: int(kib or 0) << 10})
+                found[kind] = int(kib or 0) << 10
             case "cores" | "threads" | "performance", [count]:
-                found = replace(found, **{kind: int(count or 0)})
+                found[kind] = int(count or 0)
             case _, [value]:
-                found = replace(found, **{kind: value})
-    return found
+                found[kind] = value
+    return FoundHost(**found)
+
+
+def _gpu(index: str, uuid: str, pci: str, memory: str, *rest: str) -> FoundGpu:
+    limit, default, most, driver, capability, name = rest
+    total = parse_number(memory)
+    return FoundGpu(
+        index=int(index),
+        uuid=uuid,
+        pci=pci,
+        memory_mib=None if total is None else int(total),
+        power_limit=parse_number(limit),
+        default_power=parse_number(default),
+        most_power=parse_number(most),
+        driver=driver,
+        capability=capability,
+        name=name,
+    )
