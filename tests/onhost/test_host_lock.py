@@ -25,7 +25,7 @@ OTHER = "ann on laptop since 2026-11-28 09:00:00, process 77"
 def test_the_lock_is_held_until_the_controller_ends() -> None:
     host = PlayedHost({}, lines=[None, "a line\n", None])
     hold(GIVEN, host)
-    assert host.sent == [HELD]
+    assert host.values == [HELD]
     assert host.log == ["run is held by it's $(me) on `desk`", "", ""]
     assert not host.held
 
@@ -38,7 +38,7 @@ def test_a_run_that_another_one_keeps_out_names_it() -> None:
     assert raised.value.message == f"another run changes this host, by {OTHER}"
     assert raised.value.fix.endswith("if it is gone for good, `herd unlock duo` breaks its lock")
     assert 60 <= host.time < 65
-    assert not host.sent
+    assert not host.values
 
 
 def test_a_run_that_does_not_wait_reports_nothing_but_the_failure() -> None:
@@ -51,7 +51,7 @@ def test_a_run_that_does_not_wait_reports_nothing_but_the_failure() -> None:
 def test_a_controller_that_ends_while_it_waits_gets_no_lock() -> None:
     host = PlayedHost({}, holders={"run": OTHER}, lines=[None])
     hold(GIVEN, host)
-    assert not host.sent
+    assert not host.values
     assert not host.held
 
 
@@ -63,7 +63,7 @@ def test_a_lock_that_becomes_free_is_taken() -> None:
 
     host = Host({}, holders={"run": OTHER}, lines=[None])
     hold(GIVEN, host)
-    assert host.sent == [HELD]
+    assert host.values == [HELD]
 
 
 def played(*, holder: str, path: str = "/run/llamaherd/locks/run") -> PlayedHost:

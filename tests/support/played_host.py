@@ -103,7 +103,7 @@ class PlayedHost:
     held: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
     """What other runs that hold locks have written there."""
-    sent: list[object] = field(default_factory=list)
+    values: list[object] = field(default_factory=list)
     lines: list[str | None] = field(default_factory=list)
     """What comes from the controller; None where nothing comes for as long as the program waits. Then it ends."""
     killed: list[int] = field(default_factory=list)
@@ -441,7 +441,7 @@ class PlayedHost:
         self.links = {path: to for path, to in self.links.items() if not path.startswith(f"/proc/{pid}/")}
 
     def send(self, value: object) -> None:
-        self.sent.append(value)
+        self.values.append(value)
 
     def next_line(self, seconds: float) -> str | None:
         line = self.lines.pop(0) if self.lines else ""
