@@ -103,7 +103,8 @@ def test_a_holder_that_no_signal_ends_keeps_the_lock() -> None:
 
     host = Host({}, holders={"run": OTHER}, links=played(holder=OTHER).links)
     assert unlock(UnlockInput(), host) == Unlocked("held", OTHER)
-    assert (host.killed, host.time) == ([77], pytest.approx(5, abs=0.1))
+    assert host.killed == [77]
+    assert 5 <= host.time < 6
 
 
 # --- with real files and processes

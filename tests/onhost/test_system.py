@@ -18,7 +18,8 @@ from hypothesis import given
 
 from llamaherd.onhost import processes, system
 from llamaherd.onhost.disk import cannot_write
-from llamaherd.onhost.system import MOST_OUTPUT, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
+from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
 from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
