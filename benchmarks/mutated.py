@@ -31,6 +31,7 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
 from llamaherd.onhost.document import DocumentError, decode
+from llamaherd.onhost.hardware import FoundHost
 from llamaherd.onhost.hashes import Hashes
 from llamaherd.onhost.store import StoreState
 from llamaherd.pipeline import verify
@@ -40,7 +41,7 @@ from llamaherd.pipeline.preflight_show import print_preflight
 from llamaherd.pipeline.verify_show import print_report
 from llamaherd.recipes import understand
 from llamaherd.recipes.suggest import fragment
-from llamaherd.scaffold.look import parse_look, refuse_unfit
+from llamaherd.scaffold.look import checked_hardware, refuse_unfit
 from llamaherd.scaffold.rig import rig_yaml
 from llamaherd.store import hashes
 from llamaherd.store.judge import judge_store as holdings
@@ -261,7 +262,7 @@ def seen_host(_: Path, data: bytes) -> str:
 def looked_at(folder: Path, data: bytes) -> str:
     """What a host answers to `herd init`, and the rig that is made of it."""
     try:
-        there = parse_look(data.decode(errors="replace").splitlines())
+        there = checked_hardware(printed_as(FoundHost, data))
         refuse_unfit(there, "duo")
     except UserError as error:
         return refused(error.message, error.help)

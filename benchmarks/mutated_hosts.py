@@ -21,7 +21,9 @@ from llamaherd.gateway import now as gateway
 from llamaherd.gateway.now_show import now_lines
 from llamaherd.history.release import past_of
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.releases import Stored, StoredRelease
+from llamaherd.onhost.status import HostStatus
 from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import saved
 from llamaherd.pipeline.inspect import state_of
@@ -35,7 +37,7 @@ from llamaherd.status.judged import rig_now
 from llamaherd.status.now import StatusNow
 from llamaherd.status.page import to_html
 from llamaherd.status.show import status_lines
-from llamaherd.status.told import parse_told
+from llamaherd.status.told import checked_status
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned
 from tests.support.rigs import KEY, cpu_rig
@@ -47,11 +49,6 @@ LONGEST_LINE = 1200
 """Characters of what a command prints in one line to stderr: a message, or a list of names to choose from."""
 LONGEST_CHANGE = 2000
 """Characters of a change. The accounts and folders of a new host are 1,216 for the example with most servers."""
-
-
-def lines_of(data: bytes) -> list[str]:
-    """The lines between a host's marks."""
-    return data.decode(errors="replace").split("\n")
 
 
 def would_change(_: Path, data: bytes) -> str:
@@ -92,7 +89,7 @@ def status(_: Path, data: bytes) -> str:
     """What a host answers that is asked how it is, and the page, the table and the JSON of that."""
     made = NOW["box"]
     try:
-        found = parse_told(lines_of(data), [each.service for each in made.instances])
+        found = checked_status(printed_as(HostStatus, data), [each.service for each in made.instances])
     except UserError as error:
         return refused(error.message, error.help)
     now = StatusNow("2026-11-25 10:00:00 UTC", (rig_now(made, found, {}),))
@@ -105,7 +102,7 @@ def status(_: Path, data: bytes) -> str:
 def gateway_now(_: Path, data: bytes) -> str:
     """What a gateway does, as its host tells it."""
     try:
-        now = gateway.parse_now(lines_of(data))
+        now = gateway.gateway_now(printed_as(GatewayState, data))
     except UserError as error:
         return refused(error.message, error.help)
     assert [*now_lines(now)]

@@ -50,7 +50,10 @@ from llamaherd import lock
 from llamaherd.bench.results.document import head_line, run_line, to_bytes
 from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
 from llamaherd.onhost.hashes import FileHash, Hashes
+from llamaherd.onhost.status import CardStatus, HostStatus
+from llamaherd.onhost.status_probe import ServerStatus
 from llamaherd.onhost.unused import FoundThing, Things
 from llamaherd.onhost.uses import Use
 from llamaherd.store.hashes import files_once
@@ -60,6 +63,7 @@ from tests.report.many import many
 from tests.store.test_store import SAID, told
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, fleet, locked, planned
+from tests.support.found_hosts import found_host
 from tests.support.host_lines import inspected
 from tests.support.registry_server import digest_of, index
 from tests.support.rigs import KEY, converged
@@ -140,19 +144,24 @@ THINGS = _result(
         building=True,
     )
 )
-STATUS = b"""unit\tllama-chat\tactive\trunning\tsuccess
-health\tllama-chat\t200
-slots\tllama-chat\t2\t1\t0
-waiting\tllama-chat\t0
-wrote\tllama-chat\t41\t1002
-card\tGPU-1\t00000000:01:00.0\t20480\t32607\t310.5\t600.0\t64\t99\tRTX 5090
-told
-gateway"""
-GATEWAY = b"""model\tcoder\t1
-server\tcoder\tduo.chat\tUP\t2\t4\t118
-user\ttom\t2\t4
-ending\t0
-address\t192.168.1.4\there"""
+STATUS = _result(
+    HostStatus(
+        {
+            "llama-chat": ServerStatus(
+                "active", "running", "success", "200", slots=2, busy=1, reading=0, waiting=0, wrote=(41, 1002)
+            )
+        },
+        (CardStatus("GPU-1", "00000000:01:00.0", 20480, 32607, 310.5, 600.0, 64, 99, "RTX 5090"),),
+    )
+)
+GATEWAY = _result(
+    GatewayState(
+        (ModelRow("coder", 1, (ServerRow("duo.chat", "UP", 2, 4, 118),)),),
+        (UserRow("tom", 2, 4),),
+        0,
+        address=AddressRow("192.168.1.4", here=True),
+    )
+)
 JOURNAL = head_line(next(many(1))) + b"".join(
     run_line(at, run) for at, cell in enumerate(next(many(1)).cells) for run in cell.runs[:1]
 )
@@ -231,7 +240,7 @@ KINDS: dict[str, Kind] = {
     ),
     "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1")), 1),
     "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
-    "look": Kind(tuple(each.read_bytes() for each in sorted(DATA.glob("look-*.txt"))), LINES, looked_at, 2),
+    "look": Kind(tuple(_result(found_host(each)) for each in ("duo", "laptop", "wsl")), LINES, looked_at, 2),
     "verify": Kind(tuple(map(_verification, ("box", "ik", "stopped"))), LINES, verified, 4),
     "store": Kind((_result(told(SAID)),), LINES, store, 2),
     "hashes": Kind((HASHING,), LINES, hashed, 1),

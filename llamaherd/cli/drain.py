@@ -16,9 +16,9 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.text.units import parse_duration
 
 if TYPE_CHECKING:
-    from llamaherd.gateway.now import Drained
     from llamaherd.gateway.people import DeclaredGateway
     from llamaherd.host.remote import RemoteError
+    from llamaherd.onhost.gateway import DrainState
 
 LONGEST = 3600
 """Seconds that `--wait` takes: no stream of a gateway is silent for longer."""
@@ -108,19 +108,19 @@ def _instead(gateway: DeclaredGateway, model: str) -> str:
     return f"{fallback} would answer in its place" if fallback else "nobody would answer"
 
 
-def _told(server: str, found: Mapping[str, Drained | RemoteError], *, waited: bool) -> bool:
+def _told(server: str, found: Mapping[str, DrainState | RemoteError], *, waited: bool) -> bool:
     """Say what came of it; whether that is what was wanted."""
-    from llamaherd.gateway.now import Drained
     from llamaherd.gateway.now_show import ending_line
+    from llamaherd.onhost.gateway import DrainState
 
     for rig, drained in found.items():
-        if not isinstance(drained, Drained):
+        if not isinstance(drained, DrainState):
             say(f"{rig}: {drained}", err=True)
             continue
         left = f"{counted(drained.left, 'stream')} left" if drained.left else "no stream is left"
         say(f"{rig}: {server} is sent nothing new; {left}")
         if drained.ending:
             say(f"{rig}: {ending_line(drained.ending)}", err=True)
-    if any(isinstance(each, Drained) for each in found.values()):
+    if any(isinstance(each, DrainState) for each in found.values()):
         say(f"`herd ready {server}` takes it back, and so does a reload of the gateway", err=True)
-    return all(isinstance(each, Drained) and not (waited and each.left) for each in found.values())
+    return all(isinstance(each, DrainState) and not (waited and each.left) for each in found.values())

@@ -31,14 +31,15 @@ def unlock(inventory: Path | None, rig: str) -> None:
 
     connect = usable_or_exit(lambda: declared(inventory_path(inventory), (rig,))).rigs[rig].connect
     try:
-        free, by = break_lock(connect)
+        found = break_lock(connect)
     except RemoteError as error:
         say(f"{rig}: {error}", err=True)
         sys.exit(FAILED)
-    if not by:
+    holder = found.holder or "a run that has not written its name"
+    if found.state == "free":
         say(f"{rig}: no run holds its lock")
-    elif free:
-        say(f"{rig}: broken, the lock of {by}")
+    elif found.state == "broken":
+        say(f"{rig}: broken, the lock of {holder}")
     else:
-        say(f"{rig}: the lock of {by} cannot be broken\n  help: end that process on the host", err=True)
+        say(f"{rig}: the lock of {holder} cannot be broken\n  help: end that process on the host", err=True)
         sys.exit(FAILED)

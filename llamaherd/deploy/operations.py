@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from pyinfra import host, logger
@@ -20,6 +20,7 @@ from llamaherd.deploy.reasons import noted
 from llamaherd.deploy.recording import begun, did, record, saw
 from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.remote import NoPythonError
 from llamaherd.inventory.keys import UnreadableKeyError, unreadable
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.load import inventory_folder
@@ -46,9 +47,12 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
     here = ctx_host.get()
     try:
         if host.state.is_executing and host.data.rig_turn_first:
-            if not take_turn(here) and (held := host.data.rig_held):
-                remember(plan, held.seen, held.at)
-            pause_turn(here)
+            # A host without python3 cannot hold a lock: it is inspected next, which installs python3, and the first
+            # change takes the lock.
+            with suppress(NoPythonError):
+                if not take_turn(here) and (held := host.data.rig_held):
+                    remember(plan, held.seen, held.at)
+                pause_turn(here)
         seen = settled(plan, roles, looking)
         to_send = sends(plan, seen, roles)
         found = survey(plan, seen, roles, local_sizes(to_send))

@@ -10,9 +10,10 @@ from threading import Event, Thread
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gateway.ask import ask_gateways, drain, give_back, renew
-from llamaherd.gateway.now import Drained, GatewayNow
+from llamaherd.gateway.now import GatewayNow
 from llamaherd.gateway.people import declared_gateway
 from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.gateway import DrainState
 from llamaherd.pipeline.fleet_file import survey_fleet_file
 from llamaherd.plan import InstancePlan, Plan
 
@@ -51,7 +52,7 @@ class Front:
             raise
         aside = {}
         for rig, found in told.items():
-            if isinstance(found, Drained):
+            if isinstance(found, DrainState):
                 left = f"; it answers {found.left} that were sent before" if wait and found.left else ""
                 self.say(f"{rig} sends nothing new to {self.server}{left}")
                 aside[rig] = self.gateways[rig]

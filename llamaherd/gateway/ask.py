@@ -1,74 +1,57 @@
-"""Gateways, asked what they do, and told what becomes of a server: one connection to each host, all at once."""
+"""Gateways: their state, and which servers they send requests to. One connection to each host, all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from llamaherd.gateway.now import Drained, GatewayNow, parse_drained, parse_held, parse_now, parse_ready
-from llamaherd.host.protocol import ask_host, question_of
+from llamaherd.gateway.now import GatewayNow, gateway_now
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK
-from llamaherd.text.quoting import Written
+from llamaherd.onhost.gateway import DrainInput, DrainState, GatewayState, Held, ReadyInput, RenewInput, StatusInput
 
 T = TypeVar("T")
 
 _SECONDS = 60
-_TIMERS = "llamaherd-ready-"
-"""How the names of timers begin which have a server sent requests again."""
 
 
 def ask_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewayNow | RemoteError]:
-    """What the gateways of these rigs do; or why one could not be asked."""
-    return _of_each(rigs, lambda rig: parse_now(_told(rig, ask_script("status"))))
+    """Return what the gateways of these rigs do, or why a gateway could not be queried."""
+    return _of_each(rigs, lambda rig: gateway_now(_run(rig, "status", StatusInput(), GatewayState)))
 
 
 def drain(
     rigs: Mapping[str, Rig], server: str, seconds: int, undo: int | None = None
-) -> dict[str, Drained | RemoteError]:
-    """Have these gateways send a server nothing new, and wait so long until it has nothing left to answer.
+) -> dict[str, DrainState | RemoteError]:
+    """Have these gateways send a server no new requests, and wait so long for its last ones.
 
-    After `undo` seconds their hosts take it back, whatever has become of who asked for it.
+    After `undo` seconds their hosts undo that, whatever has become of the run.
     """
-    script = ask_script("drain", server, str(seconds), undo=undo)
-    return _of_each(rigs, lambda rig: parse_drained(_told(rig, script, seconds)))
+    given = DrainInput(server, seconds, undo)
+    return _of_each(rigs, lambda rig: _run(rig, "drain", given, DrainState, seconds))
 
 
 def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]:
-    """Have these gateways send a server requests again."""
-    return _of_each(rigs, lambda rig: parse_ready(_told(rig, ask_script("ready", server))))
+    """Have these gateways send a server requests again. Return for each why it could not be done, if so."""
+    found = _of_each(rigs, lambda rig: _run(rig, "ready", ReadyInput(server), Held))
+    return {rig: each if isinstance(each, RemoteError) else None for rig, each in found.items()}
 
 
 def give_back(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
-    """Have them send it requests again as a run asked them to stop; whether nobody has said otherwise since."""
-    return _of_each(rigs, lambda rig: parse_held(_told(rig, ask_script("ready", server, ours=True))))
+    """Undo a drain of a run. Return for each gateway whether it was still set: nothing else was set since."""
+    return _of_each(rigs, lambda rig: _run(rig, "ready", ReadyInput(server, ours=True), Held).held)
 
 
 def renew(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
-    """Have their hosts wait as long again before they take back a drain; whether they still would."""
-    return _of_each(rigs, lambda rig: parse_held(_told(rig, ask_script("renew", server))))
+    """Have hosts wait as long again before they undo a drain. Return for each whether it was still set."""
+    return _of_each(rigs, lambda rig: _run(rig, "renew", RenewInput(server), Held).held)
 
 
-def ask_script(verb: str, *words: str, undo: int | None = None, ours: bool = False) -> Written:
-    """The script that has a host's program do this. What is said of a server ends what a timer would do to it.
-
-    With `ours`, only where such a timer is there. `renew` is for no program: it has the timer begin anew.
-    """
-    return question_of("gateway/ask.sh.j2", **ask_values(verb, *words, undo=undo, ours=ours))
-
-
-def ask_values(verb: str, *words: str, undo: int | None = None, ours: bool = False) -> dict[str, Any]:
-    """What the template of that script is given, where a question has more in it."""
-    timer = f"{_TIMERS}{words[0]}" if verb in ("drain", "ready", "renew") else ""
-    told = {"talk": GATEWAY_TALK, "shared": ADDRESS_PROGRAM, "verb": verb, "words": words, "undo": undo}
-    return told | {"timers": _TIMERS, "timer": timer, "ours": ours, "renewed": verb == "renew"}
-
-
-def _told(rig: Rig, script: str, seconds: int = 0) -> Sequence[str]:
-    return ask_host(Remote(rig.connect), script, _SECONDS + seconds)
+def _run(rig: Rig, verb: str, given: object, kind: type[T], seconds: int = 0) -> T:
+    return query_verb(Remote(rig.connect), f"llamaherd.gateway.{verb}", given, kind, _SECONDS + seconds)
 
 
 def _of_each(rigs: Mapping[str, Rig], ask: Callable[[Rig], T]) -> dict[str, T | RemoteError]:

@@ -1,21 +1,18 @@
-"""What a gateway does now, as its host says: servers, queues, users. Pure: it is asked by `ask.py`."""
+"""What a gateway does now, as its host reports it: servers, queues, users. Pure: `ask.py` queries it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from llamaherd.host.protocol import take_facts
-from llamaherd.host.remote import RemoteError
-from llamaherd.text.numbers import parse_whole
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.onhost.gateway import GatewayState
 
 ServerState = Literal["up", "down", "draining"]
 
-_REFUSES = "the gateway does not do as it is told: "
-"""How the host's program begins to say why."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _MOST_COUNT = 10**15
 
@@ -111,92 +108,32 @@ class GatewayNow:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Drained:
-    """What a server has left to answer, as far as that is counted: `ending` as of `GatewayNow`."""
-
-    left: int
-    ending: int
-
-
-def parse_now(lines: Sequence[str]) -> GatewayNow:
-    """What a host says that its gateway does. Raises RemoteError where it says nothing, or what was not asked."""
-    models: dict[str, tuple[int, list[ServerNow]]] = {}
-    users: list[UserNow] = []
-    ending = 0
-    returning: list[str] = []
-    address: AddressNow | None = None
-
-    def take(kind: str, fields: list[str]) -> bool:
-        nonlocal ending, address
-        match kind, fields:
-            case "model", [name, waiting]:
-                models[_name(name)] = (_count(waiting), [])
-            case "server", [model, name, status, *figures]:
-                models[model][1].append(ServerNow(_name(name), _state(status), *_counts(figures, 3)))
-            case "user", [name, *figures]:
-                users.append(UserNow(_name(name), *_counts(figures, 2)))
-            case "ending", [count]:
-                ending = _count(count)
-            case "returning", [name]:
-                returning.append(_name(name))
-            case "address", [said, "here" | "elsewhere" as where]:
-                address = AddressNow(str(ip_address(said)), where == "here")
-            case _:
-                return False
-        return True
-
-    take_facts(_answered(lines), take)
-    made = tuple(ModelNow(name, waiting, tuple(servers)) for name, (waiting, servers) in models.items())
-    return GatewayNow(made, tuple(users), ending, tuple(returning), address)
-
-
-def parse_drained(lines: Sequence[str]) -> Drained:
-    """What is left of a server's streams. Raises as `parse_now` does."""
-    found = {"left": 0, "ending": 0}
-
-    def take(kind: str, fields: list[str]) -> bool:
-        if kind in found:
-            (found[kind],) = _counts(fields, 1)
-        return kind in found
-
-    take_facts(_answered(lines), take)
-    return Drained(**found)
-
-
-def parse_ready(lines: Sequence[str]) -> None:
-    """Whether a server takes requests again. Raises as `parse_now` does."""
-    take_facts(_answered(lines), lambda kind, fields: (kind, fields) == ("ready", []))
-
-
-def parse_held(lines: Sequence[str]) -> bool:
-    """Whether what a run had asked for still held: nobody had said otherwise. Raises as `parse_now` does."""
-    held: list[bool] = []
-
-    def take(kind: str, fields: list[str]) -> bool:
-        held.append(kind != "otherwise")
-        return kind in ("ready", "renewed", "otherwise") and not fields
-
-    take_facts(_answered(lines), take)
-    return all(held)
-
-
-def _answered(lines: Sequence[str]) -> Sequence[str]:
-    """The lines of an answer that is one. Raises RemoteError where the host says why there is none."""
-    match [line.split("\t") for line in lines[:1]]:
-        case [["none"]]:
-            raise RemoteError("there is no gateway on its host", "`herd up` brings it")
-        case [["older"]]:
-            raise RemoteError("its gateway is of another version of llamaherd", "`herd up` brings this one's")
-        case [["silent", why]]:
-            raise RemoteError(
-                f"its gateway does not do as it is told: {why.removeprefix(_REFUSES)}",
-                "see `systemctl status llamaherd-gateway` there; `herd up` makes it as declared",
+def gateway_now(found: GatewayState) -> GatewayNow:
+    """Return what a gateway does, by what its host has returned. Raise UnaskedError where that cannot be."""
+    try:
+        models = tuple(
+            ModelNow(
+                _name(model.name),
+                _count(model.waiting),
+                tuple(
+                    ServerNow(
+                        _name(each.name),
+                        _state(each.status),
+                        _count(each.streams),
+                        _count(each.most),
+                        _count(each.answered),
+                    )
+                    for each in model.servers
+                ),
             )
-        case []:
-            raise RemoteError("its gateway says nothing", "see `systemctl status llamaherd-gateway` there")
-        case _:
-            return lines
+            for model in found.models
+        )
+        users = tuple(UserNow(_name(each.name), _count(each.streams), _count(each.most)) for each in found.users)
+        shared = found.address
+        address = AddressNow(str(ip_address(shared.address)), shared.here) if shared else None
+        return GatewayNow(models, users, _count(found.ending), tuple(map(_name, found.returning)), address)
+    except ValueError as error:
+        raise UnaskedError(str(error)) from None
 
 
 def _state(status: str) -> ServerState:
@@ -211,15 +148,11 @@ def _state(status: str) -> ServerState:
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise ValueError("no name")
+        raise ValueError(f"{text[:80]!r} is not a name")
     return text
 
 
-def _count(text: str) -> int:
-    return parse_whole(text, _MOST_COUNT)
-
-
-def _counts(fields: list[str], number: int) -> list[int]:
-    if len(fields) != number:
-        raise ValueError("another number of fields")
-    return [_count(field) for field in fields]
+def _count(count: int) -> int:
+    if not 0 <= count <= _MOST_COUNT:
+        raise ValueError(f"{count} is not a count")
+    return count

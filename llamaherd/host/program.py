@@ -97,6 +97,8 @@ class Events:
         self._heard = heard
         self.result: object = None
         """What the verb returned."""
+        self.values: list[object] = []
+        """What the verb has sent since these were removed."""
         self.finished = False
         self.no_python = False
         """Whether the host has no python3, so that nothing ran."""
@@ -111,6 +113,8 @@ class Events:
                 self._heard("stdout", f"{text}\n")
             case {"event": "warning", "text": str(text)}:
                 self._heard("stderr", f"{text}\n")
+            case {"event": "value", "value": value}:
+                self.values.append(value)
             case {"event": "result", "value": value}:
                 self.result, self.finished = value, True
             case {"event": "error", "message": str(message), "help": str(fix), "log": list(log)}:

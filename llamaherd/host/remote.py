@@ -211,10 +211,12 @@ class Shell:
         """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
         return self._lines(iter([script.encode()]), patience)
 
-    def _lines(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[tuple[str, str]]:
+    def _lines(
+        self, pieces: Iterator[bytes], patience: Patience, *, more: bool = False
+    ) -> Generator[tuple[str, str], None, None]:
         begun = {"stdout": b"", "stderr": b""}
         heard = lines = 0
-        for stream, piece in self._talk(pieces, patience):
+        for stream, piece in self._talk(pieces, patience, more=more):
             heard += len(piece)
             lines += piece.count(b"\n")
             if heard > MOST or lines > MOST_LINES:
@@ -264,7 +266,7 @@ class Shell:
         requested once a shell is there. Without `keep`, a host that is not set up stores nothing. Raise as `run` does,
         and NoPythonError.
         """
-        pieces = self._sent(program, document, events, patience, keep=keep)
+        pieces = self._start_program(program, document, events, patience, keep=keep)
         for stream, text in self._lines(pieces, patience):
             events.hear(stream, text)
         return self._ended(patience)
@@ -276,7 +278,7 @@ class Shell:
         """
         document = request(verb, given) + b"\n"
         events = Events(lambda *_: None)
-        pieces = self._sent(packed_program(), document, events, patience, keep=False)
+        pieces = self._start_program(packed_program(), document, events, patience, keep=False)
         for line in self._while_it_listens(pieces, patience):
             text = line.decode(errors="replace")
             match parse_event(text):
@@ -292,7 +294,21 @@ class Shell:
                     yield text
         self._require_end(patience)
 
-    def _sent(
+    def values(
+        self, program: Program, document: bytes, events: Events, patience: Patience
+    ) -> Generator[object, None, None]:
+        """Run the program, and yield each value that its verb sends. The program can be sent lines until it ends.
+
+        A host that is not set up stores nothing. Raise as `run_program` does.
+        """
+        pieces = self._start_program(program, document + b"\n", events, patience, keep=False)
+        with closing(self._lines(pieces, patience, more=True)) as lines:
+            for stream, text in lines:
+                events.hear(stream, text)
+                while events.values:
+                    yield events.values.pop(0)
+
+    def _start_program(
         self,
         program: Program,
         document: bytes | Callable[[], bytes],
@@ -301,7 +317,7 @@ class Shell:
         *,
         keep: bool,
     ) -> Iterator[bytes]:
-        """Wait until the host reads the program or the document, and return what is to be sent."""
+        """Start the program. Return what it is to be sent: itself where the host lacks it, and its document."""
         script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
         for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
             text = line.decode(errors="replace")

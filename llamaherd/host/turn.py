@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.pipes import Patience
-from llamaherd.host.protocol import ask_host, question_of, take_facts
-from llamaherd.host.remote import Remote, Shell
+from llamaherd.host.program import Events, packed_program, request
+from llamaherd.host.protocol import query_verb, result_of
+from llamaherd.host.remote import Remote, RemoteError, Shell
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LOCK_WAIT
-from llamaherd.render import render
+from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput
 
-_YOURS = "llamaherd: it is yours"
 _SECONDS = 60
-_LETTERS = 200
+_MOST_CHARACTERS = 200
 """Of who holds it."""
 
 
@@ -23,7 +23,7 @@ class Turn:
 
     def __init__(self, rig: str, connect: Connect, who: str) -> None:
         self._rig, self._connect = rig, connect
-        self._who = " ".join(who.split())[:_LETTERS]  # one line of the lock, and one field of an answer
+        self._who = " ".join(who.split())[:_MOST_CHARACTERS]  # one line of the lock
         self._shell: Shell | None = None
         self._ready: Shell | None = None
 
@@ -39,22 +39,32 @@ class Turn:
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
         """Take it, or keep it. Whether it was taken just now: another run may have changed the host since it was seen.
 
-        Other runs are waited for, so many seconds, which is said. Raises UserError where one goes on for longer,
-        RemoteError where the host cannot be asked.
+        Wait so many seconds for another run, and report that. Raise UserError where another run keeps it for longer,
+        RemoteError where the host cannot be reached, and NoPythonError.
         """
         if self._shell and self._shell.alive:
             return False
         shell = self.ready() or Shell(self._connect)
         self.give_back()
+        complaints: list[str] = []
+
+        def hear(stream: str, line: str) -> None:
+            if stream == "stderr":
+                complaints.append(line)
+            else:
+                say(line.rstrip("\n"))
+
+        events = Events(hear)
+        document = request("llamaherd.host_lock.hold", HoldInput(self._rig, self._who, wait))
+        # It waits for other runs, and then for what one of them has begun.
+        patience = Patience.within(2 * wait + _SECONDS, "waiting for other runs")
         try:
-            script = render("host/turn.sh.j2", rig=self._rig, who=self._who, wait=wait, yours=_YOURS)
-            # It waits for other runs, and then for what one of them has begun.
-            for line in shell.before_it_listens(script, Patience.within(2 * wait + _SECONDS, "waiting for other runs")):
-                if line == _YOURS:
+            with closing(shell.values(packed_program(), document, events, patience)) as values:
+                if HELD in values:
                     self._shell = shell
                     return True
-                say(line)
-            raise _refused(shell.complaints)
+            result_of(events, complaints)
+            raise RemoteError("the host has not given its lock to this run", "run the command again")
         finally:
             if self._shell is not shell:
                 shell.close()
@@ -66,33 +76,6 @@ class Turn:
         self._shell = self._ready = None
 
 
-def _refused(complaints: list[str]) -> UserError:
-    """Why it was not to be had, in the host's words."""
-    *_, why, way_out = ("", *complaints) if complaints else ("", "it does not say why", "")
-    if way_out.startswith("  help: "):
-        return UserError(why, way_out.removeprefix("  help: "))
-    return UserError(f"the lock of this host cannot be taken: {way_out or why}", "look at /run/llamaherd/locks there")
-
-
-def unlock(connect: Connect) -> tuple[bool, str]:
-    """Break the lock of a host. Whether it is free now, and who held it, if anybody did. Raises RemoteError."""
-    free, by = True, ""
-
-    def take(kind: str, fields: list[str]) -> bool:
-        nonlocal free, by
-        match kind, fields:
-            case "free", []:
-                pass
-            case (("broken" | "held"), [who]):
-                free, by = kind == "broken", who or "somebody"
-            case _:
-                return False
-        return True
-
-    take_facts(ask_host(Remote(connect), unlock_script(), _SECONDS), take)
-    return free, by
-
-
-def unlock_script() -> str:
-    """The script that breaks it."""
-    return question_of("host/unlock.sh.j2")
+def unlock(connect: Connect) -> Unlocked:
+    """Break the lock of a host. Return what became of it. Raise RemoteError."""
+    return query_verb(Remote(connect), "llamaherd.host_lock.unlock", UnlockInput(), Unlocked, _SECONDS)

@@ -14,6 +14,16 @@ BEAT_SECONDS = 15
 """Seconds between two empty lines of a verb that waits, or whose programs take long."""
 
 
+_LONGEST_SILENCE = 3600.0
+
+
+def receive(system: System) -> str | None:
+    """Wait for the next line that the controller sends after the document; None once the connection has ended."""
+    while (line := system.next_line(_LONGEST_SILENCE)) is None:
+        pass
+    return line.rstrip("\n") if line else None
+
+
 @contextmanager
 def heartbeat(system: System, seconds: float = BEAT_SECONDS) -> Iterator[None]:
     """Print an empty line now and then: sshd finds out by that that a connection is broken, and ends it."""

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 VERSION = 1
 """Of the format of documents."""
-MOST_BYTES = 8 << 20
-"""Bytes of a document: a plan of many servers has some 100 kB, with the text of each unit."""
+MOST_BYTES = 64 << 20
+"""Bytes of a document: a plan of many servers has some 100 kB, and headers of models some MB each."""
 MOST_DEPTH = 16
 """Objects and arrays within each other."""
 _MOST_NUMBER = 1 << 63

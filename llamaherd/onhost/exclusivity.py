@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 
-from llamaherd.onhost.conversation import heartbeat
-from llamaherd.onhost.system import HeldError, System
+from llamaherd.onhost.conversation import heartbeat, receive
+from llamaherd.onhost.system import POLL_SECONDS, HeldError, LockFile, System
 from llamaherd.onhost.verbs import Verb
 
 LOCK = "measure"
@@ -27,21 +26,31 @@ class ExclusivityInput:
 @contextmanager
 def measuring(system: System, who: str, seconds: float) -> Iterator[None]:
     """Hold the lock of measurements. Raise HeldError where another measurement holds it after so many seconds."""
-    since = datetime.fromtimestamp(system.clock()).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    with system.claim(LOCK, seconds, f"{' '.join(who.split())} since {since}") as holder:
-        if holder is not None:
+    with system.lock_file(LOCK) as lock:
+        if not take_within(lock, seconds, system):
             raise HeldError(
-                f"another measurement goes on here, by {holder or 'a run that has just begun'}",
+                f"another measurement goes on here, by {lock.holder() or 'a run that has just begun'}",
                 "wait until it has ended",
             )
+        lock.sign(" ".join(who.split()))
         yield
+
+
+def take_within(lock: LockFile, seconds: float, system: System) -> bool:
+    """Return whether a lock becomes free within so many seconds, and hold it."""
+    until = system.now() + seconds
+    while not lock.take():
+        if system.now() >= until:
+            return False
+        system.sleep(POLL_SECONDS)
+    return True
 
 
 def hold(given: ExclusivityInput, system: System) -> None:
     """Hold the lock of measurements until the controller closes its end. Raise HeldError."""
     with measuring(system, given.who, 0), heartbeat(system, _BEAT_SECONDS):
         system.report(HELD)
-        while system.receive() is not None:
+        while receive(system) is not None:
             pass
 
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.system import MOST_OUTPUT, TIMED_OUT, FailedError, System, UnknownStateError
+from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 
 SCRIPT_SECONDS = 30

@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
-from llamaherd.onhost.conversation import exit_by_signals, heartbeat
+from llamaherd.onhost.conversation import exit_by_signals, heartbeat, receive
+from llamaherd.onhost.exclusivity import take_within
 from llamaherd.onhost.guard import Guard, guard_waits, start_guard, stop_guard
 from llamaherd.onhost.system import HeldError, System
 from llamaherd.onhost.verbs import Verb
@@ -56,8 +57,8 @@ def hold(given: LimitsInput, system: System) -> None:
     with exit_by_signals(), heartbeat(system), host:
         # The guard of an earlier measurement has what it waits for by now.
         stop_guard(system, LIMITS_GUARD)
-        with system.claim("limits", _LOCK_SECONDS, "") as holder:
-            if holder is not None:
+        with system.lock_file("limits") as lock:
+            if not take_within(lock, _LOCK_SECONDS, system):
                 raise HeldError("another measurement sets the power limits of this host", "wait until it has ended")
             _converse(given, system)
 
@@ -75,7 +76,7 @@ def _converse(given: LimitsInput, system: System) -> None:
     start_guard(system, guard, "llamaherd.limits.restore", restored)
     try:
         system.report("armed")
-        while (line := system.receive()) is not None:
+        while (line := receive(system)) is not None:
             word, _, watts = line.partition(" ")
             if word == "hold" and _WATTS.fullmatch(watts):
                 why = set_limits(system, given.uuids, int(watts))

@@ -110,8 +110,8 @@ def inspect_machine(system: System, *, has_gpus: bool, root: str = "") -> Machin
         mok=bus.mok,
         headers=bus.headers,
         gcc=tuple(sorted(int(found[1]) for found in compilers if found)),
-        memory=_memory(system, root),
-        amx=_has_amx(system, root),
+        memory=memory_bytes(system, root),
+        amx=has_amx(system, root),
         boot_free=system.free(f"{root}/boot"),
         package_holder=_package_holder(system, root),
         held=_held_packages(system, root),
@@ -215,12 +215,14 @@ def _module_key(system: System, root: str) -> bool | None:
     return None
 
 
-def _memory(system: System, root: str) -> int:
+def memory_bytes(system: System, root: str) -> int:
+    """Return the bytes of RAM; 0 where they are unknown."""
     found = re.search(r"^MemTotal:\s*([0-9]{1,15}) kB", system.read(f"{root}/proc/meminfo") or "", re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 
-def _has_amx(system: System, root: str) -> bool:
+def has_amx(system: System, root: str) -> bool:
+    """Return whether the processor has AMX, as far as this system may use it."""
     found = re.search(r"^flags\s*:(.*)$", system.read(f"{root}/proc/cpuinfo", 1 << 16) or "", re.MULTILINE)
     return found is not None and "amx_int8" in found[1].split()
 

@@ -1,4 +1,4 @@
-"""Run one verb: read a JSON document from stdin, and write JSON lines to stdout: progress, then a result or an error.
+"""Run one verb: read a line of JSON from stdin, and write JSON lines to stdout: progress, then a result or an error.
 
 A unit names a file with a document instead, and gets plain lines for its journal.
 """
@@ -30,6 +30,9 @@ class Output(Protocol):
     def warning(self, line: str) -> None:
         """Write a line about something that failed."""
 
+    def value(self, value: object) -> None:
+        """Write a value that the verb sends while it runs."""
+
     def result(self, value: object) -> None:
         """Write what the verb returned."""
 
@@ -47,6 +50,10 @@ class Events:
     def warning(self, line: str) -> None:
         """Write a line about something that failed."""
         _write(dump({"event": "warning", "text": line}))
+
+    def value(self, value: object) -> None:
+        """Write a value that the verb sends while it runs."""
+        _write(dump({"event": "value", "value": value}))
 
     def result(self, value: object) -> None:
         """Write what the verb returned."""
@@ -68,6 +75,9 @@ class Lines:
         """Write a line about something that failed."""
         _write(line)
 
+    def value(self, value: object) -> None:
+        """Write nothing: a journal has no controller."""
+
     def result(self, value: object) -> None:
         """Write nothing: progress has reported it."""
 
@@ -82,8 +92,8 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(0o077)
     output: Output = Lines() if arguments else Events()
     try:
-        data = _document(arguments)
-        output.result(perform(parse_document(data), Host(output.progress, output.warning)))
+        host = Host(output.progress, output.warning, output.value)
+        output.result(perform(parse_document(_document(arguments)), host))
     except FailedError as error:
         output.error(error.message, error.fix, error.log)
         return 1
@@ -98,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _document(arguments: Sequence[str]) -> bytes:
-    """Return the document of a file, or the one line of stdin: a verb may read what follows, so stdin stays open."""
+    """Return the bytes of the document. On stdin it is one line: a controller may send lines to the verb after it."""
     if not arguments:
         return sys.stdin.buffer.readline(MOST_BYTES + 1)
     with Path(arguments[0]).open("rb") as file:

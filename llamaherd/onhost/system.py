@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -19,21 +18,20 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from threading import Thread
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
+from llamaherd.onhost.lock_file import SHELLS_DESCRIPTOR, HostLockFile
+from llamaherd.onhost.paths import ids_of, make_folder, pieces, sync_folder
+from llamaherd.onhost.processes import MOST_OUTPUT, PIPE_SECONDS, ended_by_force, processor_seconds, text_of
 
 COMMAND_SECONDS = 30
 """Default limit of a program."""
-MOST_OUTPUT = 1 << 20
-"""Bytes of a program's output that are kept: its last ones."""
 TIMED_OUT, NOT_STARTED = 124, 127
 """Exit codes of a program that took too long, and of one that could not be started."""
 POLL_SECONDS = 0.5
-_PIPE_SECONDS = 5
-_PIECE = 1 << 20
-_LINE_PIECE = 1 << 16
+MOST_LINE = 1 << 16
+"""Bytes of a line from the controller."""
 MOST_DEPTH = 100
 """Folders within each other."""
 SECRET_BYTES = 32
@@ -106,6 +104,21 @@ class Entry:
     def written(self) -> float:
         """Return when its content was written last: seconds since 1970."""
         return self.modified / 1e9
+
+
+class LockFile(Protocol):
+    """A lock of the host that is open: this program may hold it, or another one does."""
+
+    path: str
+
+    def take(self) -> bool:
+        """Hold the lock if no other program does. Return whether this one holds it."""
+
+    def holder(self) -> str:
+        """Return what the program that holds the lock has written there; empty where it has written nothing."""
+
+    def sign(self, who: str) -> None:
+        """Write who holds the lock, since when, and in which process."""
 
 
 class System(Protocol):
@@ -190,17 +203,19 @@ class System(Protocol):
     def lock(self, name: str, seconds: float, purpose: str) -> AbstractContextManager[bool]:
         """Hold a lock of the host, and yield whether another run held it. Raise FailedError after `seconds`."""
 
-    def claim(self, name: str, seconds: float, holder: str) -> AbstractContextManager[str | None]:
-        """Hold a lock that programs which this one starts do not hold: it ends with this process alone.
+    def lock_file(self, name: str) -> AbstractContextManager[LockFile]:
+        """Open a lock of the host, and give it back at the end. Raise FailedError where no lock can be held."""
 
-        `holder` is what other runs read. Yield None, or what the holder has written where another run still holds the
-        lock after so many seconds.
-        """
+    def kill(self, pid: int) -> None:
+        """Kill a process; nothing where there is none."""
 
-    def receive(self) -> str | None:
-        """Wait for the next line that the controller sends after the document; None once the connection has ended.
+    def send(self, value: object) -> None:
+        """Send a value to the controller before the verb returns."""
 
-        The controller sends none before it has read a line of this verb. Raise FailedError for a line without end.
+    def next_line(self, seconds: float) -> str | None:
+        """Return the next line from the controller, with its line break; empty once the controller has ended.
+
+        None after so many seconds without one. A controller sends lines only after a value that was sent to it.
         """
 
     @property
@@ -229,8 +244,8 @@ class System(Protocol):
 class Host:
     """The host that the program runs on."""
 
-    def __init__(self, report: Reporter, warn: Reporter) -> None:
-        self._report, self._warn = report, warn
+    def __init__(self, report: Reporter, warn: Reporter, send: Callable[[object], None] | None = None) -> None:
+        self._report, self._warn, self._send = report, warn, send
         self._received = b""
 
     def run(
@@ -254,12 +269,12 @@ class Host:
         try:
             out, err = process.communicate(text.encode(), timeout=seconds)
         except subprocess.TimeoutExpired:
-            return Ended(TIMED_OUT, *_ended_by_force(process))
-        return Ended(process.returncode, _text(out), _text(err), len(out) > MOST_OUTPUT)
+            return Ended(TIMED_OUT, *ended_by_force(process))
+        return Ended(process.returncode, text_of(out), text_of(err), len(out) > MOST_OUTPUT)
 
     def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
         """Run a program that writes to a file; see System."""
-        _make_folder(Path(log).parent)
+        make_folder(Path(log).parent)
         handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         with os.fdopen(handle, "rb") as file:
             os.fchmod(handle, 0o644)  # users read it, whatever the umask
@@ -282,10 +297,10 @@ class Host:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 with suppress(subprocess.TimeoutExpired):  # it may be stuck in the kernel
-                    process.wait(_PIPE_SECONDS)
+                    process.wait(PIPE_SECONDS)
                 code = TIMED_OUT
             file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
-            return Ended(code, _text(file.read(MOST_OUTPUT)))
+            return Ended(code, text_of(file.read(MOST_OUTPUT)))
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""
@@ -303,8 +318,8 @@ class Host:
     def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
         """Write a file; see System."""
         place = Path(path)
-        _make_folder(place.parent)
-        user, group = _ids(owner)
+        make_folder(place.parent)
+        user, group = ids_of(owner)
         new = place.with_name(f"{place.name}.llamaherd-new")
         with suppress(FileNotFoundError):
             new.unlink()
@@ -321,12 +336,12 @@ class Host:
                 new.unlink()
             error.filename = str(place)
             raise
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file; see System."""
         place = Path(target)
-        _make_folder(place.parent)
+        make_folder(place.parent)
         new = place.with_name(f"{place.name}.llamaherd-new")
         owner = Path(source).stat()
         with suppress(FileNotFoundError):
@@ -346,7 +361,7 @@ class Host:
             if error.filename != source:
                 error.filename = str(place)
             raise
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
     def link(self, path: str, target: str) -> None:
         """Point a link; see System."""
@@ -356,7 +371,7 @@ class Host:
             new.unlink()
         new.symlink_to(target)
         new.replace(place)
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
     def target(self, path: str) -> str:
         """Read a link; see System."""
@@ -368,11 +383,11 @@ class Host:
     def rename(self, path: str, to: str) -> None:
         """Rename; see System."""
         Path(path).replace(to)
-        _sync_folder(Path(to).parent)
+        sync_folder(Path(to).parent)
 
     def folder(self, path: str, *, mode: int = 0o755) -> None:
         """Make a folder; see System."""
-        _make_folder(Path(path))
+        make_folder(Path(path))
         Path(path).chmod(mode)
 
     def remove(self, path: str) -> None:
@@ -434,14 +449,14 @@ class Host:
         found = hashlib.sha256()
         for path in paths:
             with suppress(OSError):
-                for piece in _pieces(path):
+                for piece in pieces(path):
                     found.update(piece)
         return found.hexdigest()
 
     def hash(self, path: str, read: Callable[[int], None]) -> str:
         """Hash a file; see System."""
         found, done = hashlib.sha256(), 0
-        for piece in _pieces(path):
+        for piece in pieces(path):
             found.update(piece)
             done += len(piece)
             read(done)
@@ -471,43 +486,45 @@ class Host:
             yield waited
 
     @contextmanager
-    def claim(self, name: str, seconds: float, holder: str) -> Iterator[str | None]:
-        """Hold a lock alone; see System. No program that this one starts inherits the file."""
+    def lock_file(self, name: str) -> Iterator[LockFile]:
+        """Open a lock; see System."""
         path = _locks_folder() / name
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8", errors="replace") as file:
-            if not self._claimed(file.fileno(), seconds):
-                yield (self.read(str(path)) or "").strip()
-                return
-            file.truncate(0)
-            file.write(f"{holder}\n")
-            file.flush()
-            yield None
-            file.truncate(0)
-
-    def _claimed(self, lock: int, seconds: float) -> bool:
-        """Return whether a lock is free within so many seconds, and hold it."""
-        until = self.now() + seconds
-        while True:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            handle = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, SHELLS_DESCRIPTOR)
+        finally:
+            os.close(opened)
+        with os.fdopen(handle, "r+", encoding="utf-8", errors="replace") as file:
+            lock = HostLockFile(str(path), file)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self.now() >= until:
-                    return False
-                self.sleep(POLL_SECONDS)
-            else:
-                return True
+                yield lock
+            finally:
+                lock.clear()
 
-    def receive(self) -> str | None:
-        """Read a line of the controller; see System."""
-        while b"\n" not in self._received:
-            piece = os.read(sys.stdin.fileno(), _LINE_PIECE)
-            if not piece:
+    def kill(self, pid: int) -> None:
+        """Kill a process; see System."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def send(self, value: object) -> None:
+        """Send a value; see System."""
+        if self._send:
+            self._send(value)
+
+    def next_line(self, seconds: float) -> str | None:
+        """Return a line from the controller; see System."""
+        poll = select.poll()
+        poll.register(sys.stdin.fileno(), select.POLLIN)
+        until = self.now() + seconds
+        while b"\n" not in self._received and len(self._received) < MOST_LINE:
+            if not poll.poll(1000 * max(0.0, until - self.now())):
                 return None
+            piece = os.read(sys.stdin.fileno(), MOST_LINE)
+            if not piece:
+                return ""
             self._received += piece
-            if len(self._received) > MOST_OUTPUT:
-                raise FailedError("the controller sends a line without end")
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode(errors="replace")
+        line, end, self._received = self._received.partition(b"\n")
+        return (line + end).decode(errors="replace")
 
     def _wait_for_lock(self, lock: int, path: Path, seconds: float) -> bool:
         until = self.now() + seconds
@@ -537,15 +554,7 @@ class Host:
 
     def computed(self, pid: int) -> float:
         """Add up processor time; see System."""
-        used = 0
-        with suppress(OSError):
-            group = Path("/proc", str(pid), "cgroup").read_text(encoding="utf-8")
-            for process in Path("/proc").glob("[0-9]*"):
-                with suppress(OSError, ValueError, IndexError):
-                    if (process / "cgroup").read_text(encoding="utf-8") == group:
-                        words = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                        used += int(words[11]) + int(words[12])
-        return used / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(pid)
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -566,24 +575,6 @@ class Host:
     def warn(self, line: str) -> None:
         """Report a line about something that failed."""
         self._warn(line)
-
-
-def _ids(owner: str) -> tuple[int, int]:
-    """Return the user and group of an owner: an account's name, or the number that a container's server is."""
-    if owner.isdigit():
-        return int(owner), int(owner)
-    try:
-        account = pwd.getpwnam(owner)
-    except KeyError:
-        raise OSError(errno.ENOENT, f"there is no account {owner}") from None
-    return account.pw_uid, account.pw_gid
-
-
-def _pieces(path: str) -> Iterator[bytes]:
-    """Yield a file in pieces: a model is larger than memory. Raise OSError."""
-    with Path(path).open("rb") as file:
-        while piece := file.read(_PIECE):
-            yield piece
 
 
 def _entry(found: os.stat_result) -> Entry:
@@ -613,31 +604,10 @@ def _account(uid: int) -> str:
     return pwd.getpwuid(uid).pw_name
 
 
-def _ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Kill a program and those that it has started, and return what they have written."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    try:
-        out, err = process.communicate(timeout=_PIPE_SECONDS)
-    except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
-        # where no signal ends it: then it is left behind.
-        out, err = late.stdout or b"", late.stderr or b""
-        Thread(target=process.wait, daemon=True).start()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
-    return _text(out), _text(err)
-
-
-def _text(data: bytes | None) -> str:
-    return (data or b"")[-MOST_OUTPUT:].decode(errors="replace")
-
-
 def _locks_folder() -> Path:
     """Return the folder of locks. Raise FailedError where it is not root's alone: anybody could hold a lock there."""
     folder = Path(LOCKS)
-    _make_folder(folder.parent)
+    make_folder(folder.parent)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
@@ -647,20 +617,3 @@ def _locks_folder() -> Path:
             "find out which program made it, remove it, and run again",
         )
     return folder
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder with those above it, where missing: with mode 0755, though the program's own umask is 077."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

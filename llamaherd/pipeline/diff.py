@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from difflib import unified_diff
 
-from llamaherd.host.protocol import ask_host, question_of, take_facts
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
+from llamaherd.onhost.queries import TextsFound, TextsInput
 from llamaherd.plan import TextFile
-
-MOST = 256 << 10
-"""Bytes of a file that are looked at; the largest of ours has some 30 kB."""
 
 _SECONDS = 60
 
 
 def ask_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
-    """A unified diff of each of these files, by path: from what is there to what is planned. Raises RemoteError."""
+    """Return a unified diff of each file, by path, from the host's text to the planned one. Raise RemoteError."""
     planned = {file.path: file for file in stale}
     if not planned:
         return {}
-    script = question_of("host/texts.sh.j2", files=list(planned), most=MOST)
-    there = texts_of(ask_host(remote, script, _SECONDS))
+    found = query_verb(remote, "llamaherd.queries.texts", TextsInput(tuple(planned)), TextsFound, _SECONDS)
+    there = found.texts
     return {path: text_diff(there[path], file) for path, file in planned.items() if path in there}
-
-
-def texts_of(lines: Iterable[str]) -> dict[str, str]:
-    """The texts in an answer, by path. Raises UnaskedError."""
-    found: dict[str, str] = {}
-
-    def take(kind: str, fields: list[str]) -> bool:
-        if kind != "text":
-            return False
-        path, encoded = fields
-        found[path] = base64.b64decode(encoded, validate=True).decode(errors="replace")
-        return True
-
-    take_facts(lines, take)
-    return found
 
 
 def text_diff(there: str, file: TextFile) -> str:

@@ -1,11 +1,12 @@
-"""Asks the engines on a rig what their servers take: llama.cpp's own tool, on the host, beside our arithmetic.
+"""What servers take of memory by llama.cpp's own tool, which runs on the host, beside our arithmetic.
 
-One script in one connection asks all builds of a rig. Where a model is not on the host yet, a second one brings its
-header, of a few MB, and makes a file around it that has a hole where the weights would be. No weights are read.
+One connection is for all builds of a rig. Where a model is not on the host yet, a second one brings its header, of a
+few MB, and makes a file around it that has a hole where the weights would be. No weights are read.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import re
 from collections.abc import Iterable, Mapping
@@ -18,11 +19,10 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parsed import GgufError
 from llamaherd.gguf.remote import fetch_header
-from llamaherd.host import protocol
-from llamaherd.host.answers import Answers
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.layout import ASK_USER, STATE
+from llamaherd.layout import ASK_USER
 from llamaherd.lock import Lock
 from llamaherd.lock.resolve.hub import token_for
 from llamaherd.memory import oracle
@@ -31,10 +31,18 @@ from llamaherd.memory.instances import capacity, placement
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.sidecars import beside, summed
 from llamaherd.memory.use import Memory
+from llamaherd.onhost.engine_memory import (
+    EstimateInput,
+    FileInput,
+    HeaderInput,
+    InstanceInput,
+    ModelInput,
+    ToolRun,
+    ToolRuns,
+)
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.plan.environment import environment
 from llamaherd.role.held import held
-from llamaherd.text.quoting import base64_lines
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
@@ -66,8 +74,8 @@ class Shard:
 
     @property
     def packed(self) -> str:
-        """The header as lines of a script: compressed, in base64."""
-        return base64_lines(gzip.compress(self.header, mtime=0))
+        """Return the header, compressed and in base64."""
+        return base64.b64encode(gzip.compress(self.header, mtime=0)).decode()
 
 
 @dataclass(frozen=True)
@@ -96,16 +104,16 @@ def ask_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstim
             found[planned.name] = asked
         else:
             open_.append(asked)
-    answers = _answers(remote, plan, open_, {}) if open_ else {}
-    absent = [each for each in open_ if is_absent(each.name, answers)]
+    runs = _runs(remote, plan, open_, {}) if open_ else {}
+    absent = [each for each in open_ if is_absent(each.name, runs)]
     shards, failed = headers(plan, {each.model for each in absent})
     brought = [each for each in absent if each.model in shards]
-    again = _answers(remote, plan, brought, shards) if brought else {}
+    again = _runs(remote, plan, brought, shards) if brought else {}
     for each in open_:
         if each.model in failed and each in absent:
             found[each.name] = failed[each.model]
         else:
-            found[each.name] = judged(rig, each, again if each in brought else answers)
+            found[each.name] = judged(rig, each, again if each in brought else runs)
     return {planned.name: found[planned.name] for planned in plan.instances}
 
 
@@ -148,38 +156,43 @@ def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) 
     )
 
 
-def script(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> str:
-    """The shell script that asks; `hollow` has the shards of models that need not be on the host. No token is in it."""
+def estimate_input(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> EstimateInput:
+    """Return what the tool runs on; `hollow` has the shards of models that need not be on the host."""
     asked = tuple(questions)
-    models = [model for model in plan.models if model.name in {each.model for each in asked}]
-    return protocol.question_of(
-        "memory/ask.sh.j2",
-        models=models,
-        numbers={model.name: number for number, model in enumerate(models, 1)},
-        hollow=hollow,
-        questions=asked,
-        tool=TOOL,
-        seconds=TOOL_SECONDS,
-        user=ASK_USER,
-        state=STATE,
+    models = tuple(
+        ModelInput(
+            name=model.name,
+            folder=model.folder,
+            path=model.path,
+            files=tuple(FileInput(file.name, file.sha256) for file in model.files),
+            headers=tuple(HeaderInput(each.name, each.size, each.packed) for each in hollow.get(model.name, ())),
+        )
+        for model in plan.models
+        if model.name in {each.model for each in asked}
     )
+    instances = tuple(
+        InstanceInput(each.name, each.model, each.build, each.path, each.environment, each.arguments) for each in asked
+    )
+    return EstimateInput(models, instances, TOOL, TOOL_SECONDS, ASK_USER)
 
 
-def is_absent(name: str, answers: Answers) -> bool:
-    """Whether an instance's engine is there to be asked, and its model is not."""
-    return answers.get(("state", name)) == "absent"
+def is_absent(name: str, runs: Mapping[str, ToolRun]) -> bool:
+    """Return whether an instance's engine is on the host, and its model is not."""
+    return name in runs and runs[name].state == "absent"
 
 
-def judged(rig: Rig, asked: Question, answers: Answers) -> Estimate | str:
-    """What the host said of one instance: what it takes, or a sentence on why that is not known."""
-    state = answers.get(("state", asked.name), "")
-    if state == "unbuilt":
+def judged(rig: Rig, asked: Question, runs: Mapping[str, ToolRun]) -> Estimate | str:
+    """Return what one instance takes by the tool, or a sentence on why that is not known."""
+    run = runs.get(asked.name, ToolRun("absent"))
+    if run.state == "unbuilt":
         return f"engine `{asked.declared.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"
-    if state != "0":
-        return _failure(state, answers.get(("said", asked.name), ""))
+    if run.state == "absent":
+        return f"model `{asked.model}` is not on {rig.rig}, which is not set up yet: run `herd up {rig.rig}`"
+    if run.code != 0:
+        return _failure(run.code, run.log)
     placed = asked.placement
     try:
-        memory = oracle.completed(oracle.parse_figures(answers.get(("figures", asked.name), "")), asked.header, placed)
+        memory = oracle.completed(oracle.parse_figures(run.figures), asked.header, placed)
     except ValueError as error:
         return str(error)
     whole = summed(memory, asked.beside)
@@ -205,22 +218,25 @@ def _doubts(asked: Question) -> tuple[str, ...]:
     return tuple(doubts)
 
 
-def _failure(code: str, said: str) -> str:
+def _failure(code: int, said: str) -> str:
     """Why the tool failed: the first error that it logged is the cause of those after it."""
-    if code == "124":
+    if code == 124:
         return f"{TOOL} did not end within {TOOL_SECONDS} s"
-    if code == "137":
+    if code == 137:
         return f"{TOOL} was killed: it seems to want more RAM than is free, as it really allocates recurrent state"
     lines = (match[1] for pattern in _WHY if (match := pattern.search(said)))
     # It quotes what stands in a model's header, and a terminal obeys.
     why = "".join(c for c in next(lines, "") if c.isprintable()).strip()
-    return f"{TOOL} failed: {why or 'it ended with ' + (code or 'nothing')}"
+    return f"{TOOL} failed: {why or f'it ended with {code}'}"
 
 
-def _answers(remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> Answers:
-    """What the host says. Raises RemoteError."""
+def _runs(
+    remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]
+) -> Mapping[str, ToolRun]:
+    """Run the tool on the host. Raise RemoteError."""
     seconds = _BASE_SECONDS + len(questions) * TOOL_SECONDS
-    return protocol.texts(protocol.ask_host(remote, script(plan, questions, hollow), seconds))
+    given = estimate_input(plan, questions, hollow)
+    return query_verb(remote, "llamaherd.engine_memory.estimate", given, ToolRuns, seconds).runs
 
 
 def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from llamaherd.checks.files import MISSING_FILE
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.host.protocol import ask_host, question_of, take_facts
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.protocol import UnaskedError, query_verb
+from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
 from llamaherd.inventory.keys import UnmadeKey
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.server_keys import ServerKey, make_key, with_server_keys
 from llamaherd.layout import KEYS
+from llamaherd.onhost.queries import KeysFound, KeysInput
 from llamaherd.pipeline.load_fleet import Survey
 
 Made = Callable[[ServerKey], None]
@@ -72,26 +73,15 @@ def _ask(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str, frozen
     asked = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
 
     def ask(name: str) -> frozenset[str] | RemoteError:
+        given = KeysInput(tuple(asked[name]))
         try:
-            return _keyed(ask_host(Remote(rigs[name].connect, note_key=True), ask_script(asked[name]), _SECONDS))
+            remote = Remote(rigs[name].connect, note_key=True)
+            found = frozenset(query_verb(remote, "llamaherd.queries.keys", given, KeysFound, _SECONDS).names)
+        except NoPythonError:
+            return frozenset()  # such a host was never set up
         except RemoteError as error:
             return error
+        return found if found <= {*given.names} else UnaskedError(f"a key of {min(found)}")
 
     with ThreadPoolExecutor(min(AT_ONCE, len(asked))) as pool:
         return dict(zip(asked, pool.map(ask, asked), strict=True))
-
-
-def ask_script(servers: Sequence[str]) -> str:
-    """The script that asks which of these servers have a key."""
-    return question_of("host/keys.sh.j2", folder=KEYS, names=servers)
-
-
-def _keyed(lines: Iterable[str]) -> frozenset[str]:
-    found: set[str] = set()
-
-    def take(kind: str, fields: list[str]) -> bool:
-        found.update(fields)
-        return kind == "key" and len(fields) == 1
-
-    take_facts(lines, take)
-    return frozenset(found)

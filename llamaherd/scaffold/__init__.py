@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llamaherd.scaffold.folder import EXAMPLE, FileOutcome, example_rig, fleet_files, holds_rigs, write_files
 from llamaherd.scaffold.gpus import WrittenGpu, written_gpus
-from llamaherd.scaffold.look import FoundGpu, FoundHost, LookError, init_script, look, parse_look, refuse_unfit
+from llamaherd.scaffold.look import FoundGpu, FoundHost, LookError, checked_hardware, look, refuse_unfit
 from llamaherd.scaffold.rig import connect_to, cuda_for, gpu_names, rig_name, rig_yaml, round_ram
 
 __all__ = [
@@ -14,15 +14,14 @@ __all__ = [
     "FoundHost",
     "LookError",
     "WrittenGpu",
+    "checked_hardware",
     "connect_to",
     "cuda_for",
     "example_rig",
     "fleet_files",
     "gpu_names",
     "holds_rigs",
-    "init_script",
     "look",
-    "parse_look",
     "refuse_unfit",
     "rig_name",
     "rig_yaml",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from itertools import chain
@@ -11,17 +10,16 @@ from threading import BoundedSemaphore, Thread
 
 from llamaherd.bench.results.expected import decode_of
 from llamaherd.bench.results.store import last_result
-from llamaherd.gateway.ask import ask_values
-from llamaherd.host.protocol import ask_host, question_of
+from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import RELEASES
+from llamaherd.onhost.status import HostStatus, StatusInput
+from llamaherd.onhost.status_probe import ServerInput
 from llamaherd.plan import Endpoint, Plan
 from llamaherd.plan.loaded import instances_of
 from llamaherd.status.judged import rig_now
 from llamaherd.status.now import RigNow, Speed
-from llamaherd.status.told import CARD_FIELDS, parse_told
-from llamaherd.text.quoting import Written
+from llamaherd.status.told import checked_status
 
 PATIENCE = 15
 """Seconds that hosts are waited for: a look takes little more than one, and twelve where everything on it hangs."""
@@ -29,9 +27,6 @@ _AT_ONCE = 64
 """Hosts that are asked at the same time: so many may hang before another one has to wait for them."""
 _SECONDS = 30
 """After which one is given up that has not answered."""
-
-_FORM = "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Status}}{{end}}"
-"""In which Docker tells of a container."""
 
 
 class Asking:
@@ -65,8 +60,9 @@ class Asking:
         measured = {instance: speed for (of, instance), speed in self._measured.items() if of == name}
         try:
             with self._turns:
-                lines = ask_host(Remote(rig.connect), look_script(plan), _SECONDS)
-            told = parse_told(lines, [instance.service for instance in plan.instances])
+                given = status_input(plan)
+                found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", given, HostStatus, _SECONDS)
+            told = checked_status(found, [instance.service for instance in plan.instances])
             answer.set_result(rig_now(plan, told, measured))
         except RemoteError as error:
             answer.set_result(RigNow(name, away=f"{error.message}; {error.help}"))
@@ -80,37 +76,31 @@ class Asking:
         return self._under_way.pop(name).result()
 
 
-def look_script(plan: Plan) -> Written:
-    """The script that asks all of a host: its servers, GPUs, newest release, and gateway. It holds no secret."""
-    asked = {
-        "servers": [
-            {
-                "name": instance.service,
-                "backend": instance.backend,
-                "host": instance.endpoint.local_address,
-                "port": instance.endpoint.port,
-                "health": instance.endpoint.health_path,
-                "figures": _figures(instance.endpoint),
-                "in_turn": instance.endpoint.models if instance.endpoint.swaps else (),
-                "models": instance.endpoint.models_path,
-                "key": instance.key_file,
-                "one_process": instance.server.one_process,
-            }
-            for instance in plan.instances
-        ],
-        "form": _FORM,
-        "fields": CARD_FIELDS if plan.cards else (),
-        "releases": str(RELEASES),
-    }
-    gateway = {"gateway": plan.gateway is not None, **ask_values("status")}
-    return question_of("status/look.sh.j2", asked=json.dumps(asked), **gateway)
+def status_input(plan: Plan) -> StatusInput:
+    """Return what the state of a host is queried by: its servers, GPUs and gateway. It contains no secret."""
+    servers = tuple(
+        ServerInput(
+            name=instance.service,
+            backend=instance.backend,
+            host=instance.endpoint.local_address,
+            port=instance.endpoint.port,
+            health=instance.endpoint.health_path,
+            figures=_figures(instance.endpoint),
+            in_turn=tuple(instance.endpoint.models) if instance.endpoint.swaps else (),
+            models=instance.endpoint.models_path,
+            key=str(instance.key_file) if instance.key_file else None,
+            one_process=instance.server.one_process,
+        )
+        for instance in plan.instances
+    )
+    return StatusInput(servers, gpus=bool(plan.cards), gateway=plan.gateway is not None)
 
 
-def _figures(endpoint: Endpoint) -> list[tuple[str, str]]:
-    """Where it tells of its slots and of what it counts; one that swaps, at one of these for each model."""
+def _figures(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """Return the paths of its slots and metrics; of a server of several models, a pair for each model."""
     paths = ("/slots", endpoint.metrics_path)
     every = ((endpoint.of_model(paths[0], model), endpoint.of_model(paths[1], model)) for model in endpoint.models)
-    return list(dict.fromkeys(every))
+    return tuple(dict.fromkeys(every))
 
 
 def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> dict[tuple[str, str], Speed]:

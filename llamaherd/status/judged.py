@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from llamaherd.gateway.now import GatewayNow, parse_now
+from llamaherd.gateway.now import GatewayNow, gateway_now
 from llamaherd.history.release import Release
 from llamaherd.host.nvidia_smi import find_gpu
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.gateway import GatewayState
+from llamaherd.onhost.status import ABSENT, CardStatus, GatewayError
+from llamaherd.onhost.status_probe import ServerStatus
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.loaded import instances_of
 from llamaherd.status.now import ANSWERS, CardNow, ChangeNow, InstanceNow, RigNow, Speed, State
-from llamaherd.status.told import CardTold, HostTold, ServerTold
+from llamaherd.status.told import HostTold
 
 _MIB = 1 << 20
-_ABSENT = "absent"
 _RUNS = ("active", "running")
 _STARTS = ("activating", "reloading", "starting")
 
@@ -38,7 +40,7 @@ def rig_now(plan: Plan, told: HostTold, measured: Mapping[str, Speed]) -> RigNow
     )
 
 
-def _instances(plan: InstancePlan, told: ServerTold, measured: Mapping[str, Speed]) -> Iterator[InstanceNow]:
+def _instances(plan: InstancePlan, told: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceNow]:
     """A server by itself, or each instance of a group."""
     state, why = _state(plan, told)
     for each in instances_of(plan):
@@ -60,7 +62,7 @@ def _in_turn(said: str | None) -> tuple[State, str]:
 
 
 def _instance(
-    plan: InstancePlan, told: ServerTold, measured: Speed | None, state: State, why: str, group: str | None
+    plan: InstancePlan, told: ServerStatus, measured: Speed | None, state: State, why: str, group: str | None
 ) -> InstanceNow:
     serves = state == "serves"
     return InstanceNow(
@@ -80,10 +82,10 @@ def _instance(
     )
 
 
-def _state(plan: InstancePlan, told: ServerTold) -> tuple[State, str]:
+def _state(plan: InstancePlan, told: ServerStatus) -> tuple[State, str]:
     """What it is, and why, where it does not serve."""
     what = "unit" if plan.backend == "systemd" else "container"
-    if told.active == _ABSENT:
+    if told.active == ABSENT:
         return "down", f"there is no {what} of it"
     if told.doing.startswith("auto-restart") or told.active == "restarting":
         return "down", f"its {what} fails, and is started again{_ended(told)}"
@@ -111,12 +113,12 @@ def _state(plan: InstancePlan, told: ServerTold) -> tuple[State, str]:
             return "down", f"it answers {status} when it is asked for its health"
 
 
-def _ended(told: ServerTold) -> str:
+def _ended(told: ServerStatus) -> str:
     """How a unit ended, where that was not as it should."""
     return f" ({told.ended})" if told.ended not in ("", "success") else ""
 
 
-def _down(plan: InstancePlan, told: ServerTold, found: Sequence[InstanceNow]) -> Iterator[str]:
+def _down(plan: InstancePlan, told: ServerStatus, found: Sequence[InstanceNow]) -> Iterator[str]:
     """That a server serves nobody, or a group one of its models; and where to look."""
     state, why = _state(plan, told)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
@@ -126,9 +128,9 @@ def _down(plan: InstancePlan, told: ServerTold, found: Sequence[InstanceNow]) ->
             yield f"{name} {verb}: {why}; {_way_out(plan, state, told)}"
 
 
-def _way_out(plan: InstancePlan, state: State, told: ServerTold) -> str:
+def _way_out(plan: InstancePlan, state: State, told: ServerStatus) -> str:
     """What a person can do."""
-    if told.active == _ABSENT:
+    if told.active == ABSENT:
         return f"`herd up {plan.server.rig}` makes it"
     if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
@@ -163,7 +165,7 @@ def _cards(plan: Plan, told: HostTold) -> Iterator[CardNow]:
         )
 
 
-def _found(at: str, cards: Sequence[CardTold]) -> CardTold | None:
+def _found(at: str, cards: Sequence[CardStatus]) -> CardStatus | None:
     """The GPU that a plan means; a host's only one needs no address."""
     return find_gpu(at, cards) if at else next(iter(cards), None) if len(cards) == 1 else None
 
@@ -173,12 +175,14 @@ def _change(number: int, release: Release) -> ChangeNow:
     return ChangeNow(number, at, release.origin.user, release.changes, release.failed)
 
 
-def _gateway(plan: Plan, lines: Sequence[str] | None) -> tuple[GatewayNow | None, list[str]]:
+def _gateway(plan: Plan, found: GatewayState | GatewayError | None) -> tuple[GatewayNow | None, list[str]]:
     """What the gateway does that is on this rig, and what is wrong with it."""
     if plan.gateway is None:
         return None, []
+    if not isinstance(found, GatewayState):
+        return None, [f"{found.message}; {found.fix}"] if found else []
     try:
-        now = parse_now(lines or [])
+        now = gateway_now(found)
     except RemoteError as error:
         return None, [f"{error.message}; {error.help}"]
     served = [(model.name, server.name) for model in plan.gateway.models for server in model.servers]

@@ -1,4 +1,4 @@
-"""`herd status`: real scripts on hosts that an `ssh` of the tests' own leads to, before servers on loopback."""
+"""`herd status`: the real program on hosts that an `ssh` of the tests' own leads to, before servers on loopback."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from llamaherd.bench.results.store import write_result
 from llamaherd.cli.herd import main
 from tests.bench.made import result, run
 from tests.support.gateway import free_port, rig_at
+from tests.support.rigs import ROOT
 from tests.support.slots_server import KEY, SlotsServer
 from tests.support.ssh_hosts import HERD
 
 RIGS = {"attic": 2301, "duo": 2302}
 SSH = f"""#!{sys.executable}
-import os, pathlib, subprocess, sys, time
+import os, pathlib, sys, time
 
 port = sys.argv[sys.argv.index("-p") + 1]
 there = pathlib.Path(__file__).parent / port
@@ -38,13 +39,14 @@ if (there / "slow").exists():
 if (there / "gone").exists():
     print(f"ssh: connect to host box port {{port}}: Connection refused", file=sys.stderr)
     sys.exit(255)
-sys.stdin.readline()
-print("llamaherd: a shell is there", flush=True)
-script = sys.stdin.read().replace("/var/lib/llamaherd/releases", f"{{there}}/releases")
-script = script.replace("/etc/llamaherd/keys/one", f"{{there}}/key")
-script = script.replace("/opt/llamaherd/libexec/gateway-talk", f"{{there}}/gateway-talk")
-env = os.environ | {{"PATH": f"{{there}}/bin:{{os.environ['PATH']}}"}}
-sys.exit(subprocess.run(["sh"], input=script, text=True, env=env).returncode)
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.ssh_program import read_document, run_program
+
+document = read_document()
+for server in document["input"]["servers"]:
+    server["key"] = str(there / "key")
+os.environ["PATH"] = f"{{there}}/bin:{{os.environ['PATH']}}"
+sys.exit(run_program(document, {{"RELEASES": there / "releases", "GATEWAY_TALK": there / "gateway-talk"}}))
 """
 UNIT = """#!/bin/sh
 printf 'Id=llama-one.service\\nLoadState=loaded\\nActiveState=%s\\nSubState=running\\nResult=success\\nMainPID=0\\n' \

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from llamaherd.gateway.now import (
-    AddressNow,
-    Drained,
-    GatewayNow,
-    ServerNow,
-    parse_drained,
-    parse_held,
-    parse_now,
-    parse_ready,
-)
+from llamaherd.gateway.now import AddressNow, GatewayNow, ServerNow, gateway_now
 from llamaherd.gateway.now_show import address_line, now_lines
 from llamaherd.host.protocol import UnaskedError
-from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
+from tests.support.gateway import now_of
 
 MODEL = "model\tchat\t0"
 FINE = [MODEL, "server\tchat\tbox.chat\tUP\t1\t2\t40", "user\ttom\t1\t4", "ending\t0"]
 
 
 def with_status(status: str) -> str:
-    return parse_now([MODEL, f"server\tchat\tbox.chat\t{status}\t1\t2\t40"]).models[0].servers[0].state
+    return now_of([MODEL, f"server\tchat\tbox.chat\t{status}\t1\t2\t40", "ending\t0"]).models[0].servers[0].state
 
 
 @pytest.mark.parametrize(
@@ -48,69 +41,43 @@ def test_haproxys_words_for_servers(status: str, state: str) -> None:
     assert with_status(status) == state
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "server\tother\tbox.chat\tUP\t1\t2\t40",
-        "server\tchat\tbox.chat\tUP\t1\t2",
-        "server\tchat\tbox.chat\tUP\t-1\t2\t40",
-        "server\tchat\tbox.chat\tUP\t1\t2\t" + "9" * 5000,
-        "server\tchat\t\x1b[2Jbox.chat\tUP\t1\t2\t40",
-        "server\tchat\t" + "b" * 500 + "\tUP\t1\t2\t40",
-        "model\t../chat\t0",
-        "model\tchat\tmany",
-        "user\ttom\t1",
-        "user\ttom smith\t1\t4",
-        "left\t1",
-        "returning\t../chat",
-        "returning",
-        "address\t10.0.0.1\tthere",
-        "address\tllm.lan\there",
-        "address\t10.0.0.1",
-        "Traceback (most recent call last):",
-    ],
-)
-def test_what_cannot_have_been_said_is_not_believed(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        parse_now([*FINE, line])
+SERVER = ServerRow("box.chat", "UP", 1, 2, 40)
+STATE = GatewayState((ModelRow("chat", 0, (SERVER,)),), (UserRow("tom", 1, 4),), 0)
 
 
-@pytest.mark.parametrize("line", ["left\tmany", "left\t1\t2", "left", "right\t1"])
-def test_what_is_left_is_a_number(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        parse_drained([line])
-    assert parse_drained(["left\t2", "ending\t1"]) == Drained(2, 1)
-
-
-@pytest.mark.parametrize(("line", "held"), [("ready", True), ("renewed", True), ("otherwise", False)])
-def test_whether_what_a_run_asked_for_still_held(line: str, held: bool) -> None:
-    assert parse_held([line]) is held
-    for wrong in (f"{line}\tbox.chat", "so"):
-        with pytest.raises(UnaskedError):
-            parse_held([wrong])
+def with_server(**fields: Any) -> GatewayState:
+    return replace(STATE, models=(ModelRow("chat", 0, (replace(SERVER, **fields),)),))
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    "state",
     [
-        (["none"], "no gateway on its host"),
-        (["older"], "another version"),
-        (
-            ["silent\tthe gateway does not do as it is told: Connection refused"],
-            "not do as it is told: Connection refused",
-        ),
-        ([], "says nothing"),
+        with_server(streams=-1),
+        with_server(answered=10**16),
+        with_server(name="\x1b[2Jbox.chat"),
+        with_server(name="b" * 500),
+        with_server(name=""),
+        replace(STATE, models=(ModelRow("../chat", 0, ()),)),
+        replace(STATE, models=(ModelRow("chat", -1, ()),)),
+        replace(STATE, users=(UserRow("tom smith", 1, 4),)),
+        replace(STATE, users=(UserRow("tom", 1, -4),)),
+        replace(STATE, ending=-1),
+        replace(STATE, returning=("../chat",)),
+        replace(STATE, address=AddressRow("llm.lan", here=True)),
+        replace(STATE, address=AddressRow("10.0.0.1/24", here=True)),
     ],
 )
-def test_a_gateway_that_does_not_answer_has_a_way_out(lines: list[str], said: str) -> None:
-    for parse in (parse_now, parse_drained, parse_ready, parse_held):
-        with pytest.raises(RemoteError, match=said) as refused:
-            parse(lines)
-        assert refused.value.help
+def test_a_state_that_no_gateway_can_have_is_refused(state: GatewayState) -> None:
+    with pytest.raises(UnaskedError):
+        gateway_now(state)
+
+
+def test_a_state_is_read() -> None:
+    assert gateway_now(STATE) == now_of(FINE)
 
 
 def test_a_server_alone_is_one_whose_others_are_not_up() -> None:
-    told = parse_now(
+    told = now_of(
         [
             *FINE,
             "server\tchat\tduo.chat\tDOWN\t0\t2\t0",
@@ -126,7 +93,7 @@ def test_a_server_alone_is_one_whose_others_are_not_up() -> None:
 
 
 def test_the_table_has_a_line_for_each_server_and_user() -> None:
-    told = parse_now([*FINE[:2], "server\tchat\tporch.chat\tMAINT\t0\t1\t7", *FINE[2:]])
+    told = now_of([*FINE[:2], "server\tchat\tporch.chat\tMAINT\t0\t1\t7", *FINE[2:]])
     assert told.models[0].servers[1] == ServerNow("porch.chat", "draining", 0, 1, 7)
     assert list(now_lines(told)) == [
         "  model  waiting  server      state     streams  answered",
@@ -143,16 +110,15 @@ FALLBACKS = {"coder": "small", "small": "last", "last": "coder"}
 
 def served(**models: dict[str, str]) -> GatewayNow:
     """A gateway with these models, whose servers are in these states."""
-    return parse_now(
-        [
-            line
-            for model, servers in models.items()
-            for line in (
-                f"model\t{model}\t0",
-                *(f"server\t{model}\tbox.{name}\t{status}\t0\t2\t0" for name, status in servers.items()),
-            )
-        ]
-    )
+    lines = [
+        line
+        for model, servers in models.items()
+        for line in (
+            f"model\t{model}\t0",
+            *(f"server\t{model}\tbox.{name}\t{status}\t0\t2\t0" for name, status in servers.items()),
+        )
+    ]
+    return now_of([*lines, "ending\t0"])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +160,7 @@ def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
 
 
 def test_what_comes_back_by_itself_is_said() -> None:
-    now = parse_now([*FINE, "returning\tbox.chat"])
+    now = gateway_now(replace(STATE, returning=("box.chat",)))
     assert now.returning == ("box.chat",)
     assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(now_lines(now))
 
@@ -210,7 +176,8 @@ def test_what_comes_back_by_itself_is_said() -> None:
 )
 def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str, ok: bool) -> None:
     found = {
-        rig: parse_now([*FINE, f"address\t10.0.0.1\t{each}"]) for rig, each in zip(("box", "porch"), where, strict=True)
+        rig: gateway_now(replace(STATE, address=AddressRow("10.0.0.1", each == "here")))
+        for rig, each in zip(("box", "porch"), where, strict=True)
     }
     told = address_line(found)
     assert told
@@ -219,6 +186,8 @@ def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str,
 
 
 def test_gateways_without_one_say_nothing_of_it() -> None:
-    assert address_line({"box": parse_now(FINE)}) is None
-    assert parse_now([*FINE, "address\t10.0.0.1\there"]).address == AddressNow("10.0.0.1", here=True)
+    assert address_line({"box": now_of(FINE)}) is None
+    assert gateway_now(replace(STATE, address=AddressRow("10.0.0.1", here=True))).address == AddressNow(
+        "10.0.0.1", here=True
+    )
     assert address_line({}) is None

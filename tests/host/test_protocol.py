@@ -16,22 +16,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamaherd
-from llamaherd import scaffold
 from llamaherd.host import protocol
 from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program
-from llamaherd.host.protocol import BEGIN, END, CutOffError, UnaskedError, answer, ask_host, take_facts, texts
+from llamaherd.host.protocol import (
+    BEGIN,
+    END,
+    CutOffError,
+    UnaskedError,
+    answer,
+    ask_host,
+    query_verb,
+    take_facts,
+    texts,
+)
 from llamaherd.host.remote import Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.engine_memory import ToolRun, ToolRuns
+from llamaherd.onhost.hardware import FoundHost, HardwareInput
 from llamaherd.pipeline import engine_estimate, preflight_ask
 from llamaherd.pipeline.inspect import inspect_host
 from llamaherd.pipeline.verify import verify
 from llamaherd.render import render
-from llamaherd.scaffold import parse_look
 from llamaherd.text.quoting import Written
 from roles import ROLES
 from tests.pipeline import test_asking as asking
+from tests.support.found_hosts import found_host
 from tests.support.ours import parse_state, plan, queried
 from tests.support.rigs import converged, cpu_rig, planned
 from tests.support.stores import needs_root
@@ -194,7 +205,7 @@ def estimated(remote: Remote) -> object:
 
 def looked(remote: Remote) -> object:
     """`herd init`."""
-    return parse_look(ask_host(remote, scaffold.init_script(), 1))
+    return query_verb(remote, "llamaherd.hardware.inspect", HardwareInput(), FoundHost, 1)
 
 
 def between(*lines: str) -> str:
@@ -202,30 +213,23 @@ def between(*lines: str) -> str:
     return "\n".join([BEGIN, *lines, END, ""])
 
 
-MEMORY = [
-    line
-    for name in ("reasoner", "boxed", "small", "worker")
-    for line in (f"@ state\t{name}", "\t1", f"@ figures\t{name}", f"@ said\t{name}", "\tit failed")
-]
-LOOK = (DATA / "look-duo.txt").read_text(encoding="utf-8").splitlines()
-
-QUESTIONS: dict[str, tuple[str, Callable[[Remote], object]]] = {
-    "memory": (between(*MEMORY), estimated),
-    "init": (between(*LOOK), looked),
-}
-"""What is asked: a whole answer to it, and how it is taken in."""
+FAILED = {name: ToolRun("ran", 1, "", "it failed") for name in ("reasoner", "boxed", "small", "worker")}
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_an_answer_that_is_cut_off_is_none(name: str) -> None:
-    """After any line, and within lines: never a half of it, and never another error."""
-    whole, take = QUESTIONS[name]
-    assert take(saying(whole))
-    ends = len(whole.encode()) - len(END) - 1
-    lines = [at for at, byte in enumerate(whole.encode()) if byte == ord("\n") and at <= ends]
-    for at in {0, *lines, *(each + 1 for each in lines), *range(0, ends, 101), ends + len(END) - 1}:
+def test_an_estimate_that_is_cut_off_is_none() -> None:
+    whole = dump({"event": "result", "value": ToolRuns(FAILED)})
+    assert estimated(saying(f"Welcome\n{whole}\n"))
+    for at in range(0, len(whole), 101):
         with pytest.raises(CutOffError):
-            take(saying(whole.encode()[:at].decode(errors="replace")))
+            estimated(saying(f"Welcome\n{whole[:at]}"))
+
+
+def test_an_inspection_of_a_new_host_that_is_cut_off_is_none() -> None:
+    whole = dump({"event": "result", "value": found_host("duo")})
+    assert looked(saying(f"Welcome\n{whole}\n")) == found_host("duo")
+    for at in range(0, len(whole), 101):
+        with pytest.raises(CutOffError):
+            looked(saying(f"Welcome\n{whole[:at]}"))
 
 
 def test_an_inspection_that_is_cut_off_is_none() -> None:

@@ -22,7 +22,7 @@ from llamaherd.deploy.commands import ScriptCommand
 from llamaherd.deploy.reasons import noted
 from llamaherd.host import remote, totals, turn
 from llamaherd.host.pipes import Patience
-from llamaherd.host.program import GO
+from llamaherd.host.program import GO, Program
 from llamaherd.host.remote import Remote, RemoteError, Shell
 from llamaherd.host.turn import Turn
 from llamaherd.inventory.schema import LOCAL, Connect
@@ -111,7 +111,10 @@ def test_a_login_shell_that_closes_its_output_and_stays_is_no_traceback(monkeypa
 
 
 def test_a_turn_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "render", lambda *_, **__: SPEAKS)
+    speaks = Program(
+        "1" * 16, {"__main__.py": b"import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.2)\n"}
+    )
+    monkeypatch.setattr(turn, "packed_program", lambda: speaks)
     monkeypatch.setattr(turn, "_SECONDS", LIMIT)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish waiting for other runs within 1 s"):
         Turn("box", HERE, "tom").take(nothing, wait=0)

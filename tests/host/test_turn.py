@@ -13,6 +13,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.turn import Turn, unlock
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.host_lock import Unlocked
 from tests.support.stores import needs_root
 from tests.support.turns import lock_in
 
@@ -54,7 +55,7 @@ def test_another_run_ends_with_who_holds_it(turns: tuple[Turn, Turn]) -> None:
         r"another run changes this host, by it's me on \$\(laptop\) since [\d-]+ [\d:]+, process \d+",
         refused.value.message,
     )
-    assert refused.value.help.endswith("where it is gone for good, `herd unlock duo` breaks its lock")
+    assert refused.value.help.endswith("if it is gone for good, `herd unlock duo` breaks its lock")
     second.give_back()
     assert first.take(never, wait=5)
 
@@ -78,11 +79,11 @@ def test_another_run_waits_and_is_told_for_whom(turns: tuple[Turn, Turn]) -> Non
 @pytest.mark.usefixtures("starts_processes")
 def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
     first, second = turns
-    assert unlock(HERE) == (True, "")
+    assert unlock(HERE) == Unlocked("free")
     first.take(never)
-    free, by = unlock(HERE)
-    assert free
-    assert by.startswith("tom on desk since ")
+    broken = unlock(HERE)
+    assert broken.state == "broken"
+    assert broken.holder.startswith("tom on desk since ")
     assert second.take(lambda _: None, wait=5)
     with pytest.raises(UserError, match="by it's me on"):
         first.take(never, wait=0)
@@ -104,5 +105,5 @@ def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
 @pytest.mark.usefixtures("starts_processes")
 def test_a_folder_of_others_is_no_place_for_a_lock(turns: tuple[Turn, Turn], tmp_path: Path) -> None:
     (tmp_path / "duo").mkdir(mode=0o755)
-    with pytest.raises(UserError, match="is no folder of root's alone"):
+    with pytest.raises(UserError, match="must be a folder of root with mode 0700"):
         turns[0].take(never)

@@ -171,7 +171,7 @@ def test_bytes_that_are_no_text() -> None:
 def test_the_largest_document() -> None:
     most = b'"' + b"a" * (MOST_BYTES - 2) + b'"'
     assert parse_document(most) == "a" * (MOST_BYTES - 2)
-    with pytest.raises(DocumentError, match="more than 8 MiB"):
+    with pytest.raises(DocumentError, match="more than 64 MiB"):
         parse_document(most + b" ")
 
 

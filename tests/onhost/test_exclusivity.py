@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,17 @@ from tests.support.rigs import ROOT
 
 def test_it_is_held_until_the_connection_ends() -> None:
     host = PlayedHost({})
-    held: list[dict[str, str]] = []
+    held: list[set[str]] = []
 
     def look() -> str:
-        held.append(dict(host.holders))
+        held.append(set(host.held))
         return "anything"
 
-    host.from_controller = iter([look, "$(id)"])
+    host.lines = iter([look, "$(id)"])
     find_verb("llamaherd.exclusivity.hold").run(ExclusivityInput("tom  on\ndesk"), host)
-    assert host.log == [HELD]
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(host.clock()))
-    assert held == [{LOCK: f"tom on desk since {since}"}]
-    assert host.holders == {}
+    assert host.log == [f"{LOCK} is held by tom on desk", HELD]
+    assert held == [{LOCK}]
+    assert not host.held
 
 
 @pytest.mark.parametrize(
@@ -49,7 +47,7 @@ def test_it_is_free_after_a_failure() -> None:
     host = PlayedHost({})
     with pytest.raises(KeyError), measuring(host, "tom", 5):
         raise KeyError
-    assert host.holders == {}
+    assert not host.held
 
 
 PROGRAM = """

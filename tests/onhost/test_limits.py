@@ -73,7 +73,7 @@ def gpus(*sent: str) -> Gpus:
     """Return a host, and what the controller sends."""
     host = Gpus({})
     host.files[host.program] = File("the program")
-    host.from_controller = iter(sent)
+    host.lines = iter(sent)
     return host
 
 
@@ -123,7 +123,7 @@ def test_what_ends_it_restores_the_limits() -> None:
         assert host.watts == {OLD: "200.00", NEW: "200.00"}
         raise SystemExit(1)
 
-    host.from_controller = iter(["hold 200", end])
+    host.lines = iter(["hold 200", end])
     with pytest.raises(SystemExit):
         hold(GIVEN, host)
     assert host.watts == {OLD: "350.00", NEW: "575.00"}
@@ -139,7 +139,7 @@ def test_the_lock_of_the_host_is_held_unless_a_measurement_has_it() -> None:
     for within in (False, True):
         host = gpus()
         held: list[set[str]] = []
-        host.from_controller = iter([partial(noted, host, held)])
+        host.lines = iter([partial(noted, host, held)])
         hold(LimitsInput((OLD,), 60, within=within), host)
         assert held == [set() if within else {"host"}]
 
@@ -158,7 +158,7 @@ def test_without_its_guard_no_limit_is_set() -> None:
     assert set_limits(host, (OLD,), 200) == f"its guard, {LIMITS_GUARD}, has ended"
     assert not host.has_done("-pl")
     host.ends["systemd-run"] = Ended(1, "", "Unit is loaded already\n")
-    host.from_controller = iter(["hold 200"])
+    host.lines = iter(["hold 200"])
     with pytest.raises(FailedError, match="cannot be started; nothing was changed") as raised:
         hold(GIVEN, host)
     assert raised.value.log == ("Unit is loaded already",)

@@ -126,7 +126,7 @@ def test_a_fault_is_reported_without_secrets(
         (b"{}", "the document does not have `version`, `verb` and `input` alone"),
         (document("ends").replace(b"1", b"2", 1), "this program reads version 1 of documents alone"),
         (document("ends").replace(b'"how"', b'"hue"'), "Told.how is missing"),
-        (b'"' + b"a" * MOST_BYTES + b'"', "the document has more than 8 MiB"),
+        (b'"' + b"a" * MOST_BYTES + b'"', "the document has more than 64 MiB"),
     ],
 )
 def test_a_document_that_is_refused(

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from llamaherd.onhost import system
+from llamaherd.onhost import processes, system
+from llamaherd.onhost.conversation import receive
 from llamaherd.onhost.disk import cannot_write
-from llamaherd.onhost.system import MOST_OUTPUT, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
+from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.system import MOST_LINE, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
 from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
@@ -112,7 +114,7 @@ def test_a_program_that_hangs_is_ended(host: Host) -> None:
 def test_a_program_that_no_signal_ends_is_left_behind(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that hangs in a driver of the kernel: here it is simply not killed."""
     monkeypatch.setattr(os, "killpg", lambda *_: None)
-    monkeypatch.setattr(system, "_PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "PIPE_SECONDS", 0.2)
     began = time.monotonic()
     ended = host.run(["sh", "-c", "echo begun; exec sleep 4"], seconds=0.3)
     assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")
@@ -390,7 +392,7 @@ def test_a_lock_that_a_script_gives_back(
 HOLDS = """
 import sys
 from pathlib import Path
-from llamaherd.onhost import system
+from llamaherd.onhost import processes, system
 system.LOCKS = Path(sys.argv[1])
 with system.Host(print, print).lock("host", 1, "starting llama-chat"):
     print("held", flush=True)
@@ -491,26 +493,13 @@ def test_an_error_that_names_no_file_is_not_reported_as_one_of_a_disk() -> None:
 # --- a controller that is talked to --------------------------------------------------------------------------
 
 
-@STARTS
-def test_a_lock_that_ends_with_its_process_alone(host: Host, tmp_path: Path) -> None:
-    other = Host(lambda _: None, lambda _: None)
-    path = tmp_path / "run" / "locks" / "measure"
-    with host.claim("measure", 0, "tom $(id)") as holder:
-        assert holder is None
-        assert (path.read_text(), mode(path)) == ("tom $(id)\n", 0o600)
-        with other.claim("measure", 0.05, "ann") as holder:
-            assert holder == "tom $(id)"
-    assert path.read_text() == ""
-    with other.claim("measure", 0, "ann") as holder:
-        assert holder is None
-
-
-CLAIMS = """
+LOCKED = """
 import pathlib, subprocess, sys, time
 from llamaherd.onhost import system
 system.LOCKS = pathlib.Path(sys.argv[1])
 host = system.Host(print, print)
-with host.claim("measure", 0, "tom"), host.lock("host", 0, "a test"):
+with host.lock_file("measure") as lock, host.lock("host", 0, "a test"):
+    lock.take()
     child = subprocess.Popen(["sleep", "60"], close_fds=False)
     print(child.pid, flush=True)
     time.sleep(60)
@@ -518,18 +507,18 @@ with host.claim("measure", 0, "tom"), host.lock("host", 0, "a test"):
 
 
 @STARTS
-def test_a_killed_process_leaves_no_claim_to_what_it_started(host: Host, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CLAIMS, str(tmp_path / "run" / "locks")]
+def test_a_killed_process_leaves_no_lock_file_to_what_it_started(host: Host, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOCKED, str(tmp_path / "run" / "locks")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as holds:
         assert holds.stdout
         child = int(holds.stdout.readline())
         try:
-            with host.claim("measure", 0, "ann") as holder:
-                assert holder == "tom"
+            with host.lock_file("measure") as lock:
+                assert not lock.take()
             holds.kill()
             holds.wait()
-            with host.claim("measure", 0, "ann") as holder:
-                assert holder is None
+            with host.lock_file("measure") as lock:
+                assert lock.take()
             # A lock of the host stays with the child, which may still change the host.
             with pytest.raises(FailedError), host.lock("host", 0, "another test"):
                 pass
@@ -542,20 +531,23 @@ def test_lines_of_the_controller(host: Host, monkeypatch: pytest.MonkeyPatch) ->
     with os.fdopen(read) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(write, "start A\n\nä ".encode() + b"\xff\nbegun")
-        assert [host.receive() for _ in range(3)] == ["start A", "", "ä \ufffd"]
+        assert [host.next_line(1) for _ in range(3)] == ["start A\n", "\n", "ä \ufffd\n"]
+        assert host.next_line(0) is None
         os.write(write, b" and ended\n")
-        assert host.receive() == "begun and ended"
+        assert receive(host) == "begun and ended"
         os.close(write)
-        assert host.receive() is None
+        assert receive(host) is None
 
 
-def test_a_line_of_the_controller_without_end(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(system, "MOST_OUTPUT", 100)
-    (tmp_path / "stdin").write_text("x" * 200)
+def test_a_line_of_the_controller_without_end_is_cut_off(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stdin").write_text("x" * (3 * MOST_LINE))
     with (tmp_path / "stdin").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(FailedError, match="a line without end"):
-            host.receive()
+        line = host.next_line(1)
+    assert line
+    assert len(line) <= 2 * MOST_LINE
 
 
 def test_a_program_in_memory_can_be_copied(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

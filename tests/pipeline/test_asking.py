@@ -1,12 +1,14 @@
-"""The questions to engines on rigs, and what real builds of llama.cpp (b11434) answered."""
+"""What servers take by the tool of their engine, and what real builds of llama.cpp (b11434) printed."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,28 +16,33 @@ from hypothesis import strategies as st
 
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.local import read_header
-from llamaherd.host.answers import Answers
-from llamaherd.host.protocol import answer, texts
+from llamaherd.host.program import request
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
+from llamaherd.onhost.engine_memory import EstimateInput, ToolRun, estimate
+from llamaherd.onhost.manifest import manifest_line
+from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from llamaherd.pipeline.engine_estimate import (
     Question,
     Shard,
     ask_engines,
+    estimate_input,
     headers,
     is_absent,
     judged,
     question_to_engine,
-    script,
 )
 from llamaherd.plan import Estimate, Holds, ModelFile, ModelPlan, Plan
 from tests.support import gguf_files
 from tests.support.hub_files import Hollow
 from tests.support.hub_server import Hub
 from tests.support.ours import plan
+from tests.support.played_host import File
+from tests.support.recording import RecordingHost
 from tests.support.rigs import SHA, changed, gpu_rig, hub_lock
 
+Runs = Mapping[str, ToolRun]
 MIB = 1 << 20
 TOKEN = "hf_canary0123456789"
 CAPTURED: dict[str, Any] = json.loads(
@@ -73,14 +80,13 @@ def on_cpu(**changes: Any) -> tuple[Rig, Question]:
     return rig, sure(rig, "reasoner")
 
 
-def said(name: str, figures: str, code: int = 0, log: str = "") -> Answers:
-    """An answer of one instance in the script's form."""
-    lines = [f"@ state\t{name}", f"\t{code}", f"@ figures\t{name}", *(f"\t{line}" for line in figures.split("\n"))]
-    return texts([*lines, f"@ said\t{name}", *(f"\t{line}" for line in log.split("\n"))])
+def said(name: str, figures: str, code: int = 0, log: str = "") -> Runs:
+    """Return a run of the tool for one instance."""
+    return {name: ToolRun("ran", code, figures, log)}
 
 
-def estimated(rig: Rig, each: Question, answers: Answers) -> Estimate:
-    found = judged(rig, each, answers)
+def estimated(rig: Rig, each: Question, runs: Runs) -> Estimate:
+    found = judged(rig, each, runs)
     assert isinstance(found, Estimate), found
     return found
 
@@ -131,9 +137,9 @@ def test_an_instance_on_the_cpu_of_a_build_for_cards_sees_none() -> None:
 def test_what_the_engine_says_is_taken_over_to_the_mib() -> None:
     """What the box printed for a hollow file of this shape; of compute, the logits that a server does not keep go."""
     rig, each = on_cpu()
-    estimate = estimated(rig, each, said("reasoner", "Host 19599 1422 633 "))
-    (ram,) = estimate.holds
-    assert estimate.source == "engine"
+    found = estimated(rig, each, said("reasoner", "Host 19599 1422 633 "))
+    (ram,) = found.holds
+    assert found.source == "engine"
     assert (ram.where, ram.size) == ("RAM", 192 * 10**9)
     assert mib(ram)[:2] == (19599, 1422)
     assert 633 - 485 <= mib(ram)[2] <= 633 - 400
@@ -180,11 +186,11 @@ def test_cards_are_taken_in_the_order_of_on() -> None:
     rig = declared(reasoner={"on": ["old", "new"]})
     each = sure(rig, "reasoner")
     figures = "CUDA0 9000 700 500 \nCUDA1 10000 800 600 \nHost 400 0 80 "
-    estimate = estimated(rig, each, said("reasoner", figures))
-    assert [holds.where for holds in estimate.holds] == ["old", "new", "RAM"]
-    assert [mib(holds)[:2] for holds in estimate.holds] == [(9000, 700), (10000, 800), (400, 0)]
-    assert estimate.holds[0].size < estimate.holds[1].size
-    assert any("tensor_split" in doubt for doubt in estimate.doubts)
+    found = estimated(rig, each, said("reasoner", figures))
+    assert [holds.where for holds in found.holds] == ["old", "new", "RAM"]
+    assert [mib(holds)[:2] for holds in found.holds] == [(9000, 700), (10000, 800), (400, 0)]
+    assert found.holds[0].size < found.holds[1].size
+    assert any("tensor_split" in doubt for doubt in found.doubts)
 
 
 def test_other_cards_than_declared_are_no_figures() -> None:
@@ -250,54 +256,169 @@ ON_CPU = on_cpu()
 FIGURES = st.from_regex(r"(CUDA0 \d{1,9} \d \d \n)?Host \d{1,20} \d{1,4} \d{1,4} ", fullmatch=True)
 
 
-@given(st.text() | FIGURES, st.sampled_from(["0", "1", "134", "absent", ""]), st.text())
-def test_whatever_a_host_says_becomes_a_sentence(figures: str, code: str, log: str) -> None:
+@given(st.text() | FIGURES, st.integers(-1, 256), st.text())
+def test_whatever_a_host_returns_becomes_a_sentence(figures: str, code: int, log: str) -> None:
     rig, each = ON_CPU
-    answers = {("state", "reasoner"): code, ("figures", "reasoner"): figures, ("said", "reasoner"): log}
-    found = judged(rig, each, answers)
+    found = judged(rig, each, said("reasoner", figures, code, log))
     assert found if isinstance(found, str) else found.holds
 
 
-def run(text: str, state: Path) -> str:
-    """Run the script here, on what is no host of ours: there are no builds, and its folder is `state`."""
-    moved = text.replace("/var/lib/llamaherd", str(state)).replace("/opt/llamaherd", str(state / "opt"))
-    ended = subprocess.run(["sh", "-s"], input=moved, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+STATE, NEW = "/var/lib/llamaherd", re.compile(r"/var/lib/llamaherd/asked\.[0-9a-f]{12}")
+SERVER = ["prlimit", "--core=0", "choom", "-n", "1000", "--", "setpriv", "--reuid", "7", "--regid", "8"]
 
 
-def test_a_bare_host_says_that_nothing_is_built_and_stays_bare(tmp_path: Path) -> None:
+class EngineHost(RecordingHost):
+    """A host whose programs and environment are recorded, and whose paths of one run are named alike."""
+
+    environments: ClassVar[list[Mapping[str, str]]] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        seconds: float = 30,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Record a program, and play it."""
+        if environment is not None:
+            self.environments.append(environment)
+        return super().run(argv, seconds=seconds, text=text, environment=environment)
+
+
+def engine_host(given: EstimateInput, *, stored: bool = False) -> EngineHost:
+    """Return a host on which all is built, and each model is stored or none is."""
+    host = EngineHost({}, folders={STATE})
+    host.environments.clear()
+    host.ends |= {
+        "id -u llama": Ended(0, "7\n"),
+        "id -g llama": Ended(0, "8\n"),
+        "truncate": Ended(0),
+        "prlimit": Ended(0, "Host 1 2 3 \n", "a line of the log\n"),
+    }
+    for each in given.instances:
+        host.files[f"{each.build}/manifest.json"] = File("{}")
+        host.files[f"{each.build}/bin/{given.tool}"] = File("", 0o755)
+    for model in given.models if stored else ():
+        for file in model.files:
+            host.files[f"{model.folder}/{file.name}"] = File("whole")
+            line = manifest_line(host, model.folder, file.name, file.sha256)
+            there = host.read(f"{model.folder}/.manifest") or ""
+            host.files[f"{model.folder}/.manifest"] = File(f"{there}{line}\n")
+    return host
+
+
+def given_of(*names: str, hollow: Mapping[str, tuple[Shard, ...]] = MappingProxyType({})) -> EstimateInput:
     rig = declared()
-    questions = [sure(rig, "reasoner"), sure(rig, "boxed")]
-    answers = texts(answer(run(script(plan(rig, LOCK), questions, {}), tmp_path / "none").split("\n")))
-    for each in questions:
-        assert judged(rig, each, answers) == "engine `main` is not built on duo yet: run `herd up duo`"
-        assert not is_absent(each.name, answers)
-    assert not (tmp_path / "none").exists()
+    return estimate_input(plan(rig, LOCK), [sure(rig, name) for name in names], hollow)
 
 
-def test_names_that_a_shell_would_take_apart_stay_whole(tmp_path: Path) -> None:
-    """Environment, file names and headers: nothing of them is run."""
-    rig = declared(reasoner={"environment": {"NOTE": f"$(touch {tmp_path}/run) 'and' \"more\""}})
-    each = sure(rig, "reasoner")
-    files = plan(rig, LOCK).models[0].files
-    odd = f"it's $(touch {tmp_path}/run) `touch {tmp_path}/run`.gguf"
-    renamed = [file.model_copy(update={"name": odd}) for file in files]
+def test_a_bare_host_reports_that_nothing_is_built_and_stays_bare() -> None:
+    rig, given = declared(), given_of("reasoner", "boxed")
+    host = EngineHost({}, ends={"id": Ended(0, "7\n")})
+    runs = estimate(given, host).runs
+    for name in ("reasoner", "boxed"):
+        assert judged(rig, sure(rig, name), runs) == "engine `main` is not built on duo yet: run `herd up duo`"
+        assert not is_absent(name, runs)
+    assert not host.files
+
+
+def test_a_model_that_is_stored_is_read_where_it_is() -> None:
+    given = given_of("reasoner")
+    host = engine_host(given, stored=True)
+    (instance,) = given.instances
+    assert estimate(given, host).runs == {"reasoner": ToolRun("ran", 0, "Host 1 2 3 \n", "a line of the log\n")}
+    tool = [*SERVER, "--clear-groups", "--no-new-privs", f"{instance.build}/bin/llama-fit-params", *instance.arguments]
+    assert tool in host.done
+    (environment,) = host.environments
+    assert environment["XDG_CONFIG_HOME"] == "/nonexistent"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert not host.has_done("truncate")
+
+
+@pytest.mark.parametrize("hollow", [{}, {"35b": (Shard("a/model.gguf", 10**9, b"a header"),)}])
+def test_a_model_that_is_not_stored_is_a_header_with_a_hole(hollow: Mapping[str, tuple[Shard, ...]]) -> None:
+    given = given_of("reasoner", hollow=hollow)
+    host = engine_host(given)
+    host.files[f"{STATE}/asked.0/0/old"] = File("")
+    (run,) = estimate(given, host).runs.values()
+    assert run.state == ("ran" if hollow else "absent")
+    if hollow:
+        (path,) = [argv[1] for argv in host.done if argv[0] == "write"]
+        assert NEW.match(path)
+        assert path.endswith("/0/a/model.gguf")
+        assert ["truncate", "-s", str(10**9), path] in host.done
+        assert any(argv[0] == "prlimit" and NEW.match(argv[argv.index("-m") + 1]) for argv in host.done)
+    assert not [path for path in host.files if NEW.match(path)]
+
+
+def test_a_changed_file_is_not_stored() -> None:
+    given = given_of("reasoner")
+    host = engine_host(given, stored=True)
+    (model,) = given.models
+    host.files[f"{model.folder}/{model.files[0].name}"] = File("more than was whole")
+    assert estimate(given, host).runs["reasoner"].state == "absent"
+
+
+@pytest.mark.parametrize(("ended", "code"), [(Ended(-9), 137), (Ended(-6, "", CUT), 134), (Ended(TIMED_OUT), 124)])
+def test_a_signal_is_a_code_as_of_a_shell(ended: Ended, code: int) -> None:
+    given = given_of("reasoner")
+    host = engine_host(given, stored=True)
+    host.ends["prlimit"] = ended
+    assert estimate(given, host).runs["reasoner"].code == code
+
+
+def test_a_header_that_cannot_be_written_fails() -> None:
+    given = given_of("reasoner", hollow={"35b": (Shard("model.gguf", 10**9, b"a header"),)})
+    host = engine_host(given)
+    host.ends["truncate"] = Ended(1, "", "truncate: File too large\n")
+    with pytest.raises(FailedError, match="a file of 1000000000 bytes cannot be made: truncate: File too large"):
+        estimate(given, host)
+    assert not [path for path in host.files if NEW.match(path)]
+
+
+def test_a_host_without_its_account_runs_the_tool_as_nobody() -> None:
+    given = given_of("reasoner")
+    host = engine_host(given, stored=True)
+    host.ends |= {"id -u llama": Ended(1), "id -u nobody": Ended(0, "65534\n"), "id -g nobody": Ended(0, "65534\n")}
+    estimate(given, host)
+    assert host.has_done("setpriv", "--reuid", "65534")
+    host.ends["id -u nobody"] = Ended(1)
+    with pytest.raises(FailedError, match="no account llama and no account nobody"):
+        estimate(given, host)
+
+
+def test_names_that_a_shell_would_take_apart_stay_whole() -> None:
+    """Environment, file names and headers: each is one argument, one variable or the bytes of a file."""
+    note, odd = "$(id) 'and' \"more\"\n`id`", "it's $(id) `id`\n.gguf"
+    rig = declared(reasoner={"environment": {"NOTE": "$(id) 'and' \"more\""}})
+    each = replace(sure(rig, "reasoner"), environment=(f"NOTE={note}",))
     planned = plan(rig, LOCK)
-    model = planned.models[0].model_copy(update={"files": tuple(renamed)})
+    files = tuple(file.model_copy(update={"name": odd}) for file in planned.models[0].files)
+    model = planned.models[0].model_copy(update={"files": files})
     planned = planned.model_copy(update={"models": (model, *planned.models[1:])})
-    hollow = {"35b": (Shard(odd, 10, b"END\n" * 100),)}
-    assert answer(run(script(planned, [each], hollow), tmp_path / "none").split("\n"))
-    assert list(tmp_path.iterdir()) == []
+    given = estimate_input(planned, [each], {"35b": (Shard(odd, 10, b"END\n" * 100),)})
+    host = engine_host(given)
+    assert estimate(given, host).runs["reasoner"].state == "ran"
+    assert host.environments[0]["NOTE"] == note
+    assert next(argv[1] for argv in host.done if argv[0] == "write").endswith(f"/0/{odd}")
+    assert {argv[0] for argv in host.done} == {"id", "write", "truncate", "prlimit", "remove"}
 
 
 @given(st.binary(max_size=3000))
 def test_a_header_arrives_as_it_was(header: bytes) -> None:
-    """Through the tools that the script uses."""
-    packed = Shard("model.gguf", 10**9, header).packed
-    assert max(map(len, packed.split("\n"))) <= 76
-    ended = subprocess.run("base64 -d | gzip -d", shell=True, input=packed.encode(), capture_output=True, check=True)
-    assert ended.stdout == header
+    given = given_of("reasoner", hollow={"35b": (Shard("model.gguf", 10**9, header),)})
+    written: list[str | bytes] = []
+
+    class Host(EngineHost):
+        def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
+            written.append(text)
+            assert (mode, owner) == (0o644, "root")
+            assert NEW.match(path)
+
+    host = engine_host(given)
+    estimate(given, Host({}, host.files, folders={STATE}, ends=host.ends))
+    assert written == [header]
 
 
 REPO = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
@@ -342,7 +463,8 @@ def test_headers_are_brought_and_no_weights(tmp_path: Path, monkeypatch: pytest.
     assert gemma.header == local.read_bytes()[: read_header(local).data_offset]
     assert authorised
     assert all(authorised)
-    assert TOKEN not in script(plan(declared(), LOCK), [sure(declared(), "reasoner")], shards)
+    given = estimate_input(plan(declared(), LOCK), [sure(declared(), "reasoner")], shards)
+    assert TOKEN.encode() not in request("llamaherd.engine_memory.estimate", given)
 
 
 def test_a_model_whose_header_cannot_be_had_leaves_the_others_be(

@@ -1,27 +1,28 @@
-"""How texts of a host differ from those that are planned: asked for by a real shell, whatever is in them."""
+"""How texts of a host differ from those that are planned: read by the program on the host, whatever is in them."""
 
 from __future__ import annotations
 
-import subprocess
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError, answer, question_of
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.queries import MOST_TEXT, KeysFound, KeysInput, TextsFound, TextsInput, find_keys, read_texts
+from llamaherd.onhost.system import Host
 from llamaherd.pipeline import diff
-from llamaherd.pipeline.diff import MOST, ask_diffs, text_diff, texts_of
+from llamaherd.pipeline.diff import ask_diffs, text_diff
 from llamaherd.plan import TextFile
+from tests.support.played_host import File, PlayedHost
 
 HOSTILE = "a\tb\n@ end\n@ begin\n\x1b[31mred\n\\x \xe9 \u2028\nno newline"
 
 
-def there(files: list[Path]) -> dict[str, str]:
-    """What this machine's shell says of these files."""
-    script = question_of("host/texts.sh.j2", files=[str(file) for file in files], most=MOST)
-    said = subprocess.run(["sh", "-s"], input=script, capture_output=True, text=True, check=True)
-    return texts_of(answer(said.stdout.split("\n")))
+def there(files: list[Path]) -> Mapping[str, str]:
+    """Return the texts of these files as this machine's program reads them."""
+    return read_texts(TextsInput(tuple(map(str, files))), Host(print, print)).texts
 
 
 def test_a_text_comes_as_it_is(tmp_path: Path) -> None:
@@ -34,8 +35,8 @@ def test_a_text_comes_as_it_is(tmp_path: Path) -> None:
 
 def test_no_more_is_read_than_ours_can_have(tmp_path: Path) -> None:
     large = tmp_path / "large"
-    large.write_bytes(b"x" * (MOST + 1))
-    assert len(there([large])[str(large)]) == MOST
+    large.write_bytes(b"x" * (MOST_TEXT + 1))
+    assert len(there([large])[str(large)]) == MOST_TEXT
 
 
 def test_what_is_no_text_is_shown_as_that(tmp_path: Path) -> None:
@@ -43,10 +44,20 @@ def test_what_is_no_text_is_shown_as_that(tmp_path: Path) -> None:
     assert there([tmp_path / "bytes"]) == {str(tmp_path / "bytes"): "\ufffd\n"}
 
 
-@pytest.mark.parametrize("line", ["text\t/a", "text\t/a\tno base64!", "other\t/a\tYQ==", "text\t/a\tYQ==\tmore"])
-def test_a_line_that_was_not_asked_for(line: str) -> None:
-    with pytest.raises(UnaskedError):
-        texts_of([line])
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    (tmp_path / "other").symlink_to(tmp_path / "file")
+    (tmp_path / "file").write_text("a\n")
+    files = [tmp_path / name for name in ("pipe", "link", "other")]
+    assert there(files) == {str(tmp_path / "other"): "a\n"}
+
+
+def test_servers_with_a_key_are_found() -> None:
+    hostile = "$(id)'\n"
+    host = PlayedHost({}, files={"/etc/llamaherd/keys/chat": File("a key"), f"/etc/llamaherd/keys/{hostile}": File("")})
+    found = find_keys(KeysInput(("small", "chat", hostile)), host)
+    assert found == KeysFound(("chat", hostile))
 
 
 def test_a_diff_goes_from_what_is_there_to_what_is_planned() -> None:
@@ -64,12 +75,12 @@ def test_a_diff_goes_from_what_is_there_to_what_is_planned() -> None:
 
 def test_only_what_is_there_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (TextFile(path=path, text="new\n") for path in ("/one", "/two"))
-    monkeypatch.setattr(diff, "ask_host", lambda *_: ["text\t/one\tb2xkCg=="])
+    monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({"/one": "old\n", "/other": "new\n"}))
     found = ask_diffs(Remote(Connect(host="box")), [one, two])
     assert list(found) == ["/one"]
     assert found["/one"].endswith("-old\n+new")
 
 
 def test_where_nothing_differs_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diff, "ask_host", lambda *_: pytest.fail("the host was asked"))
+    monkeypatch.setattr(diff, "query_verb", lambda *_: pytest.fail("the host was queried"))
     assert ask_diffs(Remote(Connect(host="box")), []) == {}

@@ -13,7 +13,7 @@ from llamaherd.pipeline.preflight_ask import ask_preflight
 from llamaherd.pipeline.python_first import NOTE, install_script, python_change
 from llamaherd.plan import Plan
 from roles import ROLES
-from tests.support.fake import is_question, run
+from tests.support.fake import Alone, is_question, run
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 
@@ -47,6 +47,21 @@ def test_a_plan_has_one_change(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_run_installs_it_once_and_continues(plan: Plan) -> None:
     ran = run(plan, converged(plan, {"chat": KEY}), python=False)
+    assert (ran.changed, ran.failed) == ([], False)
+    steps = [script for script in ran.scripts if not is_question(script)]
+    assert [install_script() in script for script in steps] == [True]
+
+
+class NeedsPython(Alone):
+    """A lock of a host that lacks python3 when it is taken first."""
+
+    def take(self, *_: object, **__: object) -> bool:
+        """Raise NoPythonError."""
+        raise NoPythonError(Connect(host="box"), "debian-13")
+
+
+def test_a_run_that_locks_the_host_first_installs_it_before(plan: Plan) -> None:
+    ran = run(plan, converged(plan, {"chat": KEY}), python=False, turn=NeedsPython)
     assert (ran.changed, ran.failed) == ([], False)
     steps = [script for script in ran.scripts if not is_question(script)]
     assert [install_script() in script for script in steps] == [True]

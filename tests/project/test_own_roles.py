@@ -15,7 +15,7 @@ from llamaherd.host.program import request
 from llamaherd.host.protocol import UnaskedError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import encode
-from llamaherd.onhost.inspection import Inspected, InspectInput
+from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.inspection import inspect as run_inspection
 from llamaherd.onhost.system import Host
 from llamaherd.onhost.verification import VerifyInput
@@ -405,8 +405,6 @@ def judge(judging):
 ROLE = Role(
     name="odd",
     summary="",
-    inspect=lambda plan: "say odd 'it works'",
-    parse=lambda state, kind, fields: (kind, fields) == ("odd", ["it works"]),
     verify=lambda plan: "section motd 'of it'; printf '%s\\n' 'it works' '@ end' '$HOME' | lines",
     judge=judge,
 )
@@ -414,17 +412,14 @@ ROLE = Role(
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_role_inspects_and_verifies_by_shell_scripts(tmp_path: Path) -> None:
-    """The scripts are run for real, as the program on a host runs them."""
+def test_a_role_verifies_by_a_shell_script(tmp_path: Path) -> None:
+    """The script is run for real, as the program on a host runs it."""
     odd(tmp_path, SCRIPTED)
     (own,) = [role for role in all_roles(tmp_path) if role.name == "odd"]
     rig, plan, host = Rig.model_validate(cpu_rig()), planned(cpu_rig()), Host(lambda _: None, lambda _: None)
     found = run_verification(VerifyInput(script=verify_input(plan, [own]).script), host)
     (check,) = [each for each in judge(rig, plan, [own], facts_of(encode(found), [own])).machine if each.name == "motd"]
     assert (check.ok, check.detail) == (True, "as printed")
-    seen = run_inspection(InspectInput(script=inspect_input(plan, [own]).script), host)
-    assert "odd\tit works" in seen.lines
-    assert state_of(encode(seen), [own]).unread == set()
 
 
 VERIFIED_BY_VERB = """from llamaherd.role.report import Check

@@ -11,6 +11,7 @@ from llamaherd.host.driver import PackageState
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
+from llamaherd.onhost.engine_memory import EstimateInput
 from llamaherd.onhost.units import ServiceState
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import (
@@ -177,15 +178,15 @@ def made(steps: Sequence[Change]) -> list[Change]:
     return [replace(steps[0], how=how.make(print))]
 
 
-def ask_memory(*names: str) -> str:
-    """The script that asks what these instances of the rig with GPUs take."""
+def memory_input(*names: str) -> EstimateInput:
+    """Return what the tool runs on for these instances of the rig with GPUs."""
     header = Header(architecture="llama")
     lock = Lock(
         models=tuple(model.model_copy(update={"header": header}) for model in hub_lock().models),
         files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=header),),
     )
     asked = [asking.question_to_engine(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
-    return asking.script(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
+    return asking.estimate_input(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
 
 
 def watched_gateway() -> str:

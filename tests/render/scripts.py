@@ -7,20 +7,12 @@ from collections.abc import Callable
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.protocol import question_of
 from llamaherd.host.totals import show_limit
-from llamaherd.host.turn import unlock_script
 from llamaherd.pipeline.python_first import install_script
-from llamaherd.pipeline.server_keys import ask_script as keys_script
 from llamaherd.render import render
 from llamaherd.role.role import Role
-from llamaherd.status.ask import look_script as status_look
 from llamaherd.text.quoting import Written
-from tests.render.pieces import (
-    ask_memory,
-)
 from tests.render.plans import (
     CPU,
-    GATEWAY,
-    GPU,
 )
 from tests.render.scripts_beside import BESIDE
 from tests.support.ours import inspect_scripts
@@ -29,15 +21,8 @@ OWN = Role("motd", "", inspect=lambda _: 'say motd "$(systemctl is-active motd.s
 SCRIPTS: dict[str, Callable[[], str]] = {
     "inspect_own_role": lambda: inspect_scripts(CPU, [OWN])["motd"],
     "verify_own": lambda: question_of("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
-    "ask_memory_gpu": lambda: ask_memory("reasoner", "boxed"),
-    "status_look_cpu": lambda: status_look(CPU),
-    "status_look_gpus": lambda: status_look(GPU),
-    "status_look_gateway": lambda: status_look(GATEWAY),
     "install_python": install_script,
-    "host_turn": lambda: render("host/turn.sh.j2", rig="duo", who="tom on desk", wait=60, yours="it is yours"),
-    "host_unlock": unlock_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
-    "ask_keys": lambda: keys_script(["chat", "small-group"]),
     "receive": lambda: render(
         "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,

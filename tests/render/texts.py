@@ -7,8 +7,6 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.bench.arms.alone import alone
 from llamaherd.bench.arms.units import Arm, arm_unit, run_unit
-from llamaherd.host.protocol import question_of
-from llamaherd.pipeline.diff import MOST
 from llamaherd.plan import (
     InstancePlan,
     Plan,
@@ -54,6 +52,7 @@ from tests.render.scripts import SCRIPTS
 from tests.render.verbs import INSPECTIONS, VERBS, document
 from tests.render.verbs_of_drivers import DRIVERS
 from tests.render.verbs_of_measurements import documents
+from tests.render.verbs_of_queries import QUERIES
 from tests.render.verbs_of_services import SERVICES, outline
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import tasks
@@ -97,7 +96,6 @@ def texts() -> dict[str, str]:
     """Every case by the name of its golden file."""
     return {
         **{f"{case}.service": planned.file.text for case, planned in UNITS.items()},
-        "texts.sh": question_of("host/texts.sh.j2", files=["/etc/one", "/etc/o'ne two"], most=MOST),
         **{f"{case}.yaml": planned.file.text for case, planned in PROJECTS.items()},
         **{f"wsl_{case}": text for case, text in windows_scripts().items()},
         "driver_wanted.pref": driver_file(DRIVER, "wanted"),
@@ -151,6 +149,6 @@ def texts() -> dict[str, str]:
         **{f"{case}.sh": make() for case, make in SCRIPTS.items()},
         **{f"{case}.json": document(make()) for case, make in VERBS.items()},
         **documents(),
-        **{f"{case}.json": make() for case, make in INSPECTIONS.items()},
+        **{f"{case}.json": make() for case, make in {**INSPECTIONS, **QUERIES}.items()},
         **{f"{case}.json": outline(make()) for case, make in {**SERVICES, **DRIVERS}.items()},
     }

@@ -1,21 +1,30 @@
-"""The look at a host: the script run for real on hosts made of files, and its answer taken apart."""
+"""The hardware of hosts made of files, as the program on a host inspects it, and which of it is refused."""
 
 from __future__ import annotations
 
 import os
-import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from llamaherd.host.protocol import UnaskedError, answer
-from llamaherd.scaffold import FoundGpu, FoundHost, LookError, init_script, parse_look, refuse_unfit
+from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.remote import NoPythonError, Remote
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.hardware import FoundGpu, FoundHost, HardwareInput, inspect
+from llamaherd.onhost.system import TIMED_OUT, Ended, Host
+from llamaherd.scaffold import LookError, checked_hardware, look, refuse_unfit
+from tests.support.found_hosts import found_host
+from tests.support.recording import RecordingHost
 
-DATA = Path(__file__).parents[1] / "data"
+pytestmark = pytest.mark.usefixtures("starts_processes")
+
+MODULE = sys.modules["llamaherd.scaffold.look"]
+"""The package has a function of that name."""
 
 DUO_SMI = (
     "0, GPU-1f0a7c2b-5c1d-4e7a-9b1f-4c0e9a553f10, 00000000:01:00.0, 24564, 450.00, 450.00, 480.00, 580.95.05, 8.6, "
@@ -76,18 +85,10 @@ class FakeHost:
             self.file(f"sys/bus/pci/devices/{address}/vendor", f"{vendor}\n")
             self.file(f"sys/bus/pci/devices/{address}/class", f"{kind}\n")
 
-    def look(self) -> list[str]:
-        """What the script prints there."""
-        ended = subprocess.run(
-            ["sh"],
-            input=init_script(str(self.root)),
-            env={"PATH": f"{self.bin}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert ended.stderr == ""
-        return answer(ended.stdout.split("\n"))
+    def look(self) -> FoundHost:
+        """Return what an inspection finds there."""
+        with patch.dict(os.environ, {"PATH": f"{self.bin}:{os.environ['PATH']}"}):
+            return inspect(HardwareInput(str(self.root)), Host(print, print))
 
 
 def smt(cores: int) -> list[str]:
@@ -145,28 +146,25 @@ def no_driver(folder: Path) -> FakeHost:
 HOSTS = {"duo": duo, "wsl": wsl, "laptop": laptop, "cpu-box": cpu_box, "no-driver": no_driver}
 
 
-def of_this_machine(line: str) -> bool:
-    """Whether the machine that runs the test says this, not the made-up one."""
-    return line.split("\t")[0] in ("name", "arch", "free")
-
-
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_a_host_prints(name: str, tmp_path: Path) -> None:
-    printed = HOSTS[name](tmp_path).look()
-    captured = (DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in printed if not of_this_machine(line)] == [x for x in captured if not of_this_machine(x)]
-    assert [line.split("\t")[0] for line in printed] == [line.split("\t")[0] for line in captured]
+def test_the_hardware_of_a_host(name: str, tmp_path: Path) -> None:
+    found = HOSTS[name](tmp_path).look()
+    expected = found_host(name)
+    # These are of the machine that runs the test.
+    assert found == replace(expected, name=found.name, arch=found.arch, free=found.free)
+    assert found.name
+    assert found.arch
+    assert found.free
 
 
-def seen(name: str) -> FoundHost:
-    return parse_look((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
+seen = found_host
 
 
 def test_a_processor_with_amx(tmp_path: Path) -> None:
     host = cpu_box(tmp_path)
-    assert not parse_look(host.look()).amx
+    assert not host.look().amx
     host.file("proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu avx512f amx_tile amx_int8\n")
-    found = parse_look(host.look())
+    found = host.look()
     assert (found.amx, found.cpu) == (True, "Xeon")
 
 
@@ -217,10 +215,8 @@ def test_a_real_data_centre_card() -> None:
     assert (card.name, card.capability, card.memory_mib) == ("NVIDIA H100 80GB HBM3", "9.0", 81559)
 
 
-def test_this_machine_answers() -> None:
-    """The script as it is sent, on the machine that runs this test."""
-    ended = subprocess.run(["sh"], input=init_script(), capture_output=True, text=True, check=True)
-    look = parse_look(answer(ended.stdout.split("\n")))
+def test_this_machine() -> None:
+    look = checked_hardware(inspect(HardwareInput(), Host(print, print)))
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert look.memory == pytest.approx(total, rel=0.01)
     assert 1 <= look.cores <= look.threads == os.cpu_count()
@@ -228,31 +224,77 @@ def test_this_machine_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("release", "os_"),
     [
-        "",
-        "cores",
-        "cores\tmany",
-        "cores\t²",
-        "cores\t" + "9" * 5000,
-        "Welcome to Ubuntu",
-        "card\t0\tGPU-1",
-        "card\t0\tGPU-1\t0\tmuch\t1\t1\t1\t580\t8.6\tNVIDIA",
-        "bus\t0000:01:00.0",
-        "cpu\t\x1b[31mred",
+        ("ID=debian\n", "debian-"),
+        ("ID='ubuntu'\nVERSION_ID=\"24.04\"\n", "ubuntu-24.04"),
+        ("ID=$(id)\nVERSION_ID='`id`'\n", "$(id)-`id`"),
+        ("ID='broken\nVERSION_ID=1\n", ""),
+        ("", ""),
     ],
 )
-def test_a_line_that_was_not_asked_for(line: str) -> None:
+def test_the_distribution(release: str, os_: str, tmp_path: Path) -> None:
+    host = cpu_box(tmp_path)
+    host.file("etc/os-release", release)
+    assert host.look().os == os_
+
+
+@pytest.mark.parametrize(
+    ("prints", "code", "refused"),
+    [
+        ("", 0, ""),
+        ("No devices were found\n", 0, ""),
+        ("0, GPU-1, 0\n", 0, ""),
+        ("\n\n  it is broken\nvery\n", 9, "  it is broken"),
+        ("", 9, "nvidia-smi failed"),
+    ],
+)
+def test_a_driver_that_lists_no_gpu(prints: str, code: int, refused: str, tmp_path: Path) -> None:
+    host = cpu_box(tmp_path)
+    host.program("nvidia-smi", prints, code)
+    assert (host.look().cards, host.look().refused) == ((), refused)
+
+
+def test_a_driver_that_hangs() -> None:
+    host = RecordingHost({}, ends={"nvidia-smi": Ended(TIMED_OUT)})
+    assert inspect(HardwareInput(), host).refused == "nvidia-smi does not end within 30 s"
+
+
+def test_an_empty_machine() -> None:
+    assert inspect(HardwareInput(), RecordingHost({})) == FoundHost()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        FoundHost(cores=-1),
+        FoundHost(memory=1 << 61),
+        FoundHost(cpu="\x1b[31mred"),
+        FoundHost(cuda=("12.8\n",)),
+        FoundHost(bus=(("0000:01:00.0", "\x07"),)),
+        FoundHost(bus=(("0000:01:00.0", ""),) * 65),
+        FoundHost(cards=(FoundGpu(0, "GPU-1", "0", None, None, None, None, "580\t", "8.6", "NVIDIA"),)),
+    ],
+)
+def test_hardware_that_no_host_can_have_is_refused(found: FoundHost) -> None:
     with pytest.raises(UnaskedError, match="was not asked for"):
-        parse_look(["os\tdebian-13", line])
+        checked_hardware(found)
 
 
-@given(st.lists(st.text()) | st.lists(st.sampled_from(["card", "bus", "cores", "os", "\t", "0", "x", "[N/A]"])))
-def test_nonsense_is_a_line_that_was_not_asked_for_and_nothing_else(lines: list[str]) -> None:
-    try:
-        parse_look(lines)
-    except UnaskedError:
-        return
+def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def query(remote: Remote, *_: object) -> NoReturn:
+        raise NoPythonError(remote.connect, "debian-13")
+
+    monkeypatch.setattr(MODULE, "query_verb", query)
+    with pytest.raises(LookError, match=r"there is no python3 on duo.lan \(debian-13\)") as raised:
+        look(Connect(host="duo.lan"))
+    assert "apt-get install python3" in raised.value.help
+
+
+@pytest.mark.parametrize("host", ["duo.lan", LOCAL])
+def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("duo"))
+    assert look(Connect(host=host)) == found_host("duo")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from llamaherd.scaffold import (
     fleet_files,
     gpu_names,
     holds_rigs,
-    parse_look,
     rig_name,
     rig_yaml,
     round_ram,
@@ -35,6 +34,7 @@ from llamaherd.scaffold import (
     written_gpus,
 )
 from llamaherd.text.units import parse_size
+from tests.support.found_hosts import found_host
 from tests.support.rigs import ROOT
 
 DATA = Path(__file__).parents[1] / "data"
@@ -43,7 +43,7 @@ DUO = Connect(host="duo.lan", user="tom", port=2222)
 
 
 def seen(name: str) -> FoundHost:
-    return parse_look((DATA / f"look-{name}.txt").read_text(encoding="utf-8").splitlines())
+    return found_host(name)
 
 
 def rig_of(folder: Path, look: FoundHost, name: str = "duo", connect: Connect = DUO) -> Rig:

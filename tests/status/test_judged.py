@@ -7,22 +7,25 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.history.release import Origin, Release
+from llamaherd.onhost.status import CardStatus
+from llamaherd.onhost.status_probe import ServerStatus
 from llamaherd.plan import Plan
 from llamaherd.status.judged import rig_now
 from llamaherd.status.now import RigNow, Speed, StatusNow
 from llamaherd.status.tables import tables
-from llamaherd.status.told import CardTold, HostTold, ServerTold
+from llamaherd.status.told import HostTold
 from tests.bench.grouped import GROUPED
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 
 BOX = planned(cpu_rig())
 DUO = planned(gpu_rig())
-FINE = ServerTold(
+IDLE = "it answers nobody, and does nothing"
+FINE = ServerStatus(
     active="active", doing="running", ended="success", health="200", slots=2, busy=1, reading=0, waiting=0
 )
 
 
-def told(plan: Plan, **servers: ServerTold) -> HostTold:
+def told(plan: Plan, **servers: ServerStatus) -> HostTold:
     """A host whose other servers are fine."""
     return HostTold({each.service: servers.get(each.name, FINE) for each in plan.instances})
 
@@ -67,7 +70,7 @@ def test_a_model_that_did_not_load_is_a_problem() -> None:
 
 
 def test_a_group_that_does_not_run_is_one_problem() -> None:
-    now = rig_now(GROUPED, told(GROUPED, card=ServerTold("failed", "failed", "exit-code")), {})
+    now = rig_now(GROUPED, told(GROUPED, card=ServerStatus("failed", "failed", "exit-code")), {})
     assert [each.state for each in now.instances[:2]] == ["down", "down"]
     (problem,) = now.problems
     assert problem.startswith("card is down: its unit is failed")
@@ -77,35 +80,39 @@ def test_a_group_that_does_not_run_is_one_problem() -> None:
     ("server", "state", "why"),
     [
         (FINE, "serves", ""),
-        (ServerTold("active", "running", "success", "silent"), "busy", "it answers later than in 2 s"),
-        (ServerTold("active", "running", "success", "200", silent=True), "busy", "it answers later than in 2 s"),
-        (ServerTold("active", "running", "success", "silent", "idle"), "hangs", "it answers nobody, and does nothing"),
-        (ServerTold("active", "running", "success", "silent", "stopped"), "hangs", "its process is stopped"),
-        (ServerTold("active", "running", "success", "503"), "loads", "it says that it is not ready"),
-        (ServerTold("activating", "start-post", "success", "refused"), "loads", "it starts"),
-        (ServerTold("activating", "start-post", "success", "503"), "loads", "it says that it is not ready"),
-        (ServerTold("active", "running", "success", "refused"), "down", "nothing listens at port 8080"),
-        (ServerTold("active", "running", "success", "broken"), "down", "what listens at port 8080 breaks off"),
-        (ServerTold("active", "running", "success", "500"), "down", "it answers 500 when it is asked for its health"),
-        (ServerTold("failed", "failed", "exit-code"), "down", "its unit is failed (exit-code)"),
-        (ServerTold("inactive", "dead", "success"), "down", "its unit is inactive"),
+        (ServerStatus("active", "running", "success", "silent"), "busy", "it answers later than in 2 s"),
+        (ServerStatus("active", "running", "success", "200", silent=True), "busy", "it answers later than in 2 s"),
         (
-            ServerTold("activating", "auto-restart", "oom-kill"),
+            ServerStatus("active", "running", "success", "silent", "idle"),
+            "hangs",
+            "it answers nobody, and does nothing",
+        ),
+        (ServerStatus("active", "running", "success", "silent", "stopped"), "hangs", "its process is stopped"),
+        (ServerStatus("active", "running", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerStatus("activating", "start-post", "success", "refused"), "loads", "it starts"),
+        (ServerStatus("activating", "start-post", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerStatus("active", "running", "success", "refused"), "down", "nothing listens at port 8080"),
+        (ServerStatus("active", "running", "success", "broken"), "down", "what listens at port 8080 breaks off"),
+        (ServerStatus("active", "running", "success", "500"), "down", "it answers 500 when it is asked for its health"),
+        (ServerStatus("failed", "failed", "exit-code"), "down", "its unit is failed (exit-code)"),
+        (ServerStatus("inactive", "dead", "success"), "down", "its unit is inactive"),
+        (
+            ServerStatus("activating", "auto-restart", "oom-kill"),
             "down",
             "its unit fails, and is started again (oom-kill)",
         ),
         (
-            ServerTold("activating", "auto-restart-queued", "signal"),
+            ServerStatus("activating", "auto-restart-queued", "signal"),
             "down",
             "its unit fails, and is started again (signal)",
         ),
-        (ServerTold("absent", "dead", "success"), "down", "there is no unit of it"),
-        (ServerTold("active", "running", "success"), "busy", "it answers later than in 2 s"),
-        (ServerTold(), "down", "nothing is known of it"),
-        (ServerTold(health="200", slots=2, busy=0), "serves", ""),
+        (ServerStatus("absent", "dead", "success"), "down", "there is no unit of it"),
+        (ServerStatus("active", "running", "success"), "busy", "it answers later than in 2 s"),
+        (ServerStatus(), "down", "nothing is known of it"),
+        (ServerStatus(health="200", slots=2, busy=0), "serves", ""),
     ],
 )
-def test_states_of_a_unit(server: ServerTold, state: str, why: str) -> None:
+def test_states_of_a_unit(server: ServerStatus, state: str, why: str) -> None:
     now = rig_now(BOX, told(BOX, chat=server), {})
     assert (now.instances[0].state, now.instances[0].why) == (state, why)
     assert now.ok == (state in ("serves", "busy"))
@@ -114,25 +121,25 @@ def test_states_of_a_unit(server: ServerTold, state: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("server", "state", "why"),
     [
-        (ServerTold("running", "healthy", health="200"), "serves", ""),
-        (ServerTold("running", "starting", health="refused"), "loads", "it starts"),
-        (ServerTold("restarting", ""), "down", "its container fails, and is started again"),
-        (ServerTold("exited", ""), "down", "its container is exited"),
-        (ServerTold("absent", ""), "down", "there is no container of it"),
+        (ServerStatus("running", "healthy", health="200"), "serves", ""),
+        (ServerStatus("running", "starting", health="refused"), "loads", "it starts"),
+        (ServerStatus("restarting", ""), "down", "its container fails, and is started again"),
+        (ServerStatus("exited", ""), "down", "its container is exited"),
+        (ServerStatus("absent", ""), "down", "there is no container of it"),
     ],
 )
-def test_states_of_a_container(server: ServerTold, state: str, why: str) -> None:
+def test_states_of_a_container(server: ServerStatus, state: str, why: str) -> None:
     now = rig_now(BOX, told(BOX, drafter=server), {}).instances[1]
     assert (now.state, now.why) == (state, why)
 
 
 def test_a_problem_says_where_to_look() -> None:
-    down = told(BOX, chat=ServerTold("failed", "failed", "exit-code"), drafter=ServerTold("absent", ""))
+    down = told(BOX, chat=ServerStatus("failed", "failed", "exit-code"), drafter=ServerStatus("absent", ""))
     assert rig_now(BOX, down, {}).problems == (
         "chat is down: its unit is failed (exit-code); see `journalctl -u llama-chat` there",
         "drafter is down: there is no container of it; `herd up box` makes it",
     )
-    hangs = told(BOX, chat=ServerTold("active", "running", "success", "silent", "idle"))
+    hangs = told(BOX, chat=ServerStatus("active", "running", "success", "silent", "idle"))
     assert rig_now(BOX, hangs, {}).problems == (
         "chat hangs: it answers nobody, and does nothing; `herd up box` starts it again",
     )
@@ -140,9 +147,9 @@ def test_a_problem_says_where_to_look() -> None:
 
 def test_streams_and_tokens_a_second() -> None:
     speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
-    wrote = ServerTold("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))
+    wrote = ServerStatus("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))
     chat, drafter = rig_now(
-        BOX, told(BOX, chat=wrote, drafter=ServerTold(health="200", busy=5)), {"chat": speed}
+        BOX, told(BOX, chat=wrote, drafter=ServerStatus(health="200", busy=5)), {"chat": speed}
     ).instances
     assert (chat.streams, chat.slots, chat.reading, chat.waiting) == (3, 4, 1, 2)
     assert (chat.tokens_per_second, chat.measured) == (80.0, speed)
@@ -164,8 +171,8 @@ def test_a_speed_of_too_few_runs_says_so() -> None:
     assert "938.3 ± 8.0" in shown(many)
 
 
-def card(uuid: str, pci: str = "00000000:01:00.0") -> CardTold:
-    return CardTold(uuid, pci, 1024, 24576, 30, 350, 40, 0, "RTX 3090")
+def card(uuid: str, pci: str = "00000000:01:00.0") -> CardStatus:
+    return CardStatus(uuid, pci, 1024, 24576, 30, 350, 40, 0, "RTX 3090")
 
 
 def test_gpus_are_called_as_declared_and_others_by_their_address() -> None:

@@ -6,16 +6,20 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import BEGIN, END
-from llamaherd.status.ask import look_script
-from llamaherd.status.told import HostTold, ServerTold, parse_told
-from tests.support.rigs import changed, cpu_rig, gpu_rig, planned
+from llamaherd.host.program import Events, request
+from llamaherd.onhost.document import decode
+from llamaherd.onhost.status import HostStatus
+from llamaherd.onhost.status_probe import ServerStatus
+from llamaherd.status.ask import status_input
+from llamaherd.status.told import HostTold, checked_status
+from tests.support.rigs import ROOT, changed, cpu_rig, gpu_rig, planned
 from tests.support.slots_server import KEY, PROMPT, SlotsServer
 
 PROGRAMS = {
@@ -24,6 +28,14 @@ PROGRAMS = {
     ),
     "docker": "/llama-drafter running 0 healthy",
 }
+
+
+PROGRAM = """\
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from tests.support.ssh_program import run_program
+sys.exit(run_program(json.loads(sys.stdin.readline()), {"RELEASES": sys.argv[2]}))
+"""
 
 
 class Host:
@@ -46,31 +58,32 @@ class Host:
         file.chmod(0o755)
 
     def look(self, declared: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run what `herd status` asks of a rig whose servers are all this one."""
-        plan = planned(declared or cpu_rig())
-        script = look_script(plan)
-        for instance in plan.instances:
-            script = type(script)(script.replace(f'"port": {instance.endpoint.port}', f'"port": {self.server.port}'))
-            script = type(script)(script.replace(f'"{instance.key_file}"', f'"{self.folder}/key"'))
-        text = script.replace("/var/lib/llamaherd/releases", str(self.folder / "releases"))
-        env = {"PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin"}
-        return subprocess.run(["sh"], input=text, env=env, capture_output=True, text=True, check=False, timeout=60)
+        """Run what `herd status` runs on a rig whose servers are all this one."""
+        given = status_input(planned(declared or cpu_rig()))
+        key = str(self.folder / "key")
+        servers = tuple(replace(each, port=self.server.port, key=each.key and key) for each in given.servers)
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(ROOT), str(self.folder / "releases")],
+            input=request("llamaherd.status.inspect", replace(given, servers=servers)).decode(),
+            env={"PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
     def told(self, declared: dict[str, Any] | None = None) -> HostTold:
-        """The same, taken apart."""
+        """The same, checked."""
         names = [instance.service for instance in planned(declared or cpu_rig()).instances]
-        return parse_told(answered(self.look(declared).stdout), names)
+        events = Events(lambda _, line: pytest.fail(line))
+        for line in self.look(declared).stdout.splitlines():
+            events.hear("stdout", line)
+        return checked_status(decode(HostStatus, events.result), names)
 
     @property
-    def chat(self) -> ServerTold:
+    def chat(self) -> ServerStatus:
         """What is told of the unit's server."""
         return self.told().servers["llama-chat"]
-
-
-def answered(said: str) -> Sequence[str]:
-    """The lines between the marks."""
-    lines = said.splitlines()
-    return lines[lines.index(BEGIN) + 1 : lines.index(END)]
 
 
 @pytest.fixture
@@ -286,11 +299,3 @@ def test_the_newest_release_is_told_and_no_other(host: Host) -> None:
     assert (release[0], release[1].origin.user) == (10, "u10")
     (host.folder / "releases" / "12.json").write_text('{"of": "a later version"}')
     assert host.told().release is None
-
-
-def test_a_host_without_python_says_so(host: Host) -> None:
-    env = {"PATH": str(host.folder / "bin")}
-    shell = subprocess.run(
-        ["/bin/sh"], input=look_script(planned(cpu_rig())), env=env, capture_output=True, text=True, check=False
-    )
-    assert answered(shell.stdout) == ["python"]

@@ -1,81 +1,76 @@
-"""What hosts say of themselves, and what is believed of it."""
+"""What hosts return of themselves, and which of it is refused."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from llamaherd.host.protocol import UnaskedError
-from llamaherd.host.remote import RemoteError
-from llamaherd.status.told import CARD_FIELDS, parse_told
+from llamaherd.onhost.document import DocumentError, decode, encode
+from llamaherd.onhost.gateway import NO_GATEWAY
+from llamaherd.onhost.status import CardStatus, GatewayError, HostStatus, ReleaseStatus
+from llamaherd.onhost.status_probe import ServerStatus
+from llamaherd.status.told import checked_status
 
-CARD = "card\tGPU-1\t00000000:01:00.0\t20480\t32607\t310.5\t600.0\t64\t99\tRTX 5090"
-FINE = [
-    "unit\tllama-chat\tactive\trunning\tsuccess",
-    "health\tllama-chat\t200",
-    "slots\tllama-chat\t2\t1\t0",
-    "waiting\tllama-chat\t0",
-    "wrote\tllama-chat\t41\t1002",
-    CARD,
-]
+CARD = CardStatus("GPU-1", "00000000:01:00.0", 20480, 32607, 310.5, 600.0, 64, 99, "RTX 5090")
+CHAT = ServerStatus("active", "running", "success", "200", slots=2, busy=1, reading=0, waiting=0, wrote=(41, 1002))
+FINE = HostStatus({"llama-chat": CHAT}, (CARD,), gateway_error=GatewayError(*NO_GATEWAY))
 
 
-def test_what_is_told_is_taken_in() -> None:
-    told = parse_told([*FINE, "told", "gateway", "none"], ["llama-chat"])
-    chat = told.servers["llama-chat"]
-    assert (chat.active, chat.health, chat.slots, chat.busy, chat.wrote) == ("active", "200", 2, 1, (41, 1002))
-    assert (told.cards[0].uuid, told.cards[0].used, told.cards[0].name) == ("GPU-1", 20480, "RTX 5090")
-    assert told.gateway == ["none"]
+def test_a_state_is_read() -> None:
+    found = checked_status(decode(HostStatus, encode(FINE)), ["llama-chat", "llama-other"])
+    assert found.servers == {"llama-chat": CHAT, "llama-other": ServerStatus()}
+    assert found.cards == [CARD]
+    assert found.gateway == GatewayError(*NO_GATEWAY)
+    assert (found.release, found.driver) == (None, "")
 
 
 @pytest.mark.parametrize(
-    "line",
+    "server",
     [
-        "unit\tllama-other\tactive\trunning\tsuccess",
-        "unit\tllama-chat\tactive\trunning",
-        "unit\tllama-chat\t\x1b[2J\trunning\tsuccess",
-        "unit\tllama-chat\t" + "a" * 500 + "\trunning\tsuccess",
-        "container\tllama-chat\trunning",
-        "health\tllama-chat\t2000",
-        "health\tllama-chat\tfine",
-        "health",
-        "still\tllama-chat\tasleep",
-        "silent\tllama-chat\tyes",
-        "slots\tllama-chat\t2\t1",
-        "slots\tllama-chat\t2\t-1\t0",
-        "slots\tllama-chat\t2\t" + "9" * 5000 + "\t0",
-        "waiting\tllama-chat\tmany",
-        "wrote\tllama-chat\t41",
-        "wrote\tllama-chat\t4.1\t1000",
-        "card\tGPU-1\t00000000:01:00.0",
-        CARD + "\tmore",
-        "release\tten\te30=",
-        "release\t10\t!!",
-        "release\t10",
-        "prompt\tllama-chat\twhat somebody asked",
-        "told",
-        "Traceback (most recent call last):",
+        replace(CHAT, active="\x1b[2J"),
+        replace(CHAT, doing="a" * 500),
+        replace(CHAT, ended="exit code"),
+        replace(CHAT, health="2000"),
+        replace(CHAT, health="fine"),
+        replace(CHAT, still="asleep"),
+        replace(CHAT, slots=-1),
+        replace(CHAT, busy=10**16),
+        replace(CHAT, wrote=(-1, 1000)),
+        replace(CHAT, wrote=(1, 0)),
+        replace(CHAT, models={"gemma": "Loaded at once"}),
+        replace(CHAT, models={str(number): "loaded" for number in range(65)}),
     ],
 )
-def test_what_cannot_have_been_said_is_not_believed(line: str) -> None:
+def test_a_state_that_no_server_can_have_is_refused(server: ServerStatus) -> None:
     with pytest.raises(UnaskedError):
-        parse_told([*FINE, line, "told"], ["llama-chat"])
+        checked_status(replace(FINE, servers={"llama-chat": server}), ["llama-chat"])
 
 
-def test_cards_without_end_are_not_believed() -> None:
+def test_a_server_that_was_not_queried_is_refused() -> None:
+    with pytest.raises(UnaskedError, match="llama-chat"):
+        checked_status(FINE, ["llama-other"])
+
+
+def test_cards_without_end_are_refused() -> None:
     with pytest.raises(UnaskedError):
-        parse_told([CARD] * 65 + ["told"], [])
+        checked_status(replace(FINE, cards=(CARD,) * 65), ["llama-chat"])
 
 
-@pytest.mark.parametrize(
-    ("figure", "known"), [("[N/A]", None), ("nan", None), ("inf", None), ("1e300", None), ("7", 7.0)]
-)
-def test_a_figure_that_no_gpu_has_is_none(figure: str, known: float | None) -> None:
-    told = parse_told(["\t".join(["card", "GPU-1", "0", *[figure] * (len(CARD_FIELDS) - 3), "a"]), "told"], [])
-    assert (told.cards[0].used, told.cards[0].celsius) == (known, known)
+@pytest.mark.parametrize(("value", "known"), [(1e300, None), (-1e9, None), (None, None), (7.0, 7.0)])
+def test_a_figure_that_no_gpu_has_is_none(value: float | None, known: float | None) -> None:
+    card = replace(CARD, used=value, celsius=value, name="a" * 500)
+    (found,) = checked_status(replace(FINE, cards=(card,)), ["llama-chat"]).cards
+    assert (found.used, found.celsius, len(found.name)) == (known, known, 200)
 
 
-@pytest.mark.parametrize(("lines", "said"), [([], "did not say"), (FINE, "did not say"), (["python"], "no python3")])
-def test_a_host_that_does_not_tell_has_a_way_out(lines: list[str], said: str) -> None:
-    with pytest.raises(RemoteError, match=said) as refused:
-        parse_told(lines, ["llama-chat"])
-    assert refused.value.help
+@pytest.mark.parametrize("slots", ["many", 1.5, True, 10**30, {}])
+def test_a_count_that_is_no_number_is_refused(slots: object) -> None:
+    with pytest.raises(DocumentError):
+        decode(HostStatus, {"servers": {"llama-chat": {"slots": slots}}})
+
+
+def test_a_release_of_a_later_version_is_left_out() -> None:
+    found = checked_status(replace(FINE, release=ReleaseStatus(12, '{"of": "a later version"}')), ["llama-chat"])
+    assert found.release is None

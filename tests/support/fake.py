@@ -136,15 +136,17 @@ def run(
     earlier: Iterable[list[str]] = (),
     roles: Sequence[Role] = ROLES,
     python: bool = True,
+    turn: type[Alone] | None = None,
 ) -> Ran:
     """All roles, on a host that answers every question with the lines of `world`, and where `broken` scripts fail.
 
     The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
+    With a `turn`, the host is locked by it before preflight.
     """
     data = {
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
-        "rig_turn_first": False,
+        "rig_turn_first": turn is not None,
         "rig_held": None,
         "rig_roles": [],
         "rig_back_to": None,
@@ -175,7 +177,7 @@ def run(
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
     connector.python = python
-    with patch.object(turns, "Turn", Alone):
+    with patch.object(turns, "Turn", turn or Alone):
         try:
             run_ops(state)
         except PyinfraError:

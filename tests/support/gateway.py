@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,12 +22,14 @@ from typing import Any
 
 import yaml
 
+from llamaherd.gateway.now import GatewayNow, gateway_now
 from llamaherd.host.state import FileState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.gateway import FleetFile
 from llamaherd.inventory.yamltext import Loader
 from llamaherd.layout import GATEWAY, GATEWAY_RUN
 from llamaherd.lock import Lock, LockedImage
+from llamaherd.onhost.gateway import parse_status
 from llamaherd.plan import GatewayPlan, Plan, TextFile
 from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader
 from roles.gateway.plan import plan_gateway
@@ -247,6 +249,11 @@ class Running:
             timeout=30,
             check=False,
         )
+
+
+def now_of(lines: Iterable[str]) -> GatewayNow:
+    """Return what a gateway does, by the lines of the program on its host."""
+    return gateway_now(parse_status([line.split("\t") for line in lines]))
 
 
 def talk_env(folder: Path) -> dict[str, str]:

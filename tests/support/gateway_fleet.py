@@ -19,19 +19,20 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from tests.support.gateway import TALK, Running, Upstream, free_port, made, rig_at, running, talk_env, until
+from tests.support.rigs import ROOT
 
 SSH = f"""#!{sys.executable}
-import pathlib, subprocess, sys
+import pathlib, sys
 
 there = pathlib.Path(__file__).parent
 port = sys.argv[sys.argv.index("-p") + 1]
 if (there / "gone").exists() or port != "2201":
     print(f"ssh: connect to host box port {{port}}: Connection refused", file=sys.stderr)
     sys.exit(255)
-sys.stdin.readline()
-print("llamaherd: a shell is there", flush=True)
-script = sys.stdin.read().replace("/opt/llamaherd/libexec/gateway-talk", str(there / "gateway-talk"))
-sys.exit(subprocess.run(["sh"], input=script, text=True).returncode)
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.ssh_program import read_document, run_program
+
+sys.exit(run_program(read_document(), {{"GATEWAY_TALK": there / "gateway-talk"}}))
 """
 
 

@@ -94,12 +94,6 @@ class GpuHost:
         pipe = subprocess.PIPE
         return subprocess.Popen([program, *arguments], env=env, stdout=pipe, stderr=pipe, text=True)
 
-    def shell(self, script: str) -> str:
-        """What a script prints here."""
-        argv, text = ["/bin/sh", "-s"], self.here(script)
-        done = subprocess.run(argv, input=text, env=self.environment, capture_output=True, text=True, check=True)
-        return done.stdout
-
     @property
     def environment(self) -> dict[str, str]:
         """Where the stand-in comes before a real program."""

@@ -47,6 +47,31 @@ class Running:
 
 
 @dataclass
+class PlayedLock:
+    """A lock that is open."""
+
+    path: str
+    host: PlayedHost
+
+    @property
+    def _name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def take(self) -> bool:
+        if self._name in self.host.holders:
+            return False
+        self.host.held.add(self._name)
+        return True
+
+    def holder(self) -> str:
+        return self.host.holders.get(self._name, "")
+
+    def sign(self, who: str) -> None:
+        assert self._name in self.host.held
+        self.host.log.append(f"{self._name} is held by {who}")
+
+
+@dataclass
 class PlayedHost:
     """A System, and the tools of a switch."""
 
@@ -77,9 +102,12 @@ class PlayedHost:
     program: str = "/opt/llamaherd/libexec/onhost/0.pyz"
     held: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
-    """Who holds each lock that ends with its process."""
-    from_controller: Iterator[str | Callable[[], str]] = field(default_factory=lambda: iter(()))
-    """What the controller sends after the document, or what waits for that. Then the connection ends."""
+    """What other runs that hold locks have written there."""
+    values: list[object] = field(default_factory=list)
+    lines: Iterator[str | Callable[[], str] | None] = field(default_factory=lambda: iter(()))
+    """What comes from the controller, or what waits for that; None where nothing comes for as long as the program
+    waits. Then the connection ends."""
+    killed: list[int] = field(default_factory=list)
     time: float = 0.0
 
     # Files
@@ -405,20 +433,22 @@ class PlayedHost:
             self.held.discard(name)
 
     @contextmanager
-    def claim(self, name: str, seconds: float, holder: str) -> Iterator[str | None]:
-        del seconds
-        if name in self.holders:
-            yield self.holders[name]
-            return
-        self.holders[name] = holder
-        try:
-            yield None
-        finally:
-            del self.holders[name]
+    def lock_file(self, name: str) -> Iterator[PlayedLock]:
+        yield PlayedLock(f"/run/llamaherd/locks/{name}", self)
+        self.held.discard(name)
 
-    def receive(self) -> str | None:
-        line = next(self.from_controller, None)
-        return line() if callable(line) else line
+    def kill(self, pid: int) -> None:
+        self.killed.append(pid)
+        self.links = {path: to for path, to in self.links.items() if not path.startswith(f"/proc/{pid}/")}
+
+    def send(self, value: object) -> None:
+        self.values.append(value)
+
+    def next_line(self, seconds: float) -> str | None:
+        line = next(self.lines, "")
+        if line is None:
+            self.time += seconds
+        return f"{line()}\n" if callable(line) else line
 
     def computed(self, pid: int) -> float:
         del pid

@@ -1,6 +1,6 @@
 """A fleet whose servers name no key, and its hosts: an `ssh` of the tests' own is the way there, and all else is real.
 
-What is run there is our question, by a real shell, in a folder for each host in the place of /etc/llamaherd/keys.
+What runs there is our program, with a folder for each host in the place of /etc/llamaherd/keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llamaherd.inventory.server_keys import KEYS, ServerKey
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan
-from tests.support.rigs import GONE, changed, cpu_rig
+from tests.support.rigs import GONE, ROOT, changed, cpu_rig
 
 PORTS = {"attic": 2301, "porch": 2302, "six": 2303}
 FLEET = """
@@ -26,7 +26,7 @@ gateway:
     small: {serve: [porch.chat]}
 """
 SSH = f"""#!{sys.executable}
-import pathlib, subprocess, sys
+import pathlib, sys
 
 there = pathlib.Path(__file__).parent / sys.argv[sys.argv.index("-p") + 1]
 with open(there.parent / "log", "a") as log:
@@ -34,15 +34,16 @@ with open(there.parent / "log", "a") as log:
 if (there / "gone").exists():
     print("ssh: connect to host porch.lan port 22: Connection refused", file=sys.stderr)
     sys.exit(255)
-sys.stdin.readline()
-print("llamaherd: a shell is there", flush=True)
-script = sys.stdin.read()
-if "say key" not in script:
-    sys.exit("nothing else is answered here")
-script = script.replace("/etc/llamaherd/keys/", f"{{there}}/keys/")
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.ssh_program import read_document, run_program
+
+document = read_document()
+if document["verb"] != "llamaherd.queries.keys":
+    sys.exit("only keys are queried here")
 if (there / "lies").exists():
-    script = script.replace("say key", "say kex")
-sys.exit(subprocess.run(["sh"], input=script.encode()).returncode)
+    print('{{"event":"result","value":{{"names":["another"]}}}}')
+    sys.exit()
+sys.exit(run_program(document, {{"KEYS": there / "keys"}}))
 """
 
 

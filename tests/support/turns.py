@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from llamaherd.host import program as packing
 from llamaherd.host import protocol, turn
-from llamaherd.layout import LOCKS
-from llamaherd.render import render
-from llamaherd.text.quoting import Written
+from llamaherd.host.program import Program, packed_program
+
+_MAIN = """\
+import io, json, sys
+from llamaherd.onhost import main, system
+document = sys.stdin.buffer.readline()
+system.LOCKS = {folder!r} + "/" + json.loads(document)["input"].get("rig", "duo")
+
+
+class Stdin(io.BytesIO):
+    def fileno(self):
+        return 0
+
+    def readline(self, most):
+        return super().readline(most) or rest.readline(most)
+
+
+rest, sys.stdin = sys.stdin.buffer, io.TextIOWrapper(Stdin(document))
+sys.exit(main.main([]))
+"""
+"""Runs a verb with locks in the folder of the rig that its input names, or of `duo`."""
 
 
 def lock_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the scripts look for locks here. `herd unlock` means the rig `duo`."""
-
-    def moved(template: str, **values: Any) -> Written:
-        place = f"{folder}/{values.get('rig', 'duo')}"
-        return Written(render(template, **values).replace(str(LOCKS), place))
-
-    monkeypatch.setattr(turn, "render", moved)
-    monkeypatch.setattr(protocol, "render", moved)
+    """Have verbs hold locks in this folder. `herd unlock` means the rig `duo`."""
+    ours = packed_program()
+    sources = {**ours.sources, "__main__.py": _MAIN.format(folder=str(folder)).encode()}
+    moved = Program(ours.hash, sources)
+    (folder / "libexec").mkdir()
+    monkeypatch.setattr(packing, "PROGRAMS", folder / "libexec" / "onhost")
+    for each in (turn, protocol):
+        monkeypatch.setattr(each, "packed_program", lambda: moved)

@@ -13,7 +13,7 @@ from threading import Thread
 
 from llamaherd.layout import ARMS_GUARD, ARMS_RUN, LOCK_WAIT
 from llamaherd.onhost.clients import systemctl, unit_properties
-from llamaherd.onhost.conversation import exit_by_signals, heartbeat
+from llamaherd.onhost.conversation import exit_by_signals, heartbeat, receive
 from llamaherd.onhost.exclusivity import LOCK, measuring
 from llamaherd.onhost.files import write_files
 from llamaherd.onhost.guard import Guard, start_guard, stop_guard
@@ -115,7 +115,7 @@ def _make_ready(given: TrialsInput, system: System, tools: Tools) -> None:
     if not given.stops:
         return
     system.report(MINE)
-    if system.receive() != "go":
+    if receive(system) != "go":
         raise FailedError("the controller ended the measurement before it began")
     for each in given.stops:
         drain_kept(system, each.kept, tools, given.drain_seconds)
@@ -134,7 +134,7 @@ class _Trials:
     def converse(self) -> None:
         """Read commands until the connection ends."""
         self._system.report(READY_TO_START)
-        while (line := self._system.receive()) is not None:
+        while (line := receive(self._system)) is not None:
             word, _, rest = line.partition(" ")
             if word == "start" and rest in self._units:
                 self._begin(self._start, rest)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.gateway.now import GatewayNow, ServerNow, parse_drained, parse_now
-from tests.support.gateway import Running, Upstream, free_port, made, rig_at, running, until
+from llamaherd.gateway.now import GatewayNow, ServerNow
+from tests.support.gateway import Running, Upstream, free_port, made, now_of, rig_at, running, until
 
 SESSION = {"X-Session-Id": "mine"}
 
@@ -51,7 +51,7 @@ def now(gateway: Running) -> GatewayNow:
     """What it says of itself."""
     done = gateway.talk("status")
     assert done.returncode == 0, done.stderr
-    return parse_now(done.stdout.splitlines())
+    return now_of(done.stdout.splitlines())
 
 
 def rows(gateway: Running, model: str = "coder") -> dict[str, ServerNow]:
@@ -68,7 +68,7 @@ def left(gateway: Running, *words: str) -> int:
     """How many streams it says are left."""
     done = gateway.talk("drain", *words)
     assert done.returncode == 0, done.stderr
-    return parse_drained(done.stdout.splitlines()).left
+    return next(int(line.removeprefix("left\t")) for line in done.stdout.splitlines() if line.startswith("left\t"))
 
 
 def by(gateway: Running, headers: dict[str, str] | None = None) -> str:

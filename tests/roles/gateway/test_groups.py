@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.gateway.now import parse_now
 from llamaherd.gateway.people import DeclaredGateway
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import GatewayPlan
-from tests.support.gateway import KEYS, Running, Upstream, fleet_of, free_port, made, rig_at, running, until
+from tests.support.gateway import KEYS, Running, Upstream, fleet_of, free_port, made, now_of, rig_at, running, until
 
 
 def grouped(port: int, *, slots: tuple[int, int] = (1, 2)) -> Rig:
@@ -88,7 +87,7 @@ def test_the_queue_of_both_is_as_long_as_that_of_one(gateway: Running, server: U
 
 
 def test_the_status_has_each_model_and_the_server_takes_a_drain_for_both(gateway: Running) -> None:
-    now = parse_now(gateway.talk("status").stdout.splitlines())
+    now = now_of(gateway.talk("status").stdout.splitlines())
     assert [(model.name, [server.name for server in model.servers]) for model in now.models] == [
         ("gemma", ["box.card"]),
         ("moe", ["box.card"]),

@@ -145,9 +145,7 @@ def test_a_trial_in_place_of_the_declared_server(host: Trials) -> None:
         states.append(host.units["llama-chat"].state + " " + host.units["llama-chat-A"].state)
         return "stop"
 
-    host.from_controller = iter(
-        ["go", "start A", host.after("ready", "nothing"), state, "start B", "start A; id", "unit eA=="]
-    )
+    host.lines = iter(["go", "start A", host.after("ready", "nothing"), state, "start B", "start A; id", "unit eA=="])
     run_trials(GIVEN, host, host)
     ready, back = host.log[2], host.log[-1]
     assert host.log == ["mine", "armed", ready, "stopped", back]
@@ -159,7 +157,7 @@ def test_a_trial_in_place_of_the_declared_server(host: Trials) -> None:
 
 
 def test_the_order_of_what_is_done(host: Trials) -> None:
-    host.from_controller = iter(["go"])
+    host.lines = iter(["go"])
     run_trials(GIVEN, host, host)
     guard = next(at for at, each in enumerate(host.done) if each[0] == "systemd-run")
     steps = [["systemctl", "stop", ARMS_GUARD], ["write", f"{ARMS_RUN}/restore.json"], host.done[guard]]
@@ -175,7 +173,7 @@ def test_the_order_of_what_is_done(host: Trials) -> None:
 
 
 def test_a_trial_side_by_side_stops_nothing(host: Trials) -> None:
-    host.from_controller = iter(["start A", host.after("ready", "stop")])
+    host.lines = iter(["start A", host.after("ready", "stop")])
     run_trials(BESIDE, host, host)
     assert host.log[0] == "armed"
     assert not host.has_done("stop", "llama-chat.service")
@@ -184,7 +182,7 @@ def test_a_trial_side_by_side_stops_nothing(host: Trials) -> None:
 
 def test_a_controller_that_does_not_go_on_stops_nothing(host: Trials) -> None:
     for sent in ([], ["no"]):
-        host.from_controller = iter(sent)
+        host.lines = iter(sent)
         with pytest.raises(FailedError, match="ended the measurement before it began"):
             run_trials(GIVEN, host, host)
         assert not host.has_done("stop", "llama-chat.service")
@@ -196,14 +194,14 @@ def test_what_ends_it_restores_the_declared_server(host: Trials) -> None:
         assert host.units["llama-chat"].state == "inactive"
         raise SystemExit(1)
 
-    host.from_controller = iter(["go", "start A", host.after("ready", "x"), end])
+    host.lines = iter(["go", "start A", host.after("ready", "x"), end])
     with pytest.raises(SystemExit):
         run_trials(GIVEN, host, host)
     assert restored(host)
 
 
 def test_a_connection_that_ends_while_a_trial_starts(host: Trials) -> None:
-    host.from_controller = iter(["go", "start A"])
+    host.lines = iter(["go", "start A"])
     run_trials(GIVEN, host, host)
     assert host.log[-1].startswith("back ")
     assert host.running("llama-chat") == "d1"
@@ -211,14 +209,14 @@ def test_a_connection_that_ends_while_a_trial_starts(host: Trials) -> None:
 
 def test_a_server_that_did_not_serve_is_not_started(host: Trials) -> None:
     host.units["llama-chat"].state = "inactive"
-    host.from_controller = iter(["go"])
+    host.lines = iter(["go"])
     run_trials(GIVEN, host, host)
     assert host.units["llama-chat"].state == "inactive"
     assert host.log[-1].startswith("back ")
 
 
 def test_a_server_that_does_not_serve_again_is_reported(host: Trials) -> None:
-    host.from_controller = iter(["go"])
+    host.lines = iter(["go"])
     host.fates["d1"] = "does not load"
     run_trials(GIVEN, host, host)
     assert host.log[-1] == "away llama-chat.service"
@@ -235,7 +233,7 @@ def test_an_unknown_state_changes_nothing(host: Trials) -> None:
 def test_a_trial_that_does_not_start(host: Trials, result: str, why: str) -> None:
     host.fates["a1"] = "does not load"
     host.results["llama-chat-A.service"] = result
-    host.from_controller = iter(["go", "start A", host.after("failed", "stop")])
+    host.lines = iter(["go", "start A", host.after("failed", "stop")])
     run_trials(GIVEN, host, host)
     assert f"failed A {why}one line CUDA error: out of memory" in host.log
     assert restored(host)
@@ -244,7 +242,7 @@ def test_a_trial_that_does_not_start(host: Trials, result: str, why: str) -> Non
 def test_the_reason_of_a_failure_is_short(host: Trials) -> None:
     host.fates["a1"] = "does not load"
     host.printed = "x" * 5000
-    host.from_controller = iter(["go", "start A", host.after("failed", "stop")])
+    host.lines = iter(["go", "start A", host.after("failed", "stop")])
     run_trials(GIVEN, host, host)
     assert f"failed A {'x' * 300}" in host.log
 
@@ -279,18 +277,18 @@ def test_memory_that_lacks_is_reported_before_anything_is_changed(
 
 
 def test_what_memory_is_required(host: Trials) -> None:
-    host.from_controller = iter(["go"])
+    host.lines = iter(["go"])
     need = GpuNeed("card", "GPU-1", 9)
     run_trials(replace(GIVEN, servers=(GPU,)), host, host)
     assert host.asked == [((need,), ("7", "7")), (4, ("7",), ())]
     host.asked.clear()
-    host.from_controller = iter([])
+    host.lines = iter([])
     run_trials(replace(BESIDE, servers=(GPU,)), host, host)
     assert host.asked == [(Room(4, (need,)), None)]
 
 
 def test_memory_that_is_not_certain_is_not_required(host: Trials) -> None:
-    host.from_controller = iter(["go"])
+    host.lines = iter(["go"])
     run_trials(GIVEN, host, host)
     assert host.asked == []
 
@@ -328,7 +326,7 @@ def test_another_unit_in_its_place(host: Trials, text: str) -> None:
         placed.append(host.files[UNIT].text)
         return "x"
 
-    host.from_controller = iter(["go", f"unit {encoded(text)}", look])
+    host.lines = iter(["go", f"unit {encoded(text)}", look])
     run_trials(replace(GIVEN, placed=UNIT), host, host)
     assert "placed" in host.log
     assert placed == [text]
@@ -337,7 +335,7 @@ def test_another_unit_in_its_place(host: Trials, text: str) -> None:
 
 @pytest.mark.parametrize("line", ["unit %%%", "unit 'eA==", "unit ä", "unit eA"])
 def test_a_unit_that_is_not_base64(host: Trials, line: str) -> None:
-    host.from_controller = iter(["go", line])
+    host.lines = iter(["go", line])
     run_trials(replace(GIVEN, placed=UNIT), host, host)
     assert "failed the unit of a candidate cannot be written" in host.log
 
@@ -354,7 +352,7 @@ def judging(host: Trials) -> Trials:
 
 def test_a_program_that_runs_to_its_end(judging: Trials) -> None:
     judging.printed = "a\n'b' $(id)\n"
-    judging.from_controller = iter(["go", "judge 10", judging.after("judged", "stop")])
+    judging.lines = iter(["go", "judge 10", judging.after("judged", "stop")])
     run_trials(JUDGES, judging, judging)
     assert f"judged {encoded(judging.printed)}" in judging.log
     assert judging.index("journalctl", "--sync") < judging.index("journalctl", "200")
@@ -363,7 +361,7 @@ def test_a_program_that_runs_to_its_end(judging: Trials) -> None:
 
 def test_of_its_output_the_end_is_returned(judging: Trials) -> None:
     judging.printed = "x" * 40_000 + "ä"
-    judging.from_controller = iter(["go", "judge 10", judging.after("judged", "stop")])
+    judging.lines = iter(["go", "judge 10", judging.after("judged", "stop")])
     run_trials(JUDGES, judging, judging)
     (line,) = (each for each in judging.log if each.startswith("judged "))
     assert base64.b64decode(line.removeprefix("judged ")) == judging.printed.encode()[-30_000:]
@@ -376,7 +374,7 @@ def test_of_its_output_the_end_is_returned(judging: Trials) -> None:
 def test_a_program_that_fails(judging: Trials, result: str, why: str) -> None:
     judging.fates["a1"] = "does not load"
     judging.results["llama-chat-A.service"] = result
-    judging.from_controller = iter(["go", "judge 10", judging.after("failed", "stop")])
+    judging.lines = iter(["go", "judge 10", judging.after("failed", "stop")])
     run_trials(JUDGES, judging, judging)
     assert f"failed - {why}one line CUDA error: out of memory" in judging.log
 
@@ -385,7 +383,7 @@ def test_a_program_that_fails(judging: Trials, result: str, why: str) -> None:
 def test_a_program_without_room(judging: Trials, room: str, free: int) -> None:
     if not free:
         judging.folders.discard("/var/tmp")
-    judging.from_controller = iter(["go", f"judge {room}", judging.after("failed", "stop")])
+    judging.lines = iter(["go", f"judge {room}", judging.after("failed", "stop")])
     run_trials(JUDGES, judging, judging)
     assert f"failed - there is no room in /var/tmp: {room} bytes are needed, {free} are free" in judging.log
     assert not judging.has_done("start", "llama-chat-A.service")
@@ -393,7 +391,7 @@ def test_a_program_without_room(judging: Trials, room: str, free: int) -> None:
 
 @pytest.mark.parametrize("line", ["judge", "judge x", "judge ٣", "judge -1", "stop now", "start", *HOSTILE])
 def test_no_other_line_is_a_command(judging: Trials, line: str) -> None:
-    judging.from_controller = iter(["go", line])
+    judging.lines = iter(["go", line])
     run_trials(JUDGES, judging, judging)
     assert judging.log[:2] == ["mine", "armed"]
     assert judging.log[2].startswith("back ")
