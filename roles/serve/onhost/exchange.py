@@ -27,7 +27,6 @@ from roles.serve.onhost.backends import (
 )
 from roles.serve.onhost.kept import (
     Version,
-    clear_untried,
     note_refused,
     read_key,
     read_question,
@@ -209,6 +208,9 @@ class Exchange:
             service = each.server.service
             if not before[service] and not self._serve_before(each.server) and service not in lost:
                 lost.append(service)
+            if service not in lost:
+                # With them the version that was refused.
+                remove_unused(system, each.server.kept)
         bring_back(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()
         self._report(failed, lost)
@@ -262,7 +264,6 @@ class Exchange:
                 f"and that does not come up either: {why}"
             )
             return False
-        clear_untried(system, server.kept)
         system.report(f"{server.service} serves again as before, spec {last.spec}, after {system.now() - began:.0f} s")
         return True
 

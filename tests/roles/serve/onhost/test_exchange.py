@@ -10,6 +10,7 @@ from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from roles.serve.onhost.exchange import JOURNAL, run_cut_off, run_exchange
+from roles.serve.onhost.kept import LINKS
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
 from tests.support.played_host import Fate, File, Killed, PlayedHost
 from tests.support.rigs import KEY, cpu_rig, planned
@@ -65,6 +66,13 @@ def specs(host: PlayedHost) -> tuple[str, ...]:
     return tuple(host.running(f"llama-{name}") for name in NAMES)
 
 
+def left_over(host: PlayedHost) -> list[str]:
+    """Return the kept versions that no link points to."""
+    kept = [f"/var/lib/llamaherd/kept/llama-{name}" for name in NAMES]
+    linked = {host.target(f"{folder}/{link}") for folder in kept for link in LINKS}
+    return [name for folder in kept for name in host.names(folder) if name not in {*LINKS, *linked}]
+
+
 BEFORE = tuple(spec(OLD, name) for name in NAMES)
 
 
@@ -78,7 +86,7 @@ def test_all_change_or_none(first: Fate, second: Fate, moved: bool) -> None:
     assert specs(host) == (after if good else BEFORE), (why, host.log)
     assert bool(why) is not good
     assert not host.entry(JOURNAL)
-    assert not host.read("/var/lib/llamaherd/kept/llama-chat/untried")
+    assert left_over(host) == []
 
 
 @pytest.mark.parametrize(("first", "second", "moved"), drawn(CASES))
@@ -102,6 +110,24 @@ def test_killed_before_each_step(first: Fate, second: Fate, moved: bool) -> None
                 run(host, plan)
             assert specs(host) in (BEFORE, after), (step, dies, host.log)
             assert not host.entry(JOURNAL)
+
+
+@pytest.mark.parametrize("second", ["does not load", "does not answer"])
+def test_a_refused_version_is_not_kept_where_the_run_is_killed(second: Fate) -> None:
+    started = serving()
+    started.fates[spec(NEW[False], "drafter")] = second
+    whole = copied(started)
+    run(whole, NEW[False])
+    for step in range(whole.steps):
+        host = copied(started)
+        host.kill_at = step
+        with pytest.raises(Killed):
+            run(host, NEW[False])
+        host.kill_at = -1
+        host.held.clear()
+        if host.read(JOURNAL):
+            run(host, NEW[False])
+            assert left_over(host) == [], (step, host.log)
 
 
 def test_one_that_is_cut_off_is_ended_before_another_begins() -> None:
