@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from llamaherd.onhost.files import resolve
 from llamaherd.onhost.machine import has_amx, memory_bytes
 from llamaherd.onhost.nvidia_smi import parse_number
-from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, System
+from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, System
 from llamaherd.onhost.verbs import Verb
 
 DRIVER_SECONDS = 30
@@ -79,7 +79,7 @@ def inspect(given: HardwareInput, system: System) -> FoundHost:
     name, arch = (*system.run(["uname", "-nm"]).out.split(), "", "")[:2]
     processors = system.read(f"{root}/proc/cpuinfo", _MOST_CPUINFO) or ""
     model = re.search(r"^model name\s*: (.*)$", processors, re.MULTILINE)
-    cards, refused = _cards(root, system)
+    cards, refused = _cards(system)
     return FoundHost(
         name=name,
         os=_distribution(system.read(f"{root}/etc/os-release") or ""),
@@ -146,14 +146,10 @@ def _toolkits(root: str, system: System) -> Iterator[str]:
             yield name.removeprefix("cuda-")
 
 
-def _cards(root: str, system: System) -> tuple[tuple[FoundGpu, ...], str]:
+def _cards(system: System) -> tuple[tuple[FoundGpu, ...], str]:
     """Return the GPUs that the driver lists, or what it printed in place of a list."""
     query = [f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
-    ended = Ended(NOT_STARTED)
-    for program in ("nvidia-smi", f"{root}/usr/lib/wsl/lib/nvidia-smi"):
-        ended = system.run([program, *query], seconds=DRIVER_SECONDS)
-        if ended.code != NOT_STARTED:
-            break
+    ended = system.run(["nvidia-smi", *query], seconds=DRIVER_SECONDS)
     if ended.code == NOT_STARTED:
         return (), ""
     if ended.code == TIMED_OUT:

@@ -30,8 +30,6 @@ _FORM = "{{.Name}} {{.State.Status}} {{.State.Pid}} {{with .State.Health}}{{.Sta
 _PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID")
 _DOWN = (ABSENT, "inactive", "failed", "exited", "created", "dead", "paused")
 """States in which a server is not queried."""
-_DRIVERS = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
-"""The second is Windows' own, which root does not find by its name in WSL."""
 _MOST_RELEASE = 1 << 18
 _NUMBERED = re.compile(r"([0-9]{1,9})\.json")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -136,10 +134,7 @@ class Cards:
     def run(self) -> None:
         """Query it in one call."""
         query = (f"--query-gpu={','.join(CARD_FIELDS)}", "--format=csv,noheader,nounits")
-        for program in _DRIVERS:
-            ended = self._system.run([program, *query], seconds=PROGRAM_SECONDS)
-            if ended.code != NOT_STARTED:
-                break
+        ended = self._system.run(["nvidia-smi", *query], seconds=PROGRAM_SECONDS)
         self.found = tuple(_cards(ended.out))
         self.why = "" if self.found else _why("nvidia-smi", ended) or "nvidia-smi lists no GPU"
 

@@ -32,6 +32,8 @@ TIMED_OUT, NOT_STARTED = 124, 127
 POLL_SECONDS = 0.5
 MOST_LINE = 1 << 16
 """Bytes of a line from the controller."""
+WSL_PROGRAMS = "/usr/lib/wsl/lib"
+"""Where WSL has the programs of Windows' NVIDIA driver: no PATH of root contains it."""
 MOST_DEPTH = 100
 """Folders within each other."""
 SECRET_BYTES = 32
@@ -257,7 +259,7 @@ class Host:
         environment: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run a program; see System."""
-        own = {**os.environ, "LC_ALL": "C"} if environment is None else dict(environment)
+        own = _environment() if environment is None else dict(environment)
         pipe = subprocess.PIPE
         try:
             # Locks are inherited: where this program is killed, its child goes on, and the next run waits for it.
@@ -285,7 +287,7 @@ class Host:
                     stdin=subprocess.DEVNULL,
                     stdout=handle,
                     stderr=handle,
-                    env={**os.environ, "LC_ALL": "C"},
+                    env=_environment(),
                     start_new_session=True,
                     close_fds=False,
                 )
@@ -617,3 +619,9 @@ def _locks_folder() -> Path:
             "find out which program made it, remove it, and run again",
         )
     return folder
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of a program: its output is English, and it is found under WSL, too."""
+    path = os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+    return {**os.environ, "LC_ALL": "C", "PATH": f"{path}:{WSL_PROGRAMS}"}

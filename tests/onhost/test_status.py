@@ -106,7 +106,6 @@ def test_the_state_of_a_container(ended: Ended, active: str) -> None:
     [
         ({"nvidia-smi": Ended(0, CARD)}, 1, ""),
         ({"nvidia-smi": Ended(15, f"{CARD}Unable to determine the device handle\n")}, 1, ""),
-        ({"nvidia-smi": Ended(NOT_STARTED), "/usr/lib/wsl/lib/nvidia-smi": Ended(0, CARD)}, 1, ""),
         ({"nvidia-smi": Ended(9, "it\x1b[2J failed\nbadly\n")}, 0, "it [2J failed"),
         ({"nvidia-smi": Ended(9)}, 0, "nvidia-smi failed with exit code 9"),
         ({"nvidia-smi": Ended(0, "GPU-1, 2\n")}, 0, "nvidia-smi lists no GPU"),

@@ -493,6 +493,16 @@ def test_an_error_that_names_no_file_is_not_reported_as_one_of_a_disk() -> None:
 # --- a controller that is talked to --------------------------------------------------------------------------
 
 
+@STARTS
+def test_a_program_of_windows_driver_is_found(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "WSL_PROGRAMS", str(tmp_path / "wsl"))
+    (tmp_path / "wsl").mkdir()
+    program = tmp_path / "wsl" / "windows-driver"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    assert host.run(["windows-driver"]) == Ended(0, "found\n", "")
+
+
 LOCKED = """
 import pathlib, subprocess, sys, time
 from llamaherd.onhost import system

@@ -112,8 +112,7 @@ def wsl(folder: Path) -> FakeHost:
     host = FakeHost(folder, "ubuntu", "24.04")
     host.processor("AMD Ryzen 9 7950X 16-Core Processor", [f"{n & ~1}-{n | 1}" for n in range(32)], 65_840_000)
     host.file("proc/sys/kernel/osrelease", "6.6.87.2-microsoft-standard-WSL2\n")
-    host.file("usr/lib/wsl/lib/nvidia-smi", f"#!/bin/sh\ncat <<'X'\n{WSL_SMI}X\n")
-    (host.root / "usr/lib/wsl/lib/nvidia-smi").chmod(0o755)
+    host.program("nvidia-smi", WSL_SMI)
     return host
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,7 +10,6 @@ from roles.serve.onhost.verified import GpuProcesses, GpusFound
 
 _SECONDS = 30
 """Limit of nvidia-smi: a driver may hang."""
-_WSL = "/usr/lib/wsl/lib"
 """Under WSL the driver is Windows', and its programs are on no PATH."""
 _DRIVER = "/proc/driver/nvidia/gpus"
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,9})$", re.MULTILINE)
@@ -45,8 +43,7 @@ def find_gpu_processes(pid: str, system: System, *, swaps: bool, container: bool
 
 
 def _smi(words: Iterable[str], system: System) -> str:
-    path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:{_WSL}"
-    ended = system.run(["env", f"PATH={path}", "nvidia-smi", *words], seconds=_SECONDS)
+    ended = system.run(["nvidia-smi", *words], seconds=_SECONDS)
     return (ended.out + ended.err).strip("\n")
 
 
