@@ -14,8 +14,6 @@ from llamaherd.layout import INCOMING
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import PutFilesInput, WrittenFile
 from llamaherd.plan import InstancePlan, TextFile
-from llamaherd.render import render
-from llamaherd.text.quoting import base64_lines
 from llamaherd.text.terminal import one_line
 from llamaherd.text.units import show_seconds
 
@@ -251,20 +249,3 @@ def written_files(files: Iterable[TextFile]) -> tuple[WrittenFile, ...]:
 def write_on_host(files: Iterable[TextFile], purpose: str, remove: Iterable[str] = ()) -> RunVerb:
     """Return what writes files on a host, each at once, while it holds the lock of the host for a `purpose`."""
     return RunVerb("base.put_files", PutFilesInput(purpose, written_files(files), tuple(remove)))
-
-
-def put_files(files: Iterable[TextFile]) -> str:
-    """The script that writes these files, each at once."""
-    return render(
-        "host/put-files.sh.j2",
-        files=[
-            {
-                "path": file.path,
-                "folder": str(PurePosixPath(file.path).parent),
-                "content": base64_lines(file.text),
-                "mode": file.mode,
-                "owner": file.owner,
-            }
-            for file in files
-        ],
-    )

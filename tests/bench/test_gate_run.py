@@ -19,6 +19,7 @@ from llamaherd.bench.arms.host import Ran
 from llamaherd.bench.arms.measure import GateRun
 from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.trials import TrialsInput
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played
 from tests.bench.test_divergence import REAL
@@ -50,12 +51,18 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
         """One connection to it."""
 
         def __init__(
-            self, _connect: Connect, script: str, arms: Mapping[ArmName, Arm], _keys: object, _salts: str, aside: Any
+            self,
+            _connect: Connect,
+            given: TrialsInput,
+            arms: Mapping[ArmName, Arm],
+            _keys: object,
+            _salts: str,
+            aside: Any,
         ) -> None:
             super().__init__(1, told.slower)
             self._aside = aside
             told.opened.append("".join(arms))
-            assert ("judge()" in script) is (told.opened[-1] == "C")
+            assert bool(given.scratch) is (told.opened[-1] == "C")
 
         def __enter__(self) -> Self:
             self._aside.__enter__()

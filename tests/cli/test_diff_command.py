@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
+from llamaherd.onhost.queries import TextsFound
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import diff, history_ask, outlook_ask
 from tests.support import gguf_files
@@ -84,7 +85,7 @@ def test_nothing_differs(fleet: Path) -> None:
 
 def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, another_unit(fleet))
-    monkeypatch.setattr(diff, "ask_host", lambda *_: [f"text\t{UNIT}\tb2xkCg=="])
+    monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({UNIT: "old\n"}))
     said = herd(fleet, "diff")
     assert said.exit_code == 2
     first, change, *rest = said.stdout.splitlines()
@@ -114,7 +115,7 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
     stored = Stored((StoredRelease(7, "", packed),))
     monkeypatch.setattr(history_ask, "query_verb", lambda *_: stored)
-    monkeypatch.setattr(diff, "ask_host", lambda *_: [])
+    monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({}))
     said = herd(fleet, "diff").stdout
     assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")
     (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
@@ -140,11 +141,11 @@ def test_a_host_that_cannot_be_asked_is_an_error(fleet: Path, monkeypatch: pytes
 
 
 def test_one_that_is_lost_before_its_texts_came_is_an_error(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(*_: object) -> list[str]:
+    def lose(*_: object) -> TextsFound:
         raise RemoteError("the connection was lost", "look whether it is up")
 
     answers(monkeypatch, another_unit(fleet))
-    monkeypatch.setattr(diff, "ask_host", lose)
+    monkeypatch.setattr(diff, "query_verb", lose)
     said = herd(fleet, "diff")
     assert said.exit_code == 1
     assert "box: 1 change" in said.stdout

@@ -24,6 +24,9 @@ class Heard(PlayedHost):
         self.beats.set()
 
 
+pytestmark = pytest.mark.usefixtures("starts_processes")  # threads that wait
+
+
 def test_an_empty_line_now_and_then() -> None:
     host = Heard({})
     host.beats = threading.Event()

@@ -26,7 +26,7 @@ EDGES = (
     *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
     *("bench/arms/host.py", "bench/arms/measure.py", "bench/arms/boot_measure.py"),
     *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
-    *("onhost/system.py", "onhost/lock_file.py", "onhost/processes.py"),
+    *("onhost/system.py", "onhost/lock_file.py", "onhost/processes.py", "onhost/docker_api.py"),
     *("onhost/gauges.py", "onhost/gpu_sources.py", "onhost/in_flight.py", "onhost/meter.py", "onhost/nvml.py"),
     *("inventory/authority.py", "inventory/keys.py", "inventory/server_keys.py", "pipeline/load.py"),
     "gateway/users.py",

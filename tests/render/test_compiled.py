@@ -26,8 +26,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def text() -> str:
-    """Of a template with a value in it."""
-    return render.render("host/put-files.sh.j2", files=[])
+    """Return the text of a template with a value in it."""
+    return render.render("host/install-python.sh.j2", wait=60)
 
 
 def test_a_template_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

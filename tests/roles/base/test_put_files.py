@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from llamaherd.plan import TextFile
-from llamaherd.role.changes import put_files
+from llamaherd.host.program import request
+from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import WrittenFile
+from roles.base.onhost import PutFilesInput
+from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
 TEXT = "key: Käse\n'$(id)'\n"
+PROGRAM = """
+import pathlib, sys
+from llamaherd.onhost import main, system
+system.LOCKS = pathlib.Path(sys.argv[1])
+sys.exit(main.main([]))
+"""
 
 
-def put(path: Path, before: str = "") -> tuple[int, str]:
-    """How it went, with mounts of its own, and what was said."""
-    script = put_files([TextFile(path=str(path), text=TEXT, mode="0640", owner="root")])
-    command = f"{before}\n{{\n{script}\n}} </dev/null\necho then"
-    ended = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False)
-    assert ended.stdout == ("then\n" if ended.returncode == 0 else "")
-    return ended.returncode, ended.stderr
+def put(path: Path, before: str = ":") -> tuple[int, str]:
+    """Write a file by the program, with mounts of its own. Return its exit code, and its error with its help."""
+    file = WrittenFile(str(path), Secret(TEXT), 0o640, "root")
+    document = request("base.put_files", PutFilesInput("a test", (file,)))
+    command = f'{before}\nexec "$0" -c "$1" "$2"'
+    with TemporaryDirectory() as folder:
+        argv = ["unshare", "-m", "sh", "-c", command, sys.executable, PROGRAM, f"{folder}/locks"]
+        ended = subprocess.run(argv, input=document, capture_output=True, cwd=ROOT, check=False)
+    last = json.loads(ended.stdout.splitlines()[-1])
+    return ended.returncode, f"{last['message']}\n{last['help']}" if last["event"] == "error" else ""
 
 
 def test_a_file_is_written_in_folders_that_are_made(tmp_path: Path) -> None:
@@ -49,7 +64,7 @@ def test_a_disk_that_takes_nothing_is_named_with_a_way_out(
     assert code == 1
     assert sentence.startswith(f"cannot write {tmp_path}/")
     assert sentence.endswith(f": {words}")
-    assert way_out.startswith("  help: make ")
+    assert way_out.startswith("make ")
     assert help_ in way_out
     assert str(tmp_path) in way_out
 
