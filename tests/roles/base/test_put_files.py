@@ -12,8 +12,7 @@ import pytest
 
 from llamaherd.host.program import request
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.files import WrittenFile
-from roles.base.onhost import PutFilesInput
+from llamaherd.onhost.files import PutFilesInput, WrittenFile
 from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
 
