@@ -82,7 +82,8 @@ def bootstrap(program: Program, *, keep: bool) -> str:
 
     With `keep`, the host stores it, or the script fails. Otherwise only a host that is set up stores it, if it can.
     """
-    return render("host/program.sh.j2", path=program.path, keep=keep)
+    receiver = (_PACKAGE / "onhost" / "bootstrap.py").read_text(encoding="utf-8")
+    return render("host/program.sh.j2", path=program.path, receiver=receiver, keep=keep)
 
 
 def request(verb: str, given: object) -> bytes:
