@@ -56,6 +56,9 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder, made("llamaherd-faults", 2250, beside=wished.beside) as box:
             bench = Bench(box, Path(folder) / "box.yaml")
+            # A rollback needs a release before the one that each round begins with.
+            bench.declare(CASES["a rollback"].change)
+            bench.expect(0, "up", "--yes")
             for number in numbers:
                 fault = drawn(wished.seed, number, wished.kills, AGAIN if wished.kills > 1 else tuple(CASES))
                 victims = ", ".join(kill.victim for kill in fault.kills)
