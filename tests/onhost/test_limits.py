@@ -141,7 +141,7 @@ def test_the_lock_of_the_host_is_held_unless_a_measurement_has_it() -> None:
         held: list[set[str]] = []
         host.lines = iter([partial(noted, host, held)])
         hold(LimitsInput((OLD,), 60, within=within), host)
-        assert held == [set() if within else {"host"}]
+        assert held == [{"limits"} if within else {"host", "limits"}]
 
 
 def test_another_measurement_that_sets_limits() -> None:

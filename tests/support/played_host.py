@@ -434,8 +434,10 @@ class PlayedHost:
 
     @contextmanager
     def lock_file(self, name: str) -> Iterator[PlayedLock]:
-        yield PlayedLock(f"/run/llamaherd/locks/{name}", self)
-        self.held.discard(name)
+        try:
+            yield PlayedLock(f"/run/llamaherd/locks/{name}", self)
+        finally:
+            self.held.discard(name)
 
     def kill(self, pid: int) -> None:
         self.killed.append(pid)
