@@ -16,6 +16,8 @@ from llamaherd.onhost.verbs import find_verb
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import ROOT
 
+pytestmark = pytest.mark.usefixtures("starts_processes")  # a thread waits
+
 
 def test_it_is_held_until_the_connection_ends() -> None:
     host = PlayedHost({})

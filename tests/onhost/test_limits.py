@@ -17,6 +17,8 @@ from llamaherd.onhost.verbs import find_verb, perform
 from tests.support.played_host import File
 from tests.support.recording import RecordingHost
 
+pytestmark = pytest.mark.usefixtures("starts_processes")  # a thread waits
+
 OLD, NEW = "GPU-3090", "GPU-5090"
 GIVEN = LimitsInput((OLD, NEW), 1500)
 HOSTILE = ("", "$(id)", "a; id", "'", '"', "a\nb", "`id`", "-h", "ä \\")

@@ -22,6 +22,8 @@ from roles.serve.onhost.trials import restore, run_trials
 from tests.support.played_host import File, Running
 from tests.support.service_host import ServiceHost
 
+pytestmark = pytest.mark.usefixtures("starts_processes")  # a thread waits
+
 UNIT = "/run/systemd/system/llama-chat-A.service"
 RECORD = "/run/llamaherd/started/llama-chat-A"
 HOSTILE = ("$(id)", "`id`; 'a' \"b\"", "a\nb", "-h", "..")
