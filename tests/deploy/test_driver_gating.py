@@ -27,6 +27,7 @@ from llamaherd.deploy.reasons import noted
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.history.release import Past
 from llamaherd.host import program
+from llamaherd.onhost.trials import TrialsInput
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import JudgedSince, MeasuredBefore, RebootHost, RunVerb
 from tests.bench.played_arms import Played
@@ -62,7 +63,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
         def __init__(
             self,
             _connect: object,
-            script: str,
+            given: TrialsInput,
             arms: Mapping[ArmName, Arm],
             keys: Mapping[ArmName, str | None],
             *_: Any,
@@ -70,7 +71,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
             told.asked += 1
             super().__init__(told.asked, arm_a=told.slower)
             assert (list(arms), keys) == (["A"], {"A": "a-key"})
-            assert "llama-chat.service" in script
+            assert [each.service for each in given.stops] == ["llama-chat"]
 
         def __enter__(self) -> Self:
             return self

@@ -29,7 +29,8 @@ def test_it_is_held_until_the_connection_ends() -> None:
 
     host.lines = iter([look, "$(id)"])
     find_verb("llamaherd.exclusivity.hold").run(ExclusivityInput("tom  on\ndesk"), host)
-    assert host.log == [f"{LOCK} is held by tom on desk", HELD]
+    assert host.signed == {LOCK: "tom on desk"}
+    assert host.log == [HELD]
     assert held == [{LOCK}]
     assert not host.held
 

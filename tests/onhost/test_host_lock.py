@@ -26,7 +26,8 @@ def test_the_lock_is_held_until_the_controller_ends() -> None:
     host = PlayedHost({}, lines=iter([None, "a line\n", None]))
     hold(GIVEN, host)
     assert host.values == [HELD]
-    assert host.log == ["run is held by it's $(me) on `desk`", "", ""]
+    assert host.signed == {"run": "it's $(me) on `desk`"}
+    assert host.log == ["", ""]
     assert not host.held
 
 

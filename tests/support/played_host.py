@@ -68,7 +68,7 @@ class PlayedLock:
 
     def sign(self, who: str) -> None:
         assert self._name in self.host.held
-        self.host.log.append(f"{self._name} is held by {who}")
+        self.host.signed[self._name] = who
 
 
 @dataclass
@@ -103,6 +103,8 @@ class PlayedHost:
     held: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
     """What other runs that hold locks have written there."""
+    signed: dict[str, str] = field(default_factory=dict)
+    """What this run has written into locks."""
     values: list[object] = field(default_factory=list)
     lines: Iterator[str | Callable[[], str] | None] = field(default_factory=lambda: iter(()))
     """What comes from the controller, or what waits for that; None where nothing comes for as long as the program
