@@ -37,7 +37,7 @@ QUIET = 30.0
 EXAMPLES = """\
 examples:
   scripts/test --quick              lint, types and pure tests: 3 minutes
-  scripts/test                      also process tests, and the main road on a real host: 15 minutes
+  scripts/test                      also process tests, and the main road on a real host: 12 minutes
   scripts/test --changed            also the tests on hosts that your change can touch
   scripts/test --all                everything, with rare tests and all examples: hours
   scripts/test tests/lock -k hub    lint, types and what you name; options go to pytest
