@@ -44,7 +44,7 @@ class Program:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in self.sources.items():
-                archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED, compresslevel=9)
         return packed.getvalue()
 
 
@@ -72,6 +72,8 @@ def _sources(own_roles: Path | None) -> dict[str, bytes]:
             # A fleet's role cannot take the place of one of ours.
             if roles == ours or not (ours / inside.parts[0]).is_dir():
                 found[f"roles/{inside.as_posix()}"] = each.read_bytes()
+    # Programs that units call are files of their own on a host.
+    found = {name: data for name, data in found.items() if not data.startswith(b"#!")}
     packages = {f"{folder}/__init__.py" for name in found for folder in map(str, Path(name).parents) if folder != "."}
     empty = dict.fromkeys(packages - found.keys(), b"")
     return dict(sorted({**found, **empty, "__main__.py": _MAIN.encode()}.items()))
