@@ -74,7 +74,7 @@ def main(path: Path, *, keep: bool) -> None:
             help_ = "`df -h /opt` shows whether there is room"
             sys.exit(f"llamaherd: cannot write {path}: {error.strerror}\n  help: {help_}")
     program = str(path) if path.exists() else in_memory(data)
-    os.execv(sys.executable, [sys.executable, "-I", program])
+    os.execv(sys.executable, [sys.executable, "-IS", program])
 
 
 if __name__ == "__main__":

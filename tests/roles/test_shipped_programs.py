@@ -38,7 +38,7 @@ def test_a_program_is_its_module_and_needs_python_3_10_alone(name: str) -> None:
     files = {file.path: file for file in (*PLAN.files, PLAN.power.program, PLAN.power.fans)}
     file = files[f"/opt/llamaherd/libexec/{name}"]
     assert file.text == Path(MODULES[name]).read_text()
-    assert (file.text.partition("\n")[0], file.mode, file.owner) == ("#!/usr/bin/env -S python3 -I", "0755", "root")
+    assert (file.text.partition("\n")[0], file.mode, file.owner) == ("#!/usr/bin/env -S python3 -IS", "0755", "root")
     nodes = [*ast.walk(ast.parse(file.text, feature_version=(3, 10)))]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I
+#!/usr/bin/env -S python3 -IS
 """Hold all fans of a GPU at one speed, or give them back to the driver: NVML can, and nvidia-smi cannot.
 
     gpu-fans UUID PERCENT   The speed stays when this has ended, as long as the driver keeps the GPU loaded.

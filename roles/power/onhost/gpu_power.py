@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I
+#!/usr/bin/env -S python3 -IS
 """Hold GPUs to the power limits, clocks and fan speeds of a table, and release what the table no longer contains.
 
     gpu-power hold TABLE

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I
+#!/usr/bin/env -S python3 -IS
 """Hold a server to its GPUs: two programs of its unit, in one file that is shipped under both names.
 
     gpu-gate SECONDS CARD...

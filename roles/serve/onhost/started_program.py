@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I
+#!/usr/bin/env -S python3 -IS
 """Record what a server is started with, or print what of that has changed since. For root alone.
 
     started record|changed unit|container NAME KEY|- FOLDER...

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I
+#!/usr/bin/env -S python3 -IS
 """Wait for a server that starts: two programs of its unit, in one file that is shipped under both names.
 
     wait-healthy URL

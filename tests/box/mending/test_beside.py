@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pytest
 
 from llamaherd.layout import DIRECT_GROUP
-from llamaherd.resources import ROOT
 from roles.serve.beside import lead
 from tests.box.bench import HERD, PORTS, Bench, Ended
 from tests.box.changes import KILL_PROGRAM, SPEC, no_answer, no_load
@@ -274,12 +273,23 @@ def test_nobody_is_let_in_between_the_last_look_and_the_stop(bench: Bench) -> No
     nothing_left(bench)
 
 
-def test_whoever_is_killed_once_nobody_is_let_in(bench: Bench) -> None:
-    """The kernel lets all in again by itself, for it still serves; and the look itself gets through meanwhile."""
-    program = (ROOT / "templates" / "serve" / "drain.py").read_text()
-    look = f"cat >/run/drain.py <<'END'\n{program}END\n"
-    asked = "/var/lib/llamaherd/kept/llama-chat/last/asked"
+DRAINS = f"""
+import json, pathlib
+from llamaherd.onhost.system import Host
+from roles.serve.onhost.drain import drain
+kept = pathlib.Path("/var/lib/llamaherd/kept/llama-chat/last")
+key = (kept / "key").read_text().strip() if (kept / "key").exists() else None
+question = json.loads((kept / "asked").read_text())
+drain(question, key=key, seconds=30, group={DIRECT_GROUP}, led=False, system=Host(print, print))
+"""
+"""What a switch does before it stops a server, and no more: as if it were killed then."""
+
+
+def test_a_switch_that_is_killed_after_the_drain_refuses_clients_for_a_moment(bench: Bench) -> None:
+    """The kernel accepts connections again by itself, since the server still serves."""
+    program = "$(ls -t /opt/llamaherd/libexec/onhost/*.pyz | head -n 1)"
     ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8080/health"
-    said = bench.sh(f"{look}python3 -I /run/drain.py {asked} 30 {DIRECT_GROUP}; {ask}; sleep 3.1; {ask}", check=False)
+    drains = f"PYTHONPATH={program} python3 - <<'END'{DRAINS}END\n{ask}; sleep 3.1; {ask}"
+    said = bench.sh(drains, check=False)
     bench.sh("nft delete table inet llamaherd-shut")
     assert said == "000200"

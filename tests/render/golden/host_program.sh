@@ -1,9 +1,9 @@
 # Runs the program of this version, which reads its document from stdin. Where it is missing, it is received first.
 program=/opt/llamaherd/libexec/onhost/0123456789abcdef.pyz
 command -v python3 >/dev/null 2>&1 || { . /etc/os-release; echo "llamaherd: no python3 on $ID-$VERSION_ID"; exit 69; }
-[ ! -f "$program" ] || { echo 'llamaherd: go'; exec python3 -I "$program"; }
+[ ! -f "$program" ] || { echo 'llamaherd: go'; exec python3 -IS "$program"; }
 echo 'llamaherd: send'
-exec python3 -I -c '"""Receive the program on stdin, store it, and run it. The bootstrap runs this text: nothing else is on the host yet."""
+exec python3 -IS -c '"""Receive the program on stdin, store it, and run it. The bootstrap runs this text: nothing else is on the host yet."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main(path: Path, *, keep: bool) -> None:
             help_ = "`df -h /opt` shows whether there is room"
             sys.exit(f"llamaherd: cannot write {path}: {error.strerror}\n  help: {help_}")
     program = str(path) if path.exists() else in_memory(data)
-    os.execv(sys.executable, [sys.executable, "-I", program])
+    os.execv(sys.executable, [sys.executable, "-IS", program])
 
 
 if __name__ == "__main__":
