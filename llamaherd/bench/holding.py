@@ -136,7 +136,7 @@ class Holding:
 def limits_input(uuids: Sequence[str], seconds: float, *, within: bool = False) -> LimitsInput:
     """Return the input of the verb that sets limits of these GPUs, for so many seconds at most.
 
-    `within` a measurement, whose own connection holds the lock of the host.
+    `within`: a measurement runs, and its own connection holds the lock of the host.
     """
     return LimitsInput(tuple(uuids), int(seconds) + _SPARE, within)
 

@@ -47,8 +47,8 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
     here = ctx_host.get()
     try:
         if host.state.is_executing and host.data.rig_turn_first:
-            # A host without python3 cannot hold a lock: it is inspected next, which installs python3, and the first
-            # change takes the lock.
+            # A host without python3 cannot hold a lock. The next inspection installs python3, and the first change
+            # takes the lock.
             with suppress(NoPythonError):
                 if not take_turn(here) and (held := host.data.rig_held):
                     remember(plan, held.seen, held.at)

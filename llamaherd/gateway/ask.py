@@ -19,34 +19,34 @@ _SECONDS = 60
 
 
 def ask_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewayNow | RemoteError]:
-    """Return what the gateways of these rigs do, or why a gateway could not be queried."""
+    """Return the state of each gateway of these rigs, or why a gateway could not be queried."""
     return _of_each(rigs, lambda rig: gateway_now(_run(rig, "status", StatusInput(), GatewayState)))
 
 
 def drain(
     rigs: Mapping[str, Rig], server: str, seconds: int, undo: int | None = None
 ) -> dict[str, DrainState | RemoteError]:
-    """Have these gateways send a server no new requests, and wait so long for its last ones.
+    """Drain a server at these gateways, and wait so many seconds for its last requests.
 
-    After `undo` seconds their hosts undo that, whatever has become of the run.
+    After `undo` seconds their hosts undo the drain, even if the run has ended.
     """
     given = DrainInput(server, seconds, undo)
     return _of_each(rigs, lambda rig: _run(rig, "drain", given, DrainState, seconds))
 
 
 def ready(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]:
-    """Have these gateways send a server requests again. Return for each why it could not be done, if so."""
+    """Let these gateways send a server requests again. Return by gateway why that failed, if it did."""
     found = _of_each(rigs, lambda rig: _run(rig, "ready", ReadyInput(server), Held))
     return {rig: each if isinstance(each, RemoteError) else None for rig, each in found.items()}
 
 
 def give_back(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
-    """Undo a drain of a run. Return for each gateway whether it was still set: nothing else was set since."""
+    """Undo a drain of a run. Return by gateway whether the drain was still set, unchanged since."""
     return _of_each(rigs, lambda rig: _run(rig, "ready", ReadyInput(server, ours=True), Held).held)
 
 
 def renew(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
-    """Have hosts wait as long again before they undo a drain. Return for each whether it was still set."""
+    """Restart the time until hosts undo a drain. Return by gateway whether the drain was still set."""
     return _of_each(rigs, lambda rig: _run(rig, "renew", RenewInput(server), Held).held)
 
 

@@ -109,7 +109,7 @@ class GatewayNow:
 
 
 def gateway_now(found: GatewayState) -> GatewayNow:
-    """Return what a gateway does, by what its host has returned. Raise UnaskedError where that cannot be."""
+    """Return the state of a gateway from its host's result. Raise UnaskedError if no gateway can have this state."""
     try:
         models = tuple(
             ModelNow(

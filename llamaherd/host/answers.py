@@ -1,4 +1,4 @@
-"""What a host and its servers returned to a verification, parsed. Pure, and judges nothing."""
+"""Parse what a host and its servers returned to a verification. Pure; `verify` judges the result."""
 
 from __future__ import annotations
 

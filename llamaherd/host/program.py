@@ -101,7 +101,7 @@ class Events:
         self.result: object = None
         """What the verb returned."""
         self.values: list[object] = []
-        """What the verb has sent since these were removed."""
+        """Values that the verb has sent, without those that the caller has removed."""
         self.finished = False
         self.no_python = False
         """Whether the host has no python3, so that nothing ran."""
@@ -129,7 +129,7 @@ class Events:
 
 
 def parse_event(line: str) -> object:
-    """Return the event of a line; None where the line is none."""
+    """Return the event of a line; None if the line is not an event."""
     try:
         return json.loads(line) if line.startswith('{"event":') and len(line) <= _MOST_LINE else None
     except (ValueError, RecursionError):

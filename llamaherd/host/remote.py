@@ -272,9 +272,10 @@ class Shell:
         return self._ended(patience)
 
     def converse(self, verb: str, given: object, patience: Patience) -> Iterator[str]:
-        """Yield the lines of a verb that listens until this is closed. Raise RemoteError at the end of its limits.
+        """Yield the lines of a verb that reads commands until this generator is closed.
 
-        Raise UserError where the verb fails, and NoPythonError. The caller renews `patience` for each response.
+        Raise RemoteError at a limit, UserError if the verb fails, and NoPythonError. The caller renews `patience` for
+        each response.
         """
         document = request(verb, given) + b"\n"
         events = Events(lambda *_: None)
@@ -297,7 +298,7 @@ class Shell:
     def values(
         self, program: Program, document: bytes, events: Events, patience: Patience
     ) -> Generator[object, None, None]:
-        """Run the program, and yield each value that its verb sends. The program can be sent lines until it ends.
+        """Run the program, and yield each value that its verb sends. The caller may send lines until it ends.
 
         A host that is not set up stores nothing. Raise as `run_program` does.
         """
@@ -317,7 +318,7 @@ class Shell:
         *,
         keep: bool,
     ) -> Iterator[bytes]:
-        """Start the program. Return what it is to be sent: itself where the host lacks it, and its document."""
+        """Start the program. Return what to send: first the program, if the host lacks it, then the document."""
         script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
         for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
             text = line.decode(errors="replace")

@@ -37,10 +37,10 @@ class Turn:
         return shell if shell and shell.alive else None
 
     def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
-        """Take it, or keep it. Whether it was taken just now: another run may have changed the host since it was seen.
+        """Take the lock, or keep it. Return whether it was taken now: another run may have changed the host.
 
-        Wait so many seconds for another run, and report that. Raise UserError where another run keeps it for longer,
-        RemoteError where the host cannot be reached, and NoPythonError.
+        Wait so many seconds for another run, and report that. Raise UserError if another run keeps the lock for longer,
+        RemoteError if the host cannot be reached, and NoPythonError.
         """
         if self._shell and self._shell.alive:
             return False
@@ -56,7 +56,7 @@ class Turn:
 
         events = Events(hear)
         document = request("llamaherd.host_lock.hold", HoldInput(self._rig, self._who, wait))
-        # It waits for other runs, and then for what one of them has begun.
+        # The verb waits for other runs, and then for changes that a killed run has begun.
         patience = Patience.within(2 * wait + _SECONDS, "waiting for other runs")
         try:
             with closing(shell.values(packed_program(), document, events, patience)) as values:

@@ -23,7 +23,7 @@ _TOLD_BY: Mapping[str, tuple[str, ...]] = {
 }
 """The keys whose values people give in place of the name."""
 _LONGEST = 300
-"""Characters of a word that can be meant as a name: a comparison takes time that grows with its length."""
+"""Characters of the longest word that is compared with names: a comparison takes time that grows with the length."""
 
 
 def declared_of(data: Mapping[str, Any], what: str) -> dict[str, Any]:

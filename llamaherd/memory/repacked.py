@@ -89,7 +89,7 @@ def _tied(header: Header, placement: Placement) -> int:
 
 
 def _copy(group: TensorGroup, placement: Placement) -> int:
-    """Return the bytes of a matrix in the first layout that takes it; 0 where none does, or where it is a vector."""
+    """Return the bytes of a matrix in the first layout that takes it; 0 if no layout takes it, or if it is a vector."""
     if len(group.shape) < 2:
         return 0
     columns, rows = group.shape[0], group.shape[1]

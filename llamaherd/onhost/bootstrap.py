@@ -62,7 +62,7 @@ def in_memory(data: bytes) -> str:
 
 
 def main(path: Path, *, keep: bool) -> None:
-    """Run the program. With `keep`, the host stores it; else it does so where it is set up and has room."""
+    """Run the program. With `keep`, store it; otherwise store it only if the host is set up and has room."""
     data = receive()
     os.umask(0o022)
     try:

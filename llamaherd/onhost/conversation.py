@@ -1,4 +1,4 @@
-"""Verbs that the controller talks to: they read lines until the connection ends, and then restore what they changed."""
+"""Verbs that take commands: they read lines until the connection ends, and then restore what they changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def receive(system: System) -> str | None:
 
 @contextmanager
 def heartbeat(system: System, seconds: float = BEAT_SECONDS) -> Iterator[None]:
-    """Print an empty line now and then: sshd finds out by that that a connection is broken, and ends it."""
+    """Print an empty line now and then: by this, sshd detects a broken connection, and ends it."""
     ended = Event()
 
     def beat() -> None:

@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 20
 
 
 def query_api(paths: Sequence[str], seconds: float) -> list[object]:
-    """Return what Docker's API returns for paths, on one connection: None for what it does not have.
+    """Return what Docker's API returns for paths, on one connection; None for a path that it does not have.
 
     Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
     """

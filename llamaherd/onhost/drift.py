@@ -1,4 +1,4 @@
-"""Figures of drift on the rig that watches: its exporter reads them from a file."""
+"""Write figures of drift on the monitoring rig, whose exporter reads them from a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DriftInput:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Whether the exporter reads the figures. If not, nothing was written."""
+    """Whether the exporter reads the figures. Without an exporter, nothing was written."""
 
     read: bool
 

@@ -1,4 +1,4 @@
-"""What servers take of memory by the engine's own tool, which runs on this host without their weights."""
+"""Estimate the memory of servers by the engine's own tool, which runs on this host without weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from llamaherd.onhost.verbs import Verb
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORK = "asked."
-"""How names of folders begin that a run needs for a while."""
+"""The prefix of temporary folders of runs."""
 _STALE_SECONDS = 3600
-"""After which a folder is of a run that was killed."""
+"""The age at which a temporary folder belongs to a run that was killed."""
 _MOST_OUTPUT = 1 << 18
 _OUT_OF_MEMORY_FIRST = "1000"
-"""The tool allocates recurrent state for a moment: if memory runs short, the kernel ends it, and no server."""
+"""The tool allocates recurrent state for a moment. If memory runs short, the kernel kills the tool, not a server."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def estimate(given: EstimateInput, system: System) -> ToolRuns:
 
 @contextmanager
 def _work_folder(system: System) -> Iterator[str]:
-    """Yield a new folder, which is removed at the end; on a host that is not set up, a folder that is not made."""
+    """Yield a new folder, which is removed at the end; on a host that is not set up, only its path."""
     work = f"{STATE}/{_WORK}{system.random().hex()[:12]}"
     for name in system.names(str(STATE)):
         found = system.entry(f"{STATE}/{name}")
@@ -122,7 +122,7 @@ def _work_folder(system: System) -> Iterator[str]:
 
 
 def _path(model: ModelInput, folder: str, system: System) -> str:
-    """Return the model's file: as it is stored, or a header with a hole behind it; empty where there is neither."""
+    """Return the model's file: as it is stored, or a header followed by a hole; empty if there is neither."""
     if all(is_vouched(system, model.folder, file.name, file.sha256) for file in model.files):
         return model.path
     if not model.headers or system.entry(str(STATE)) is None:
@@ -145,7 +145,7 @@ def _account(user: str, system: System) -> tuple[str, str]:
         ids = [system.run(["id", option, name]) for option in ("-u", "-g")]
         if all(each.ok for each in ids):
             return ids[0].out.strip(), ids[1].out.strip()
-    raise FailedError(f"there is no account {user} and no account nobody", "`herd up` makes the first")
+    raise FailedError(f"there is no account {user} and no account nobody", f"run `herd up`, which creates {user}")
 
 
 def _run(run_as: list[str], each: InstanceInput, model: str, given: EstimateInput, system: System) -> ToolRun:

@@ -1,4 +1,4 @@
-"""One measurement of a host at a time: its lock is held until the connection of the one that measures ends."""
+"""Allow one measurement of a host: hold the lock of measurements until the connection of the measurement ends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BEAT_SECONDS = 30
 
 @dataclass(frozen=True)
 class ExclusivityInput:
-    """Who measures: a user and a machine."""
+    """The user and the machine that measure."""
 
     who: str
 
 
 @contextmanager
 def measuring(system: System, who: str, seconds: float) -> Iterator[None]:
-    """Hold the lock of measurements. Raise HeldError where another measurement holds it after so many seconds."""
+    """Hold the lock of measurements. Raise HeldError if another measurement still holds it after so many seconds."""
     with system.lock_file(LOCK) as lock:
         if not take_within(lock, seconds, system):
             raise HeldError(

@@ -11,12 +11,12 @@ from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 
 TIMERS = "llamaherd-ready-"
-"""How the names of timers begin that have a server sent requests again."""
+"""The prefix of timers that undo a drain."""
 NO_GATEWAY = ("there is no gateway on its host", "`herd up` brings it")
 OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` brings this one's")
 _TALK = str(GATEWAY_TALK)
 _REFUSES = "the gateway does not do as it is told: "
-"""How the program begins to report why it failed."""
+"""The prefix of the program's reasons for a failure."""
 _SECONDS = 45
 _MOST_WHY = 200
 _MOST_ROWS = 10_000
@@ -31,9 +31,9 @@ class StatusInput:
 
 @dataclass(frozen=True)
 class DrainInput:
-    """A server that is sent no new requests; `seconds` is how long its last ones are waited for.
+    """A server to drain; `seconds` is the time to wait for its last requests.
 
-    After `undo` seconds the host undoes the drain, whatever has become of the run.
+    After `undo` seconds the host undoes the drain, even if the run has ended.
     """
 
     server: str
@@ -43,7 +43,7 @@ class DrainInput:
 
 @dataclass(frozen=True)
 class ReadyInput:
-    """A server that is sent requests again. `ours`: only if it was drained by a run, and nothing else was set since."""
+    """A server to which the gateway sends requests again; with `ours`, only if the drain of a run is still set."""
 
     server: str
     ours: bool = False
@@ -51,14 +51,14 @@ class ReadyInput:
 
 @dataclass(frozen=True)
 class RenewInput:
-    """A server whose drain the host undoes later: its time begins anew."""
+    """A drained server: the time until the host undoes the drain restarts."""
 
     server: str
 
 
 @dataclass(frozen=True)
 class ServerRow:
-    """A server of a model: HAProxy's word for its state, requests of how many at once, and responses."""
+    """A server of a model: its state in HAProxy's word, concurrent requests and their limit, and all responses."""
 
     name: str
     status: str
@@ -78,7 +78,7 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class UserRow:
-    """A user: requests of how many at once."""
+    """A user: concurrent requests and their limit."""
 
     name: str
     streams: int
@@ -95,7 +95,7 @@ class AddressRow:
 
 @dataclass(frozen=True)
 class GatewayState:
-    """What the gateway does. `ending`: processes from before a reload. `returning`: servers that a run has drained."""
+    """The gateway's state. `ending`: processes from before a reload. `returning`: servers that a run has drained."""
 
     models: tuple[ModelRow, ...]
     users: tuple[UserRow, ...]
@@ -114,13 +114,13 @@ class DrainState:
 
 @dataclass(frozen=True)
 class Held:
-    """Whether what a run had set still held: nothing else was set since."""
+    """Whether the drain of a run was still set, unchanged since."""
 
     held: bool
 
 
 def status(given: StatusInput, system: System) -> GatewayState:
-    """Return what the gateway does. Raise FailedError where there is none, or it does not respond."""
+    """Return the state of the gateway. Raise FailedError if there is no gateway, or it does not respond."""
     del given
     _require_program(system)
     found = parse_status(_rows(_talk(system, "status")))
@@ -131,11 +131,11 @@ def status(given: StatusInput, system: System) -> GatewayState:
 
 
 def drain(given: DrainInput, system: System) -> DrainState:
-    """Send a server no new requests, and wait for its last ones. Raise FailedError."""
+    """Drain a server, and wait for its last requests. Raise FailedError."""
     _require_program(system)
     _stop_timer(given.server, system)
     if given.undo is not None:
-        # Before anything is changed: the run may be gone before it is time.
+        # The timer starts before any change: the run may have ended when the drain is to be undone.
         options = (f"--on-active={given.undo}s", "--timer-property=AccuracySec=1s")
         unit = f"--unit={TIMERS}{given.server}"
         timer = system.run(["systemd-run", "-q", "--collect", unit, *options, _TALK, "ready", given.server])
@@ -154,7 +154,7 @@ def ready(given: ReadyInput, system: System) -> Held:
     _require_program(system)
     if given.ours and not _is_timed(given.server, system):
         return Held(held=False)
-    # What is set now holds, in place of what a run has left behind.
+    # The new setting replaces a drain that a run has left behind.
     _stop_timer(given.server, system)
     if _rows(_talk(system, "ready", given.server)) != [["ready"]]:
         raise _unexpected()
@@ -162,7 +162,7 @@ def ready(given: ReadyInput, system: System) -> Held:
 
 
 def renew(given: RenewInput, system: System) -> Held:
-    """Start the timer of a drain again, if it is there: without one, something else was set since."""
+    """Restart the timer of a drain, if there is one. Without a timer, the drain has been replaced since."""
     systemctl(system, "try-restart", _timer(given.server))
     return Held(held=_is_timed(given.server, system))
 
@@ -212,7 +212,7 @@ def _rows(ended: Ended) -> list[list[str]]:
 
 
 def parse_status(rows: Sequence[Sequence[str]]) -> GatewayState:
-    """Return the state that the program has printed. Raise FailedError where it has printed something else."""
+    """Return the state that the program has printed. Raise FailedError if it has printed something else."""
     models: dict[str, tuple[int, list[ServerRow]]] = {}
     users: list[UserRow] = []
     ending = None
@@ -238,7 +238,7 @@ def parse_status(rows: Sequence[Sequence[str]]) -> GatewayState:
 
 
 def _address(system: System) -> AddressRow | None:
-    """Return the address that this gateway shares with another one, where it does."""
+    """Return the address that this gateway shares with another gateway, if it shares one."""
     if system.entry(str(ADDRESS_PROGRAM)) is None:
         return None
     match system.run([str(ADDRESS_PROGRAM), "where"], seconds=QUERY_SECONDS).out.split():

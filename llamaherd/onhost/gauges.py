@@ -17,7 +17,7 @@ from llamaherd.onhost.in_flight import in_flight
 PROC, SYS = Path("/proc"), Path("/sys")
 TICKS = os.sysconf("SC_CLK_TCK")
 FIRST_NAMESPACE = "pid:[4026531836]"
-"""Of processes: the driver reports those of this one alone."""
+"""The first PID namespace: the driver reports only processes of this namespace."""
 
 
 def text(path: Path) -> str:
@@ -37,7 +37,7 @@ def figure(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class MeterInput:
-    """A server to watch, and how: seconds between two readings, in all, and without a line of the controller.
+    """A server to watch. `every`, `lasts` and `silence` are seconds: between readings, in all, and without a command.
 
     `most` is in bytes. `backend` is `systemd` or another; `loaded` is the model to watch of a server of several models.
     `key` is a file.
@@ -64,7 +64,7 @@ class Rapl:
         self.why = ""
         zones = sorted(SYS.glob("class/powercap/*rapl*:*"))
         for zone in zones:
-            # What is below a package is a part of it.
+            # A zone below a package is a part of the package.
             if re.fullmatch(r"package-\d+", text(zone / "name")) and zone.name.count(":") == 1:
                 most = figure(zone / "max_energy_range_uj")
                 if figure(zone / "energy_uj") is None:
@@ -80,7 +80,7 @@ class Rapl:
 
 
 class Server:
-    """The processes of the measured server: those of its control group, or else its first one with its children."""
+    """The processes of the measured server: its control group, or its first process with all descendants."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -102,7 +102,7 @@ class Server:
                     self.peak = self.peak or folder / file
 
     def processes(self) -> list[int]:
-        """Return their numbers, the first process first; none where that one has ended."""
+        """Return their numbers, the first process first; none if the first process has ended."""
         if not (PROC / str(self.pid)).exists():
             return []
         listed = text(self.group / "cgroup.procs") if self.group else ""
@@ -120,7 +120,7 @@ class Server:
         return found
 
     def figures(self) -> dict[str, int]:
-        """Return what all of them hold and have done: bytes, microseconds, faults. Nothing where they have ended."""
+        """Return the sums of all processes: bytes, microseconds, faults; nothing if they have ended."""
         total: dict[str, int] = {}
         for pid in self.processes():
             fields = stat(pid)
@@ -136,7 +136,7 @@ class Server:
             did = {"cpu": cpu(fields), "faults": int(fields[9]), "read": int(io.get("read_bytes", 0))}
             for key, value in {**sizes, **did}.items():
                 total[key] = total.get(key, 0) + value
-        # Processes that have ended are in the group's own figure.
+        # The group's own figure includes processes that have ended.
         if total and self.group and (used := re.match(r"usage_usec (\d+)", text(self.group / "cpu.stat"))):
             total["cpu"] = int(used[1])
         if total and self.peak and (peak := figure(self.peak)) is not None:
@@ -163,7 +163,7 @@ def busy() -> int:
 
 
 def running() -> dict[int, tuple[int, str]]:
-    """Return what every process has computed by now, and its name."""
+    """Return the processor time of every process by now, and its name."""
     found: dict[int, tuple[int, str]] = {}
     for folder in PROC.glob("[0-9]*"):
         if len(found) < 65536 and (fields := stat(int(folder.name))) is not None:
@@ -237,7 +237,7 @@ class Here:
         return next((each[len(name) + 1 :] for each in variables.split("\0") if each.startswith(f"{name}=")), "")
 
     def standing(self) -> dict[str, Any]:
-        """Return what stays as it is."""
+        """Return the facts that do not change during a measurement."""
         cpu = dict(line.split("\t: ") for line in text(PROC / "cpuinfo").splitlines() if line.count("\t: ") == 1)
         cpu = {name.strip(): value for name, value in cpu.items()}
         system, one = os.uname(), SYS / "devices/system/cpu/cpu0/cpufreq"
@@ -281,7 +281,7 @@ class Here:
         }
 
     def look(self, mine: list[int], apps: list[list[Any]] | None) -> dict[str, Any]:
-        """Return other processes: on processors since the last time, and on cards, as the driver reports them."""
+        """Return other processes: those that used processors since the last call, and those on cards."""
         now, at = running(), time.monotonic()
         ours = self.server.processes() if self.server else []
         seconds, before = at - self.since, self.before

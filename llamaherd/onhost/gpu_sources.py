@@ -21,7 +21,7 @@ from typing import Any
 
 PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
 LONGEST_LINE = 1 << 17
-"""Bytes: all processes of all cards are one."""
+"""Bytes of the longest line, which lists all processes of all cards."""
 SLOW = 15
 """Seconds that a source may take for its first line."""
 PDEATHSIG, PR_SET_NAME = 1, 15  # linux/prctl.h
@@ -44,7 +44,7 @@ STREAMED = {
     "lanes": ("pcie.link.width.current",),
     "reasons": ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
 }
-"""What nvidia-smi is queried for all the time, and by which names: a driver that lacks one field reports none."""
+"""Fields that nvidia-smi reports again and again, with their names: a driver that lacks one field reports none."""
 STANDING = {
     "uuid": ("uuid",),
     "pci": ("pci.bus_id",),
@@ -55,24 +55,24 @@ STANDING = {
     "most_memory_mhz": ("clocks.max.memory",),
     "ecc": ("ecc.mode.current",),
     "memory_mib": ("memory.total",),
-    # It may contain a comma.
+    # The name is last: it may contain a comma.
     "name": ("name",),
 }
-"""What it is queried for once. The library reports the same."""
+"""Fields that nvidia-smi reports once. The library reports the same fields."""
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends, however that happens."""
+    """Let the kernel kill this process when its parent ends, for whatever reason."""
     LIBC.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def name_process(name: str) -> None:
-    """Name this process, as `ps` and `pgrep` show it: up to 15 bytes. Those that it forks have the same name."""
+    """Name this process, as `ps` and `pgrep` show it: up to 15 bytes. Its forks have the same name."""
     LIBC.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def end_with(parent: int) -> None:
-    """Do the same in a process that has just begun: its parent may have ended already."""
+    """Do as `end_with_parent` in a process that has just begun: its parent may have ended already."""
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -121,7 +121,7 @@ class Library:
             os._exit(0)
         os.close(theirs)
         os.close(requests)
-        # One that hangs does not empty it.
+        # A process that hangs does not empty the pipe.
         os.set_blocking(self.input, False)
         self.lines = Lines(self.output)
         self.left: list[Line] = []
@@ -207,7 +207,7 @@ class Smi:
         self.query = [self.program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
 
     def chosen(self, wished: Mapping[str, tuple[str, ...]], known: set[str]) -> tuple[list[str], list[str]]:
-        """Return our names of the fields that it has, and the driver's."""
+        """Return the fields that the driver has: our names, and the driver's names."""
         found = {key: next((name for name in names if name in known), "") for key, names in wished.items()}
         return [key for key, name in found.items() if name], [name for name in found.values() if name]
 
@@ -226,7 +226,7 @@ class Smi:
         return 124, "nvidia-smi does not respond"
 
     def start(self, every: float) -> None:
-        """Let it print the state of all cards again and again. To a terminal it prints each line at once."""
+        """Start nvidia-smi in a loop. Its output is a terminal, so that it prints each line at once."""
         if self.why:
             return
         self.output, theirs = pty.openpty()
@@ -260,7 +260,7 @@ class Smi:
 
 
 class GpuSources:
-    """All sources. nvidia-smi is one where the library does not report the state of cards."""
+    """All sources. nvidia-smi is used if the library does not report the state of cards."""
 
     def __init__(self, serve: Serve, every: float) -> None:
         self.library = Library(serve, every)

@@ -16,7 +16,7 @@ from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.system import FailedError, System
 
 _STOP_SECONDS = 4 * 3600
-"""To restore is to load a server again, or to query a driver that hardly responds."""
+"""A restore may load a server again, or query a slow driver."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def start_guard(system: System, guard: Guard, verb: str, given: object) -> None:
 
 
 def stop_guard(system: System, unit: str) -> None:
-    """Stop a guard, and wait until it has restored what was changed; nothing where none runs."""
+    """Stop a guard, and wait until it has restored what was changed; do nothing if no guard runs."""
     systemctl(system, "stop", unit, seconds=_STOP_SECONDS)
 
 

@@ -14,7 +14,7 @@ from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, System
 from llamaherd.onhost.verbs import Verb
 
 DRIVER_SECONDS = 30
-"""A driver can hang."""
+"""A driver may hang: nvidia-smi is killed after this time."""
 _FIELDS = (
     *("index", "uuid", "pci.bus_id", "memory.total", "power.limit", "power.default_limit", "power.max_limit"),
     *("driver_version", "compute_cap", "name"),
@@ -160,7 +160,7 @@ def _cards(system: System) -> tuple[tuple[FoundGpu, ...], str]:
 
 
 def _gpu(line: str) -> FoundGpu | None:
-    """Return the GPU of a line; None where the line is of none."""
+    """Return the GPU of a line; None if the line describes no GPU."""
     fields = line.split(", ", len(_FIELDS) - 1)
     if len(fields) != len(_FIELDS) or not re.fullmatch("[0-9]{1,4}", fields[0]):
         return None

@@ -50,7 +50,7 @@ class Hashes:
 
 
 def hash_files(given: HashInput, system: System) -> Hashes:
-    """Hash files. Progress is reported as `at NUMBER BYTES OF`: which file, how much was read, and of all how much.
+    """Hash files. Report progress as `at NUMBER BYTES OF`: the file, the bytes read, and the bytes of all files.
 
     Raise FailedError once the controller has closed the connection.
     """

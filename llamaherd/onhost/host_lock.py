@@ -10,9 +10,9 @@ from llamaherd.onhost.system import POLL_SECONDS, FailedError, LockFile, System
 from llamaherd.onhost.verbs import Verb
 
 HELD = "held"
-"""Is sent once this run holds the lock."""
+"""The value that the verb sends once this run holds the lock."""
 KEEPALIVE_SECONDS = 30
-"""A connection that was cut ends some minutes after a line that cannot be delivered; the lock is free then."""
+"""Seconds between empty lines. A broken connection ends some minutes after a lost line, and releases the lock."""
 KILL_SECONDS = 5
 _RUN = "run"
 _UNNAMED = "a run that has just begun"
@@ -20,7 +20,7 @@ _UNNAMED = "a run that has just begun"
 
 @dataclass(frozen=True)
 class HoldInput:
-    """The run that is to hold the lock of a rig's host, and how many seconds it waits for another run."""
+    """The run that takes the lock of a rig's host, and the seconds that it waits for another run."""
 
     rig: str
     who: str
@@ -34,7 +34,7 @@ class UnlockInput:
 
 @dataclass(frozen=True)
 class Unlocked:
-    """What became of the lock: it was free, or its holder's is broken, or the holder could not be ended."""
+    """The result of `unlock`: the lock was free, it was broken, or its holder could not be ended."""
 
     state: Literal["free", "broken", "held"]
     holder: str = ""
@@ -45,7 +45,7 @@ def hold(given: HoldInput, system: System) -> None:
     with system.lock_file(_RUN) as lock:
         if not _is_taken(lock, given, system):
             return
-        # Changes that a killed run began end first: then the host can be inspected.
+        # This waits for changes that a killed run began: after them, the host can be inspected.
         with system.lock("host", given.seconds, "beginning a run"):
             pass
         lock.sign(given.who)
@@ -89,7 +89,7 @@ def unlock(given: UnlockInput, system: System) -> Unlocked:
         if _has_open(pid, lock.path, system):
             system.kill(pid)
         for _ in range(KILL_SECONDS):
-            # A run that has waited for the lock may hold it by now.
+            # Another run may have waited for the lock, and hold it now.
             if not _has_open(pid, lock.path, system):
                 return Unlocked("broken", holder)
             system.sleep(1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LONGEST_ANSWER = 5.0
-"""Seconds until all of a response is there: one that drips is none."""
+"""Seconds in which a whole response must arrive, also one that arrives byte by byte."""
 
 BUSY = re.compile(
     r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
@@ -19,14 +19,14 @@ BUSY = re.compile(
 def in_flight(metrics: Sequence[str], key: str) -> int | None:
     """Return the requests that a server processes or defers, by its metrics at these URLs; None where it has none.
 
-    A server of several models has metrics of the loaded one, and refuses the others.
+    A server of several models has metrics of the loaded model, and refuses URLs of other models.
     """
     counts = [count for url in metrics if (count := counted(url, key)) is not None]
     return sum(counts) if counts else None
 
 
 def counted(url: str, key: str) -> int | None:
-    """Return the requests at one URL, in time. A response that drips is left alone, and ends with this program."""
+    """Return the requests at one URL; None after LONGEST_ANSWER seconds. A slow response ends with this program."""
     found: list[int | None] = []
     reader = threading.Thread(target=lambda: found.append(count_at(url, key)), daemon=True)
     reader.start()

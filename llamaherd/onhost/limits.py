@@ -18,10 +18,10 @@ from llamaherd.onhost.system import HeldError, System
 from llamaherd.onhost.verbs import Verb
 
 DRIVER_SECONDS = 60
-"""A driver that hangs responds to no query."""
+"""A limit for each query, as a driver may hang."""
 _LOCK_SECONDS = 5
 _HOST_SECONDS = 60
-"""The controller listens to silence for longer: it reads which run is waited for."""
+"""The controller waits longer than this, so that it receives the name of the other run."""
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _WATTS = re.compile(r"[0-9]{1,6}")
 _MOST_REASON = 200
@@ -31,7 +31,7 @@ _MOST_REASON = 200
 class LimitsInput:
     """GPUs by their UUIDs, and the seconds after which their limits are restored in any case.
 
-    `within` a measurement, whose own connection holds the lock of the host.
+    `within`: a measurement runs, and its own connection holds the lock of the host.
     """
 
     uuids: tuple[str, ...]
@@ -49,13 +49,12 @@ class RestoreInput:
 def hold(given: LimitsInput, system: System) -> None:
     """Report each GPU as `gpu UUID NOW LEAST MOST`, then `armed`, and set limits as the controller sends them.
 
-    `hold WATTS` sets the limit of all GPUs, `free` restores the limits before. The end of the connection restores them,
-    too.
+    `hold WATTS` sets the limit of all GPUs. `free` and the end of the connection restore the limits before.
     """
     # Another run may change the host only once the limits are restored.
     host = nullcontext() if given.within else system.lock("host", _HOST_SECONDS, "measuring with other power limits")
     with exit_by_signals(), heartbeat(system), host:
-        # The guard of an earlier measurement has what it waits for by now.
+        # A guard of an earlier measurement may still run: it restores the limits now.
         stop_guard(system, LIMITS_GUARD)
         with system.lock_file("limits") as lock:
             if not take_within(lock, _LOCK_SECONDS, system):
@@ -85,12 +84,12 @@ def _converse(given: LimitsInput, system: System) -> None:
                 restore(restored, system)
                 system.report("free")
     finally:
-        # It is awaited: the limits are restored then.
+        # This waits for the guard, which restores the limits.
         stop_guard(system, LIMITS_GUARD)
 
 
 def set_limits(system: System, uuids: Sequence[str], watts: int) -> str:
-    """Set the limit of all GPUs. Return why one does not have it; empty where all have."""
+    """Set the limit of all GPUs. Return why a GPU does not have it; empty if all GPUs have it."""
     if not guard_waits(system, LIMITS_GUARD):
         return f"its guard, {LIMITS_GUARD}, has ended"
     for uuid in uuids:
@@ -110,7 +109,7 @@ def query(system: System, uuid: str, field: str) -> str:
 
 
 def restore(given: RestoreInput, system: System) -> None:
-    """Set the limits of before the measurement again."""
+    """Restore the limits that GPUs had before the measurement."""
     for uuid, watts in given.watts.items():
         if not system.run(["nvidia-smi", "-i", uuid, "-pl", watts], seconds=DRIVER_SECONDS).ok:
             system.warn(f"GPU {uuid} was limited to {watts} W, and is not again")

@@ -19,7 +19,7 @@ class HostLockFile:
         self.path, self._file, self._held = path, file, False
 
     def take(self) -> bool:
-        """Hold the lock if no other program does. Return whether this one holds it."""
+        """Hold the lock if no other program does. Return whether this program holds it."""
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Run one verb: read a line of JSON from stdin, and write JSON lines to stdout: progress, then a result or an error.
+"""Run one verb: read a line of JSON from stdin, and write lines of progress, then a result or an error, to stdout.
 
 A unit names a file with a document instead, and gets plain lines for its journal.
 """

@@ -27,15 +27,15 @@ from llamaherd.onhost.verbs import Verb
 PROCESS = "llamaherd-meter"
 """The name of the process: the program of other verbs has the same command line."""
 RECEIVED, WRITTEN = 0, 1
-"""The descriptors of the controller's lines and of ours."""
+"""The descriptors of the controller's lines and of the meter's lines."""
 LONGEST = 4096
 """Bytes of a line of the controller."""
 FIRST = 15
-"""Seconds that GPUs may take for their first line, before the first look is done without it."""
+"""Seconds that GPUs may take for their first line. After them, the first look begins without GPUs."""
 ANSWER, LAST = 3.0, 0.5
-"""Seconds that GPUs may take for a response; and for the last one, when the connection may have ended."""
+"""Seconds that GPUs may take for a response, and for the last response, after the connection may have ended."""
 LATE = 10
-"""Seconds that it may end later than it was to: a look takes some."""
+"""Seconds that the meter may end after its time: a look takes some."""
 _DOCKER_SECONDS = 20
 _MOST_CHILDREN = 4096
 _SPEC = '{{.State.Pid}} {{index .Config.Labels "llamaherd.spec"}}'
@@ -76,7 +76,7 @@ class Meter:
             why = str(ended)
             self.left += LONGEST
             with suppress(OSError, EndedError):
-                # What was just measured may have ended after the last reading.
+                # A last reading: the measured run may have ended since the reading before.
                 self.sources.library.ask("count")
                 self.count()
                 self.say("host", own=self.own(), **self.here.figures())
@@ -106,7 +106,7 @@ class Meter:
                     self.count()
                 if ticks % max(1, round(1 / every)) == 0:
                     self.say("host", own=self.own(), **self.here.figures())
-                # What came too late is not made up for.
+                # Readings that are overdue are skipped.
                 ticks = int((time.monotonic() - began) / every) + 1
             if not looked and now - began > (1 if self.seen or not self.sources.running else FIRST):
                 looked = True
@@ -140,7 +140,7 @@ class Meter:
                 self.say("count" if kind == "now" else kind, **values)
 
     def wait(self, kind: str, seconds: float) -> Any:
-        """Return what the library reports; None where it does not in time."""
+        """Return what the library reports; None if it does not respond in time."""
         lines: list[Line] = []
         came = self.sources.library.wait(kind, seconds, lines)
         self.hand_on(lines)
@@ -168,13 +168,13 @@ class Meter:
                 self.look()
 
     def look(self) -> None:
-        """Write what costs more, and is read at the beginning and on demand."""
+        """Write the readings that cost more. They are read at the beginning and on demand."""
         self.sources.library.ask("apps")
         found = self.wait("apps", ANSWER) or {"apps": None}
         self.say("look", **self.here.look([os.getpid(), *self.sources.pids], found["apps"]))
 
     def own(self) -> int:
-        """Return the microseconds that this and what it has started have computed."""
+        """Return the microseconds of processor time of this process and of all that it has started."""
         times = os.times()
         ours = times.user + times.system + times.children_user + times.children_system
         running: int = sum(map(self.here.computed, self.sources.pids))
@@ -201,9 +201,9 @@ def run_meter(given: MeterInput, here: Here, sources: Callable[[], GpuSources]) 
 
 
 def find_server(given: MeterInput, system: System) -> tuple[int, str]:
-    """Return the first process of the server, 0 where it does not run, and its spec where that is not in its variables.
+    """Return the first process of the server, 0 if it does not run, and its spec if its variables do not contain it.
 
-    Of a server of several models, the process of one is returned: it ends with a swap.
+    For a server of several models, return the process of the loaded model, which ends with a swap.
     """
     if given.backend != "systemd":
         inspect = ["docker", "inspect", "--type", "container", "--format", _SPEC, given.service]

@@ -22,8 +22,8 @@ POWER_MEAN, POWER_NOW, IS_UINT, OF_GPU, OF_SM, OF_MEMORY = 185, 186, 1, 0, 1, 2
 NEEDED = ("GetCount_v2", "GetHandleByIndex_v2", "GetUUID", "GetPowerUsage", "GetTemperature", "GetClockInfo")
 """Without these functions, nvidia-smi reports more."""
 SELDOM, COUNTED = {"generation": 1.0, "lanes": 1.0, "limit": 5.0}, 30.0
-"""Seconds between two readings of what costs a driver more than the rest: most of all the counter of energy, with 5 ms
-on an H200. It is read when it is requested, too."""
+"""Seconds between two readings of figures that cost a driver more. The counter of energy costs most: 5 ms on an H200.
+A request reads it, too."""
 
 
 class App(ctypes.Structure):
@@ -42,13 +42,13 @@ class Field(ctypes.Structure):
 
 
 class Memory(ctypes.Structure):
-    """Bytes of a card: `nvmlMemory_v2_t`, in which what the driver keeps for itself is not used."""
+    """Bytes of a card: `nvmlMemory_v2_t`, in which memory that the driver reserves does not count as used."""
 
     _fields_ = (("version", FIGURE), ("total", LARGE), ("reserved", LARGE), ("free", LARGE), ("used", LARGE))
 
 
 class OldMemory(ctypes.Structure):
-    """The same of older drivers: `nvmlMemory_t`."""
+    """Bytes of a card, as older drivers report them: `nvmlMemory_t`."""
 
     _fields_ = (("total", LARGE), ("free", LARGE), ("used", LARGE))
 
@@ -60,10 +60,10 @@ class Place(ctypes.Structure):
 
 
 class Nvml:
-    """NVIDIA's library. `why` it reports nothing; `lacks`: by card, why it counts no energy.
+    """NVIDIA's library. `why` contains why it reports nothing; `lacks` contains, by card, why it counts no energy.
 
     `why_smi` is why nvidia-smi is used for the state of cards. Lines have nvidia-smi's form. `fields` are those that
-    any card has reported at first: the others are not read again and again.
+    any card has reported at first: only these fields are read again and again.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Nvml:
         function = getattr(self.library, name, None)
         if function is None:
             return LACKED
-        # Each argument is of ctypes: that is its type.
+        # Each argument is a ctypes value, so that its type is the argument type.
         function.argtypes, function.restype = [type(each) for each in arguments], ctypes.c_int
         return int(function(*arguments))
 
@@ -139,7 +139,7 @@ class Nvml:
         return None if code or queried.code or queried.kind != IS_UINT else int(queried.value & 0xFFFFFFFF)
 
     def memory(self, card: Any) -> tuple[int, int] | None:
-        """Return the bytes that are used, and all."""
+        """Return the used bytes and all bytes."""
         new, old = Memory(ctypes.sizeof(Memory) | 2 << 24), OldMemory()
         if not self.call("nvmlDeviceGetMemoryInfo_v2", card, ctypes.pointer(new)):
             return new.used, new.total
@@ -151,7 +151,7 @@ class Nvml:
         return self.figure("nvmlDeviceGetEnforcedPowerLimit", card) if held is None else held
 
     def reasons(self, card: Any) -> int | None:
-        """Return why its clocks are as they are, as bits."""
+        """Return the reasons for a card's present clocks, as bits."""
         said = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
         return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if said is None else said
 
@@ -161,7 +161,7 @@ class Nvml:
         return self.figure("nvmlDeviceGetPowerUsage", card) if mean is None else mean
 
     def rows(self, now: float) -> list[str]:
-        """Return a line for each card, of its UUID and `fields`. What changes seldom is read once it is due again."""
+        """Return a line for each card, of its UUID and `fields`. Figures that change seldom are read when due."""
         names = [name for name in self.fields if now >= self.due.get(name, now)]
         self.due.update({name: now + SELDOM[name] for name in names if name in SELDOM})
         for uuid, card in self.cards.items():
@@ -169,11 +169,11 @@ class Nvml:
         return [", ".join((uuid, *map(known.__getitem__, self.fields))) for uuid, known in self.known.items()]
 
     def standing(self) -> list[str]:
-        """Return a line for each card of what stays as it is. Its name is the last: it may contain a comma."""
+        """Return a line for each card, of facts that do not change. The name is last: it may contain a comma."""
         return [", ".join((uuid, *self.facts(card))) for uuid, card in self.cards.items()]
 
     def facts(self, card: Any) -> list[str]:
-        """Return them as `STANDING` has them, without the UUID."""
+        """Return the facts in the order of `STANDING`, without the UUID."""
         place, ecc, memory = Place(), (FIGURE(), FIGURE()), self.memory(card)
         at = not self.call("nvmlDeviceGetPciInfo_v3", card, ctypes.pointer(place))
         corrects = not self.call("nvmlDeviceGetEccMode", card, *map(ctypes.pointer, ecc))
@@ -246,7 +246,7 @@ READ: dict[str, Callable[[Nvml, Any], str]] = {
 
 
 def serve(every: float, requests: int, out: int) -> None:
-    """Report the state of cards again and again, and what is requested, until the pipe is closed."""
+    """Report the state of cards again and again, and respond to requests, until the pipe is closed."""
     library = Nvml()
     hello = {"why": library.why, "why_smi": library.why_smi, "lacks": library.lacks, "fields": library.fields}
     serves = not library.why
@@ -267,7 +267,7 @@ def serve(every: float, requests: int, out: int) -> None:
             rows = library.rows(now) if library.fields else []
             lines = [("gpu", {"csv": row, "t": round(time.monotonic(), 5)}) for row in rows]
             write_lines(out, *lines, *([("count", count(library))] if now >= counted else ()))
-            # What came too late is not made up for.
+            # Readings that are overdue are skipped.
             due = max(due + every, time.monotonic())
             counted = now + COUNTED if now >= counted else counted
 

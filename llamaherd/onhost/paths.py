@@ -13,7 +13,7 @@ _PIECE = 1 << 20
 
 
 def ids_of(owner: str) -> tuple[int, int]:
-    """Return the user and group of an owner: an account's name, or the number that a container's server is."""
+    """Return the user and group of an owner: an account's name, or the number of a container's user."""
     if owner.isdigit():
         return int(owner), int(owner)
     try:

@@ -1,4 +1,4 @@
-"""Programs that `Host` has started: how one that takes too long is ended, and the processor time of servers."""
+"""End programs that `Host` has started and that take too long, and read the processor time of servers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PIPE_SECONDS = 5
 
 
 def ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Kill a program and those that it has started, and return what they have written."""
+    """Kill a program and all programs that it has started, and return what they have written."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
         out, err = process.communicate(timeout=PIPE_SECONDS)
     except subprocess.TimeoutExpired as late:
-        # One that it has started in a session of its own still holds the pipes; or it hangs in a driver of the kernel,
-        # where no signal ends it: then it is left behind.
+        # A program in a session of its own may still hold the pipes, or a program may hang in a driver, where no signal
+        # ends it. Such a program is left behind.
         out, err = late.stdout or b"", late.stderr or b""
         Thread(target=process.wait, daemon=True).start()
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -37,7 +37,7 @@ def text_of(data: bytes | None) -> str:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the seconds of processor time of all processes in the control group of one."""
+    """Return the seconds of processor time of all processes in the control group of a process."""
     used = 0
     with suppress(OSError):
         group = Path("/proc", str(pid), "cgroup").read_text(encoding="utf-8")

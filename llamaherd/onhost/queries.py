@@ -48,7 +48,7 @@ def find_keys(given: KeysInput, system: System) -> KeysFound:
 
 
 def read_texts(given: TextsInput, system: System) -> TextsFound:
-    """Return the texts of files. What is no file is left out: to open a pipe may take for ever."""
+    """Return the texts of files. A path that is not a file is left out: opening a pipe may block for ever."""
     found = {}
     for path in given.paths:
         there = resolve(path, system)

@@ -16,9 +16,9 @@ from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, 
 from llamaherd.onhost.verbs import Verb
 
 PROGRAM_SECONDS = 5
-"""For systemd, Docker and the driver."""
+"""The limit for each program of systemd, Docker and the driver."""
 ALL_SECONDS = 12.0
-"""After which what has not responded is left out."""
+"""The time after which queries without a response are left out."""
 ABSENT = "absent"
 MOST_CARDS = 64
 CARD_FIELDS = (
@@ -70,7 +70,7 @@ class ReleaseStatus:
 
 @dataclass(frozen=True)
 class GatewayError:
-    """Why the gateway's state is not known, and what to do about it."""
+    """Why the gateway's state is unknown, and what to do about it."""
 
     message: str
     fix: str
@@ -78,7 +78,7 @@ class GatewayError:
 
 @dataclass(frozen=True)
 class HostStatus:
-    """The state of the host. `driver` is why there are no GPUs in it."""
+    """The state of the host. `driver` contains why it lists no GPUs."""
 
     servers: Mapping[str, ServerStatus]
     cards: tuple[CardStatus, ...] = ()
@@ -132,7 +132,7 @@ class Cards:
         self.why = "nvidia-smi does not end"
 
     def run(self) -> None:
-        """Query it in one call."""
+        """Query the driver in one call."""
         query = (f"--query-gpu={','.join(CARD_FIELDS)}", "--format=csv,noheader,nounits")
         ended = self._system.run(["nvidia-smi", *query], seconds=PROGRAM_SECONDS)
         self.found = tuple(_cards(ended.out))
@@ -174,7 +174,7 @@ def inspect(given: StatusInput, system: System) -> HostStatus:
 
 
 def run_together(jobs: Sequence[Callable[[], None]], system: System) -> None:
-    """Run all jobs at once. A job that takes too long is left behind: the program ends without it."""
+    """Run all jobs at once. The program ends without jobs that take too long."""
     failures: list[Exception] = []
 
     def run(job: Callable[[], None]) -> None:

@@ -16,19 +16,19 @@ from typing import Any
 from llamaherd.onhost.system import System
 
 HTTP_SECONDS = 2.0
-"""For one response of a server: ik_llama.cpp responds to no client while it reads a prompt."""
+"""The limit for one response: ik_llama.cpp responds to no client while it reads a prompt."""
 BETWEEN_SECONDS = 1.0
-"""Between two reads of a count."""
+"""The time between two reads of a count."""
 MOST_BYTES = 4 << 20
-"""Of a response. Each of ik_llama.cpp's slots contains its prompt."""
+"""Bytes of a response. Each of ik_llama.cpp's slots contains its prompt."""
 IDLE_TICKS = 2
 """Ticks of processor time that an idle server uses in two seconds."""
 _NOT_LOADED = "400"
-"""What a server of several models returns for a model that it has not loaded."""
+"""The HTTP status that a server of several models returns for a model that it has not loaded."""
 _RUNNING = re.compile(r"^(?:llamacpp:requests_processing|vllm:num_requests_running)(?:\{.*\})? ([0-9.e+]+)$", re.M)
 _WAITING = re.compile(r"^(?:llamacpp:requests_deferred|vllm:num_requests_waiting)(?:\{.*\})? ([0-9.e+]+)$", re.M)
 _WRITTEN = re.compile(r"^vllm:generation_tokens_total(?:\{.*\})? ([0-9.e+]+)$", re.M)
-"""It counts while a response is written. llama.cpp's counter moves at the end of a response."""
+"""vLLM's counter grows while a response is written. llama.cpp's counter grows at the end of a response."""
 _WORD = re.compile(r"[a-z]{1,20}")
 _MOST_COUNT = 1 << 40
 
@@ -59,10 +59,10 @@ class ServerInput:
 class ServerStatus:
     """A server: what systemd or Docker report of it, and how it responds.
 
-    `health` is an HTTP status, or `refused`, `silent`, `broken`. `still`: it was silent, and has done nothing meanwhile
-    (`idle`) or is stopped (`stopped`). `models` has a word for each of several models, such as `loaded` or `failed`.
-    `slots` are those that it has, `busy` those with a request, `reading` those whose prompt is still read. `wrote` are
-    tokens, and in how many milliseconds.
+    `health` is an HTTP status, or `refused`, `silent`, `broken`. `still` is set for a silent server: `idle` if it has
+    computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such
+    as `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
+    prompt. `wrote` contains tokens, and the milliseconds in which they were written.
     """
 
     active: str = ""
@@ -80,7 +80,7 @@ class ServerStatus:
 
 
 class Probe:
-    """Queries one server. `status` contains what is known by now, also where a later response never comes."""
+    """Queries one server. `status` contains all that is known by now, even if a later response never comes."""
 
     def __init__(self, server: ServerInput, pid: int, status: ServerStatus, system: System) -> None:
         self.server, self.status = server, status
@@ -174,7 +174,7 @@ def _stat(system: System, pid: int, thread: str = "") -> list[str]:
 
 
 def _stands_still(system: System, pid: int, before: Sequence[str]) -> str:
-    """Return `stopped`, or `idle` where a process has done nothing since, and waits for no processor or disk."""
+    """Return `stopped`, or `idle` if a process has computed nothing since and waits for no processor or disk."""
     now = _stat(system, pid)
     if now[:1] in (["T"], ["t"]):
         return "stopped"
@@ -217,7 +217,7 @@ def _is_busy(slot: Mapping[str, Any]) -> bool:
 
 
 def _decoded(slot: Mapping[str, Any]) -> int:
-    """Return the tokens of the response by now: none while the prompt is read."""
+    """Return the tokens of the response by now; 0 while the server reads the prompt."""
     found = slot.get("next_token")
     found = found[0] if isinstance(found, list) and found else found
     count = found.get("n_decoded") if isinstance(found, dict) else None
@@ -225,7 +225,7 @@ def _decoded(slot: Mapping[str, Any]) -> int:
 
 
 def _written_since(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> int:
-    """Return the tokens that slots wrote between two reads: those of a request that began since from its first on."""
+    """Return the tokens that slots wrote between two reads: all tokens of requests that began since."""
 
     def key(slot: Mapping[str, Any], name: str) -> str:
         return json.dumps(slot.get(name))
@@ -240,7 +240,7 @@ def _written_since(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[st
 
 
 def _total(pattern: re.Pattern[str], text: str) -> float | None:
-    """Return the sum of a metric over its labels, if it is one that can be."""
+    """Return the sum of a metric over its labels; None if it is not a possible count."""
     with suppress(ValueError):
         found = [float(each) for each in pattern.findall(text)]
         if found and sum(found) < _MOST_COUNT:

@@ -211,7 +211,7 @@ def _is_there(folder: str, real: str, system: System) -> bool:
 
 
 def _user(item: Item, given: PruneInput, system: System) -> str:
-    """Return what uses a folder, or a file in it that is not kept. Empty: it is unused."""
+    """Return what uses a folder, or a file in it that is not kept; empty if the folder is unused."""
     folder = f"{given.store}/{item.folder}"
     for use in uses(system, given.store, given.keep):
         if any(is_within(use.path, f"{folder}/{name}") for name in item.keep):

@@ -109,12 +109,12 @@ class Entry:
 
 
 class LockFile(Protocol):
-    """A lock of the host that is open: this program may hold it, or another one does."""
+    """An open lock of the host, which this program or another program may hold."""
 
     path: str
 
     def take(self) -> bool:
-        """Hold the lock if no other program does. Return whether this one holds it."""
+        """Hold the lock if no other program does. Return whether this program holds it."""
 
     def holder(self) -> str:
         """Return what the program that holds the lock has written there; empty where it has written nothing."""
@@ -206,10 +206,10 @@ class System(Protocol):
         """Hold a lock of the host, and yield whether another run held it. Raise FailedError after `seconds`."""
 
     def lock_file(self, name: str) -> AbstractContextManager[LockFile]:
-        """Open a lock of the host, and give it back at the end. Raise FailedError where no lock can be held."""
+        """Open a lock of the host, and release it at the end. Raise FailedError if no lock can be held."""
 
     def kill(self, pid: int) -> None:
-        """Kill a process; nothing where there is none."""
+        """Kill a process; do nothing if there is none."""
 
     def send(self, value: object) -> None:
         """Send a value to the controller before the verb returns."""
@@ -551,7 +551,7 @@ class Host:
     @property
     def program(self) -> str:
         """Return the path of the program."""
-        # Where the disk had no room, it is in memory: its link leads to no path.
+        # On a disk without room, the program is in memory: its link leads to no path.
         return str(Path(sys.argv[0]).absolute())
 
     def computed(self, pid: int) -> float:
@@ -622,6 +622,6 @@ def _locks_folder() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of a program: its output is English, and it is found under WSL, too."""
+    """Return the variables of a program: its output is in English, and PATH contains WSL's folder."""
     path = os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
     return {**os.environ, "LC_ALL": "C", "PATH": f"{path}:{WSL_PROGRAMS}"}

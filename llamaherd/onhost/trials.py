@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from llamaherd.onhost.files import WrittenFile
 
 MINE, READY_TO_START = "mine", "armed"
-"""Nobody else changes the host from now on; and the declared servers are stopped, or stay side by side."""
+"""`mine`: no other run changes the host from now on. `armed`: the declared servers are stopped, or run side by side."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TrialServer:
 
 @dataclass(frozen=True)
 class StoppedServer:
-    """A declared server that is stopped meanwhile, and the folder of its kept versions."""
+    """A declared server to stop during the trials, and the folder of its kept versions."""
 
     service: str
     kept: str
@@ -45,7 +45,7 @@ class StoppedServer:
 class TrialsInput:
     """Servers for trial, one after another in place of declared ones that are stopped, or side by side with all.
 
-    `longest` and `patience` are seconds: until the host restores everything in any case, and that this may take.
+    `longest` and `patience` are seconds: until the host restores everything in any case, and for the restore itself.
     """
 
     name: str
@@ -60,14 +60,14 @@ class TrialsInput:
     leftovers: tuple[str, ...]
     """Paths that are removed in the end."""
     placed: str = ""
-    """The unit that the controller may replace; empty where it may not."""
+    """The unit that the controller may replace; empty if it may replace none."""
     scratch: str = ""
-    """The folder of what a program keeps that runs to its end; empty where none runs."""
+    """The folder for files of programs that run to their end; empty if there are none."""
 
 
 @dataclass(frozen=True)
 class RestoreServersInput:
-    """Units for trial that end, what they leave, and units that serve again."""
+    """Units for trial to stop, paths to remove, and units to start again."""
 
     services: tuple[str, ...]
     leftovers: tuple[str, ...]

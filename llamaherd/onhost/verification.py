@@ -64,9 +64,9 @@ class VerifyResult:
 
 
 def verify(given: VerifyInput, system: System) -> VerifyResult:
-    """Run programs and verbs, one after another: together, they would disturb what is measured.
+    """Run programs and verbs, one after another: at the same time, they would disturb measurements.
 
-    Raise FailedError and DocumentError where a verb cannot run.
+    Raise FailedError and DocumentError if a verb cannot run.
     """
     verbs = {name: (find_verb(name), value) for name, value in given.parts.items()}
     texts: dict[tuple[str, str], list[str]] = {}

@@ -14,7 +14,7 @@ _SECONDS = 60
 
 
 def ask_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
-    """Return a unified diff of each file, by path, from the host's text to the planned one. Raise RemoteError."""
+    """Return a unified diff of each file, by path, from the host's text to the planned text. Raise RemoteError."""
     planned = {file.path: file for file in stale}
     if not planned:
         return {}

@@ -46,7 +46,7 @@ def watching(inventory: Path) -> Watching:
 
 
 def tell(watcher: Rig, text: str) -> None:
-    """Write figures where the exporter of the rig that watches reads them. Raise RemoteError or UserError."""
+    """Write figures where the monitoring rig's exporter reads them. Raise RemoteError or UserError."""
     delivery = query_verb(Remote(watcher.connect), "llamaherd.drift.write", DriftInput(text), Delivery, _SECONDS)
     if not delivery.read:
         raise UserError(f"nothing on {watcher.rig} reads figures of drift", f"`herd up {watcher.rig}` changes that")

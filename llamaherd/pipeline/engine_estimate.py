@@ -1,7 +1,7 @@
-"""What servers take of memory by llama.cpp's own tool, which runs on the host, beside our arithmetic.
+"""Estimate the memory of servers by llama.cpp's own tool on the host, to compare it with our arithmetic.
 
-One connection is for all builds of a rig. Where a model is not on the host yet, a second one brings its header, of a
-few MB, and makes a file around it that has a hole where the weights would be. No weights are read.
+One connection serves all builds of a rig. If a model is not on the host yet, a second connection sends its header of
+a few MB. The host makes a file of the header and a hole in place of the weights. No weights are read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) 
 
 
 def estimate_input(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> EstimateInput:
-    """Return what the tool runs on; `hollow` has the shards of models that need not be on the host."""
+    """Return the input of the tool; `hollow` contains the shards of models that may be absent from the host."""
     asked = tuple(questions)
     models = tuple(
         ModelInput(
@@ -182,7 +182,7 @@ def is_absent(name: str, runs: Mapping[str, ToolRun]) -> bool:
 
 
 def judged(rig: Rig, asked: Question, runs: Mapping[str, ToolRun]) -> Estimate | str:
-    """Return what one instance takes by the tool, or a sentence on why that is not known."""
+    """Return the memory of one instance by the tool, or a sentence with the reason why it is unknown."""
     run = runs.get(asked.name, ToolRun("absent"))
     if run.state == "unbuilt":
         return f"engine `{asked.declared.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"

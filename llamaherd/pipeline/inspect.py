@@ -99,7 +99,7 @@ def _take(inspection: Inspection[Any], state: HostState, found: object) -> None:
 def _take_lines(
     state: HostState, lines: Sequence[str], parse: Callable[[HostState, str, Sequence[str]], bool] | None
 ) -> None:
-    """Take in what the shell script of a role has printed."""
+    """Add to the state what the shell script of a role has printed."""
 
     def take(kind: str, fields: list[str]) -> bool:
         match kind, fields:

@@ -1,6 +1,6 @@
 """Verify a live host against the plan, by other means than those that apply it.
 
-One run of the program there runs all probes and verbs; what they returned is judged here, by pure functions.
+One run of the program on the host runs all probes and verbs. Pure functions judge here what they returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BASE_SECONDS = 60
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host returned: texts of probes and scripts, and what the verbs of roles found, by its type."""
+    """What a host returned: texts of probes and scripts, and the results of roles' verbs, by type."""
 
     answers: Answers = field(default_factory=dict)
     parts: Mapping[type[Any], Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class HostFacts:
 
 
 def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
-    """Verify the rig's host, and judge. Raise RemoteError where that fails."""
+    """Verify the rig's host, and judge the results. Raise RemoteError if the host cannot be verified."""
     chats = [chat_seconds(each) for each in plan.instances for _ in each.members or (each,)]
     seconds = _BASE_SECONDS + sum(each + 20 for each in chats)
     document = request("verify", verify_input(plan, roles))
@@ -61,7 +61,7 @@ def facts_of(result: object, roles: Sequence[Role]) -> HostFacts:
 
 
 def _reached(rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts) -> dict[str, Reach]:
-    """Return which servers for others are reached from here, and which for none, of those healthy on their host."""
+    """Try servers from here that are healthy on their host, also those for the host alone. Return results by name."""
     verified = [
         (each, facts.parts[each.found]) for role in roles if (each := role.verification) if each.found in facts.parts
     ]
@@ -110,7 +110,7 @@ def judge(
 
 
 def _judged(role: Role, judging: Judging, facts: HostFacts) -> Verified:
-    """Return what a role found: one failed check where that is unknown, or the host printed what no host prints."""
+    """Return a role's checks; one failed check if its part is unknown, or if no host can have printed the result."""
     if role.verification and (silent := facts.unknown.get(role.verification.verb)):
         return Verified(checks=(Check(role.name, ok=False, detail=f"{silent} did not respond: run again"),))
     try:

@@ -137,7 +137,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Judging:
-    """What verify judges by: rig, plan, what the host returned, and which servers are reached from here, by name."""
+    """The input of `judge`: rig, plan, what the host returned, and which servers respond from here, by name."""
 
     rig: Rig
     plan: Plan
@@ -145,10 +145,10 @@ class Judging:
     """What probes and scripts printed."""
     reached: Mapping[str, Reach]
     parts: Mapping[type[Any], Any] = field(default_factory=dict)
-    """What the verbs of roles returned, by its type."""
+    """The results of roles' verbs, by type."""
 
     def found(self, kind: type[Found]) -> Found | None:
-        """Return what a verb returned of this type; None where it did not run."""
+        """Return the result of the verb with this type; None if the verb did not run."""
         value = self.parts.get(kind)
         return value if isinstance(value, kind) else None
 
@@ -190,7 +190,7 @@ class Inspection(Generic[Found]):
 
 @dataclass(frozen=True)
 class Verification(Generic[Found]):
-    """How a role verifies a host where probes are not enough: a verb of the program there."""
+    """How a role verifies a host if probes are not enough: a verb of the program on the host."""
 
     verb: str
     """As `serve.verification.verify`."""
@@ -199,7 +199,7 @@ class Verification(Generic[Found]):
     found: type[Found]
     """The frozen dataclass that the verb returns: `Judging.found` has it."""
     healthy: Callable[[Found], Iterable[str]] = _nothing
-    """Returns the names of the servers that respond on their own host: these are tried from here, too."""
+    """Returns the names of servers that respond on their own host. `herd verify` tries them from here, too."""
 
 
 @dataclass(frozen=True)
@@ -230,13 +230,13 @@ class Role:
     inspection: Inspection[Any] | None = None
     """How it inspects its part of the host's state."""
     inspect: Callable[[Plan], str] = _no_text
-    """The same as a shell script, for a fleet's role; empty where nothing is inspected. It prints lines, by
+    """A shell script that inspects the host, for a fleet's role; empty if nothing is inspected. It prints lines, by
     `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
     waits: bool = False
     """Has no effect, as all scripts run at the same time. Roles of fleets set it for earlier versions."""
     parse: Callable[[HostState, str, Sequence[str]], bool] = _not
-    """Adds one such line, KIND and fields, to the state. Returns False, or raises ValueError, for one that the script
-    cannot have printed."""
+    """Adds one such line, KIND and fields, to the state. Returns False, or raises ValueError, for a line that no script
+    can have printed."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
     """Why the host cannot become as planned."""
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""
@@ -257,9 +257,9 @@ class Role:
     probes: Callable[[Plan], Iterable[Probe]] = _nothing
     """Programs that print, by other means than its inspection, whether it is true."""
     verification: Verification[Any] | None = None
-    """The same by a verb, after all probes."""
+    """A verb that verifies the host, after all probes."""
     verify: Callable[[Plan], str] = _no_text
-    """The same as a shell script, after all verbs: `section WHAT OF-WHAT`, then lines."""
+    """A shell script that verifies the host, after all verbs: it prints `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
     """What follows from the answers."""
     section: Literal["machine", "cards", "driver"] = "machine"

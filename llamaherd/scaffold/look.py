@@ -25,7 +25,7 @@ class LookError(UserError):
 
 
 def look(connect: Connect) -> FoundHost:
-    """Inspect a host, in one connection. Raise RemoteError where it cannot be reached, LookError where it is unfit."""
+    """Inspect a host, in one connection. Raise RemoteError if it cannot be reached, LookError if it is unfit."""
     try:
         found = query_verb(Remote(connect), "llamaherd.hardware.inspect", HardwareInput(), FoundHost, INIT_SECONDS)
     except NoPythonError as error:
@@ -45,7 +45,7 @@ def refuse_unfit(seen: FoundHost, host: str) -> None:
 
 
 def checked_hardware(found: FoundHost) -> FoundHost:
-    """Return the hardware of a host. Raise UnaskedError where no host can have it."""
+    """Return the hardware of a host. Raise UnaskedError if no host can have this hardware."""
     for text in _texts(found):
         if not text.isprintable():
             raise UnaskedError(text)

@@ -77,7 +77,7 @@ class Asking:
 
 
 def status_input(plan: Plan) -> StatusInput:
-    """Return what the state of a host is queried by: its servers, GPUs and gateway. It contains no secret."""
+    """Return the input of a query of a host's state: its servers, GPUs and gateway. It contains no secret."""
     servers = tuple(
         ServerInput(
             name=instance.service,

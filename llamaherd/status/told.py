@@ -1,4 +1,4 @@
-"""The state of a host as its program returned it, checked: nothing in it is beyond what a host can have. Pure."""
+"""Check the state of a host as its program returned it: every value is one that a host can have. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_FIGURE = 1e9
 
 @dataclass
 class HostTold:
-    """The state of a host. `driver` is why it has no GPUs in it."""
+    """The state of a host. `driver` contains why it lists no GPUs."""
 
     servers: Mapping[str, ServerStatus]
     cards: Sequence[CardStatus] = field(default_factory=list)
@@ -33,7 +33,7 @@ class HostTold:
 
 
 def checked_status(found: HostStatus, services: Collection[str]) -> HostTold:
-    """Return the state of a host that has these servers. Raise UnaskedError where it cannot be."""
+    """Return the state of a host that has these servers. Raise UnaskedError if no host can have this state."""
     try:
         if unknown := found.servers.keys() - {*services}:
             raise ValueError(f"a server {min(unknown)!r}")

@@ -23,7 +23,7 @@ def question(plan: Plan) -> Question:
 
 
 def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError where the address of a GPU is not one."""
+    """Add what was found to the host's state. Raise ValueError for an invalid PCI address."""
     if not all(is_address(each.address) for each in found.machine.cards if each.address):
         raise ValueError("not a PCI address")
     state.os, state.arch, state.systemd = found.os, found.arch, found.systemd

@@ -1,6 +1,6 @@
 """The container runtime's part of the program on hosts: Docker, its settings, NVIDIA's container toolkit, inspection.
 
-Docker may carry the connection to its host, so that each change of it is undone by the host unless a new login follows.
+The connection to the host may depend on Docker. The host undoes each change of Docker unless a new login follows.
 """
 
 from __future__ import annotations
@@ -382,11 +382,11 @@ class Question:
     """What to inspect."""
 
     packages: tuple[str, ...]
-    """Names of those of Docker and Compose."""
+    """Names of packages of Docker and Compose."""
     toolkit: tuple[str, ...] = ()
-    """Names of those of NVIDIA's container toolkit, where it is planned."""
+    """Names of packages of NVIDIA's container toolkit, if it is planned."""
     path: str = ""
-    """Docker's settings, where the toolkit is planned."""
+    """The file of Docker's settings, if the toolkit is planned."""
 
 
 @dataclass(frozen=True)
@@ -408,25 +408,25 @@ class DaemonFound:
     runtimes: tuple[str, ...] = ()
     cdi: bool = False
     running: tuple[str, ...] = ()
-    """Names of all containers that run, where the toolkit is planned."""
+    """Names of all containers that run, if the toolkit is planned."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Docker, and what gives GPUs to its containers."""
+    """The state of Docker, and of what gives GPUs to its containers."""
 
     armed: bool = False
     """Whether an undo of a change waits for a login."""
     units: Mapping[str, UnitFound] = field(default_factory=dict)
-    """Docker's own, its socket and containerd's, by name."""
+    """Units of Docker, its socket and containerd, by name."""
     is_snap: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of those that are installed."""
+    """Versions of installed packages."""
     compose: str = ""
-    """The version that Compose prints, where no package brings it."""
+    """The version that Compose prints, if it comes from no package."""
     daemon: DaemonFound | None = None
     program: str = ""
-    """The version that Docker's program prints, where its daemon does not run."""
+    """The version that Docker's program prints, if its daemon does not run."""
     settings: Secret | None = None
     """Docker's settings as base64. They may contain the password of a proxy."""
     refresh: Mapping[str, str] = field(default_factory=dict)
@@ -436,13 +436,13 @@ class Found:
 
 
 def inspect(given: Question, system: System) -> Found:
-    """Inspect Docker. Raise UnknownStateError where it, or systemd, runs and does not respond."""
+    """Inspect Docker. Raise UnknownStateError if Docker or systemd runs and does not respond."""
     return inspect_runtime(given, system, query_api)
 
 
 def inspect_runtime(given: Question, system: System, query: Query) -> Found:
     """Inspect Docker, with a function that queries its API."""
-    # Also without Docker's program: a unit that is masked stays masked when the program is installed.
+    # Units are inspected also without Docker's program: a masked unit stays masked when the program is installed.
     refresh = _REFRESH if given.toolkit else ()
     shown = show_units([*_UNITS, *refresh], ("LoadState", "ActiveState", "UnitFileState", "Requires", "Wants"), system)
     client = _client(system)
@@ -506,7 +506,7 @@ def _program_version(system: System) -> str:
 
 
 def _daemon(query: Query, system: System, *, running: bool) -> DaemonFound | None:
-    """Return what the daemon reports; None where none runs. Raise UnknownStateError where it does not respond."""
+    """Return what the daemon reports; None if no daemon runs. Raise UnknownStateError if it does not respond."""
     paths = ("/info", "/containers/json") if running else ("/info",)
     try:
         found = query(paths, QUERY_SECONDS)
@@ -545,7 +545,7 @@ def _queried(system: System, *words: str) -> object:
 
 
 def _names(containers: list[object]) -> tuple[str, ...]:
-    """Return the names of containers, without those that other containers have for them: `/client/server`."""
+    """Return the names of containers, without names by which other containers link to them: `/client/server`."""
     lists = [each.get("Names") for each in containers if isinstance(each, dict)]
     names = [str(name).removeprefix("/") for each in lists if isinstance(each, list) for name in each]
     return tuple(name for name in names if "/" not in name)

@@ -1,4 +1,4 @@
-"""Docker as it is on a host, and what gives GPUs to its containers."""
+"""The state of Docker on a host, and of what gives GPUs to its containers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DockerState(StatePart):
     cdi: bool = False
     """Whether the daemon that runs gives devices by CDI."""
     settings: bytes | None = None
-    """Docker's settings, where it has any."""
+    """Docker's settings, if it has any."""
     toolkit: dict[str, str] = field(default_factory=dict)
     """Versions of those of the toolkit's packages that are installed."""
     refresh: dict[str, str] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def question(plan: Plan) -> Question | None:
 
 
 def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError where a version or settings cannot be what they are."""
+    """Add what was found to the host's state. Raise ValueError for an invalid version or settings."""
     engines = [name for name in found.packages if name in _ENGINES]
     compose = [version for name, version in found.packages.items() if "compose" in name]
     docker = DockerState(

@@ -1,4 +1,4 @@
-"""The CUDA toolkit's part of the program on hosts: inspect and install it, and nothing that belongs to a driver."""
+"""The CUDA toolkit's part of the program on hosts: inspect it, and install it without any part of a driver."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ class RoomState:
 
 @dataclass(frozen=True)
 class Found:
-    """The version that the compiler prints, empty where it does not run; where there is none, the room for it."""
+    """The version that the compiler prints, empty if it does not run; without a compiler, the room for a toolkit."""
 
     version: str | None = None
     room: RoomState | None = None
 
 
 def inspect(given: Question, system: System) -> Found:
-    """Inspect the planned toolkit, whichever program has installed it."""
+    """Inspect the planned toolkit, no matter which program has installed it."""
     nvcc = resolve(given.nvcc, system)
     if nvcc and nvcc.mode & 0o111:
         ended = system.run([given.nvcc, "--version"], seconds=_VERSION_SECONDS)
@@ -128,7 +128,7 @@ def inspect(given: Question, system: System) -> Found:
 
 
 def _begun_bytes(version: str, system: System) -> int:
-    """Return the bytes on disk of what an earlier run has brought: of the toolkit, and of packages to install."""
+    """Return the bytes on disk that an earlier run has fetched: of the toolkit, and of packages to install."""
     folder = f"{_FOLDER}/cuda-{version}"
     archive = f"-{version.replace('.', '-')}_"
     entries = [system.entry(folder), *(found for _, found in system.tree(folder))]

@@ -11,7 +11,7 @@ from roles.cuda_toolkit.onhost import Found, Question, RoomState
 
 @dataclass
 class ToolkitState(StatePart):
-    """The version that the compiler of the planned toolkit prints, empty where it does not run; else room for one."""
+    """The version that the planned toolkit's compiler prints, empty if it does not run; else the room for it."""
 
     version: str | None = None
     room: RoomState | None = None

@@ -22,7 +22,7 @@ class BuiltState(StatePart):
 
 
 def question(plan: Plan) -> Question | None:
-    """Return what to inspect: of flags, those of versions that no catalogue is of."""
+    """Return what to inspect, with the flags of versions without a catalogue."""
     if not plan.builds:
         return None
     unlisted = {build.id for build in _asking(plan)}

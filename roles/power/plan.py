@@ -44,7 +44,7 @@ def plan_power(rig: Rig) -> PowerPlan | None:
 
 
 def _program(path: PurePosixPath, module: str) -> TextFile:
-    """Return a module that is shipped alone, as a program."""
+    """Return the text of a module that is shipped alone, as a program."""
     text = (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
     return TextFile(path=str(path), text=text, mode="0755")
 

@@ -31,7 +31,7 @@ class PowerState(StatePart):
 
 
 def question(plan: Plan) -> Question | None:
-    """Return what to inspect, also where no GPU is declared any more: GPUs that are held are released then."""
+    """Return what to inspect. Held GPUs are inspected also if no GPU is declared, so that they are released."""
     return None if plan.wsl else Question(notes=plan.power is not None)
 
 

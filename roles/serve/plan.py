@@ -46,7 +46,7 @@ def plan(planning: Planning) -> PlanPart:
 
 
 def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
-    """Yield what units run beside the server, and what checks a container's GPUs."""
+    """Yield the programs that units run in addition to the server, and the program that checks a container's GPUs."""
     grouped = any(each.members for each in instances)
     on_gpus = any(each.server.cards for each in instances)
     modules = {

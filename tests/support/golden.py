@@ -2,9 +2,9 @@
 
 A golden file holds the lines of its text, and these shorthands:
 
-    <<< step_unit.sh: a line     all lines of `step_unit.sh` from the first one like this
-    >>> a line                   to the next one like this, and the closing lines after it, such as `}` and `fi`
-    base64|a line                a line of a file that the text carries in base64
+    <<< systemd_cpu.service: a line     all lines of `systemd_cpu.service` from the first line like this
+    >>> a line                          to the next line like this, and the closing lines after it, such as `}`
+    base64|a line                       a line of a file that the text carries in base64
 
 `<<<` names a text that stands earlier in the same mapping, or a file of `templates/` without variables.
 """

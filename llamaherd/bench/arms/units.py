@@ -72,8 +72,8 @@ def arms_input(
 ) -> TrialsInput:
     """Return the input of the verb that starts arms, with these declared instances stopped, for so many seconds.
 
-    With `others`, it takes other units for the only arm, one after the other; with a `text`, also some that run to
-    their end, and read that.
+    With `others`, the controller may replace the unit of the only arm, one after the other. With a `text`, such units
+    may also run to their end and read the text.
     """
     longest = int(seconds) + _SPARE
     units = [arm_unit(each, longest) for each in arms]
@@ -116,7 +116,7 @@ def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
 
 
 def _trial(arm: Arm, *, side_by_side: bool) -> TrialServer:
-    """Return an arm and the memory that it needs: none where that is not certain."""
+    """Return an arm and the memory that it needs; without memory if that is uncertain."""
     memory = arm.instance.memory
     sure = memory is not None and not memory.doubts
     at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}

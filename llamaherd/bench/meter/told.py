@@ -1,6 +1,6 @@
 """The lines that `llamaherd/onhost/meter.py` writes on a host, as frozen values. Pure.
 
-All times are seconds of the host's own clock that never goes back, which every program there shares.
+All times are seconds of the host's monotonic clock, which all programs of the host share.
 """
 
 from __future__ import annotations

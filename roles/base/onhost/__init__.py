@@ -51,7 +51,7 @@ class AccountsInput:
     build_folders: tuple[str, ...]
     """What the account that compiles may write to."""
     keys: str
-    """A key is readable for its service alone, and the folder cannot be listed."""
+    """The folder of keys: only its service can read a key, and the folder cannot be listed."""
     incoming: str
     """Where files of the controller arrive, as the user that logs in. They are checked before they are admitted."""
 

@@ -174,9 +174,9 @@ def is_whole(home: str, targets: Iterable[str], system: System) -> bool:
 
 
 def stamp_of(home: str, system: System) -> str:
-    """Return what a finished build is recognized by without a read of its programs: modes, owners, sizes and times.
+    """Return the stamp of a finished build, without a read of its programs: modes, owners, sizes and times.
 
-    Each line is as `stat` prints it: earlier versions wrote the stamps of hosts with that program.
+    Each line has the format of `stat`: earlier versions wrote stamps by that program.
     """
     folders = ((".", system.entry(home)), ("bin", system.entry(f"{home}/bin")))
     lines = [f"{name} {found.mode:o} {found.number}" for name, found in folders if found]
@@ -201,9 +201,9 @@ def is_intact(home: str, system: System) -> bool:
 
 def _has_hash(path: str, sha256: object, system: System) -> bool:
     try:
-        # A manifest is the work of a compile: what it names may be a pipe, which is never read to its end.
+        # A compile writes the manifest: it may name a pipe, which cannot be read to its end.
         return is_file(path, system) and system.hash(path, lambda _: None) == sha256
-    except (OSError, ValueError):  # a name with a NUL is none that a file can have
+    except (OSError, ValueError):  # no file can have a name with a NUL
         return False
 
 

@@ -1,4 +1,4 @@
-"""Inspect builds: how far each is, the flags that its server lists, and the sources that are here."""
+"""Inspect builds: the stage of each, the flags that its server lists, and the sources on this host."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from llamaherd.onhost.verbs import Verb
 from roles.engines.onhost.builds import is_intact, is_whole, stamp_of
 
 MOST_FLAGS = 64_000
-"""Bytes of what a server prints of its flags."""
+"""Bytes that are kept of a server's list of flags."""
 
 Stage = Literal["done", "built", "building", "intact", "damaged"]
-"""`done`; `built`, but not admitted yet; `building`; `intact`, although something has changed about its files;
-`damaged`: a program is not what was built."""
+"""`done`: finished. `built`: not admitted yet. `building`: a unit builds it. `intact`: modes, owners or times have
+changed, but no content. `damaged`: the content of a program has changed."""
 
 
 @dataclass(frozen=True)
 class BuildQuestion:
-    """A build, and whether its flags are read."""
+    """A build, and whether to read its flags."""
 
     id: str
     targets: tuple[str, ...]
@@ -40,12 +40,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Found:
-    """Absent builds and sources have no entry."""
+    """The state of builds and sources. Absent ones have no entry."""
 
     builds: Mapping[str, Stage] = field(default_factory=dict)
     """By the id of the build."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """What servers of builds print of their flags."""
+    """The lists of flags that servers print, by the id of the build."""
     sources: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ def inspect(given: Question, system: System) -> Found:
 
 
 def _stage(build: BuildQuestion, system: System) -> Stage | None:
-    """Return how far a build is; None where it is not finished, so that a unit may be building it."""
+    """Return the stage of a build; None if it is unfinished, so that a unit may be building it."""
     home = f"{BUILDS}/{build.id}"
     if is_whole(home, build.targets, system):
         if system.read(f"{home}/.stamp") == stamp_of(home, system):

@@ -1,4 +1,4 @@
-"""Inspect the store: its disk, the files of planned models, what arrives, and all revisions that are kept."""
+"""Inspect the store: its disk, the files of planned models, files that arrive, and all stored revisions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Found:
 
     store: Disk
     verified: Mapping[str, tuple[VerifiedFile, ...]] = field(default_factory=dict)
-    """By the folder of a planned model."""
+    """Files that a manifest lists, by the folder of a planned model."""
     stored: Mapping[str, tuple[StoredFile, ...]] = field(default_factory=dict)
-    """By the folder of a planned model. What other users can write to is not the store's."""
+    """By the folder of a planned model. Files that other users can write to are left out."""
     incoming: Mapping[str, int] = field(default_factory=dict)
-    """By the name of a file that arrives: its bytes on disk."""
+    """Bytes on disk of files that arrive, by name."""
     kept: Mapping[str, int] = field(default_factory=dict)
-    """By the folder of a revision: bytes that its removal would free."""
+    """Bytes that the removal of a revision would free, by its folder."""
     fetch: str | None = None
     """The id of the fetch that runs."""
 
@@ -80,7 +80,7 @@ def inspect(given: Question, system: System) -> Found:
 
 
 def _verified(folder: str, system: System) -> Iterator[VerifiedFile]:
-    """Yield the files that a manifest lists. What is no line of a manifest vouches for nothing."""
+    """Yield the files that a manifest lists. An invalid line is left out."""
     for line in manifest_lines(system, folder) or ():
         if found := _LINE.fullmatch(line):
             yield VerifiedFile(as_text(found[4]), int(found[1]), float(found[2]), found[3])
@@ -101,12 +101,12 @@ def _name(path: str) -> str:
 
 
 def _arrived(found: Entry) -> int:
-    """Return the bytes of a file that have arrived: a part is full of holes, so that its blocks count."""
+    """Return the bytes of a file that have arrived. A partial file has holes, so its blocks are counted."""
     return min(found.size, found.blocks * _BLOCK)
 
 
 def _kept(store: str, tree: Iterable[tuple[str, Entry]]) -> dict[str, int]:
-    """Return the bytes that the removal of each revision would free. A file with another name as well stays."""
+    """Return the bytes that the removal of each revision would free. A file with a second hard link frees none."""
     entries = [*tree]
     kept = {path.rpartition("/")[0]: 0 for path, _ in entries if path.endswith(f"/{NAME}")}
     for path, found in entries:

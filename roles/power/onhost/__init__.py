@@ -15,9 +15,9 @@ from llamaherd.onhost.verbs import Verb
 
 _PURPOSE = "power limits"
 _START_SECONDS = 660
-"""The unit may take 600 s to start: a driver that hangs must not hang this."""
+"""The limit of a restart, as a driver may hang. The unit may take 600 s to start."""
 _RELEASE_SECONDS = 1800
-"""Each call of nvidia-smi ends after 60 s, and some are made for each GPU."""
+"""The limit of a release. Each GPU needs several calls of nvidia-smi, of up to 60 s each."""
 _LINES, _WIDTH = 40, 300
 _MOST_NOTE = 4096
 """Bytes of the note about one GPU."""
@@ -25,21 +25,21 @@ _MOST_NOTE = 4096
 
 @dataclass(frozen=True)
 class ApplyInput:
-    """What GPUs are held to."""
+    """The files that hold GPUs to their settings."""
 
     files: tuple[WrittenFile, ...]
-    """The programs, their table and the unit, where they differ."""
+    """Those of the programs, their table and the unit that differ."""
     restart: bool
     """Whether a GPU is not held as planned."""
 
 
 @dataclass(frozen=True)
 class RemoveInput:
-    """GPUs that nothing is declared of any more."""
+    """Nothing: all GPUs are released."""
 
 
 def apply(given: ApplyInput, system: System) -> None:
-    """Write what holds GPUs, and restart it where one is not held. Raise FailedError where one cannot be held."""
+    """Write the files that hold GPUs, and restart the unit if requested. Raise FailedError if a GPU cannot be held."""
     with locked(system, _PURPOSE):
         write_files(system, given.files)
         enable_units(system, [POWER_UNIT])
@@ -49,13 +49,13 @@ def apply(given: ApplyInput, system: System) -> None:
         restarted = systemctl(system, "restart", POWER_UNIT, seconds=_START_SECONDS)
         _report_journal(system)
         if not restarted.ok:
-            # It would go on trying otherwise.
+            # Otherwise the unit would retry without end.
             systemctl(system, "stop", POWER_UNIT, seconds=STOP_SECONDS)
             raise FailedError(f"a GPU is not held to what is declared; {POWER_UNIT} reports why above")
 
 
 def _report_journal(system: System) -> None:
-    """Report what the unit wrote this time: what is held now, and what a GPU refuses."""
+    """Report what the unit printed in this run: settings that hold now, and settings that a GPU refuses."""
     system.run(["journalctl", "--sync"])
     run = unit_properties(system, POWER_UNIT, "InvocationID").get("InvocationID", "")
     words = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_LINES)]
@@ -64,7 +64,7 @@ def _report_journal(system: System) -> None:
 
 
 def remove(_: RemoveInput, system: System) -> None:
-    """Give all GPUs their defaults back. The unit's file goes last: by that, the next run finds what is left."""
+    """Restore the defaults of all GPUs. Remove the unit's file last: an interrupted run is detected by it."""
     with locked(system, _PURPOSE):
         systemctl(system, "disable", "-q", "--now", POWER_UNIT, seconds=STOP_SECONDS)
         program = system.entry(str(POWER_PROGRAM))
@@ -79,7 +79,7 @@ def remove(_: RemoveInput, system: System) -> None:
 
 @dataclass(frozen=True)
 class Question:
-    """The unit, and with `notes` also what each GPU is held to."""
+    """The unit, and with `notes` also the settings of each GPU."""
 
     notes: bool
 
@@ -95,7 +95,7 @@ class UnitState:
 
 @dataclass(frozen=True)
 class Found:
-    """The unit, if it has a file; and by the UUID of a GPU the words of the note about it."""
+    """The unit, if it has a file, and the words of the note about each GPU, by UUID."""
 
     unit: UnitState | None = None
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -8,8 +8,8 @@ It exits with 0 if all fans are set; 1 if not all of them are; 2 for other argum
 be set, or there is no driver; 4 if the GPU takes no such speed. 3 and 4 have changed nothing.
 """
 
-# Shipped alone: for Python 3.10 and its standard library, without a module of llamaherd. No callbacks: their code would
-# be written to memory that is run, which the unit forbids.
+# Shipped alone: for Python 3.10 and its standard library, without a module of llamaherd. No callbacks: ctypes writes
+# their code to executable memory, which the unit forbids.
 from __future__ import annotations
 
 import ctypes
@@ -33,10 +33,10 @@ SIGNATURES = {
 }
 
 SETTLING = 10
-"""Seconds that fans are given to get to their speed, so that the next query returns it."""
+"""Seconds in which fans must reach their speed, so that the next query returns it."""
 
 NEAR = 3
-"""Percentage points by which a fan may run beside the speed that it is set to."""
+"""Percentage points by which a fan's speed may differ from the speed that it is set to."""
 
 
 class RefusedError(Exception):
@@ -121,7 +121,7 @@ class Card:
             self.nvml.call("nvmlDeviceSetDefaultFanSpeed_v2", self.handle, fan)
 
     def targets(self) -> list[int] | None:
-        """Return the speeds that fans are set to; None where that cannot be read."""
+        """Return the speeds that fans are set to; None if they cannot be read."""
         try:
             return [self.nvml.read("nvmlDeviceGetTargetFanSpeed", self.handle, fan) for fan in range(self.fans)]
         except NvmlError as error:
@@ -130,7 +130,7 @@ class Card:
             raise
 
     def settled(self, percent: int) -> list[int]:
-        """Wait until fans run at this speed. Return how they run then, or when time is up."""
+        """Wait until fans run at this speed, or time is up. Return their speeds then."""
         until = time.monotonic() + SETTLING
         while True:
             speeds = [self.nvml.read("nvmlDeviceGetFanSpeed_v2", self.handle, fan) for fan in range(self.fans)]
@@ -163,7 +163,7 @@ def main(arguments: list[str]) -> int:
         return error.code
     except NvmlError as error:
         if error.code == NOT_SUPPORTED and not (card and card.touched):
-            # As of servers and many laptops: their cooling is the machine's.
+            # Fans of servers and many laptops belong to the machine.
             print(f"card {uuid} has no fans that can be set", file=sys.stderr)
             return NO_FANS
         if error.code == FUNCTION_NOT_FOUND:

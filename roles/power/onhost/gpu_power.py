@@ -49,7 +49,7 @@ class Row:
 
 
 class Gpu:
-    """A GPU, what it is set to now in whole watts, and what it is held to by its note."""
+    """A GPU, its present settings in whole watts, and the settings in its note."""
 
     def __init__(self, holder: Holder, name: str, uuid: str, fans: str) -> None:
         self.holder, self.name, self.uuid = holder, name, uuid
@@ -59,9 +59,9 @@ class Gpu:
         if self.note.is_file():
             words = [*self.note.read_text(errors="replace").split(), "", "", "", ""]
             self.limit, self.clocks, self.persistence = (word or UNKNOWN for word in words[:3])
-            # A note of before there were fans has three words. One that has fewer was cut off.
+            # A note of earlier versions has three words, without fans. A note with fewer words was cut off.
             self.fans = words[3] or (NONE if words[2] else UNKNOWN)
-        # Fans of which nothing was ever declared are known all the time: another program may control them.
+        # If nothing was ever declared for fans, their note stays: another program may control them.
         touched = NONE if self.fans == fans == NONE else UNKNOWN
         self.note.write_text(f"? ? ? {touched}\n")
 
@@ -178,11 +178,11 @@ class Gpu:
             self.holder.fail(f"the fans of card {self.name} {reason}")
 
     def write_note(self) -> None:
-        """Write what it is held to."""
+        """Write the note of the GPU's settings."""
         self.note.write_text(f"{self.limit} {self.clocks} {self.persistence} {self.fans}\n")
 
     def fail(self, reason: str) -> None:
-        """Report a setting that it does not have."""
+        """Report a setting that the GPU does not have."""
         self.holder.fail(f"card {self.name} {reason}")
 
 
@@ -193,7 +193,7 @@ class Holder:
         self.notes, self._fans_program, self.failed = notes, fans_program, False
 
     def fail(self, reason: str) -> None:
-        """Print why a GPU is not as it should be, and go on with the next."""
+        """Print why a GPU does not have its settings, and continue with the next GPU."""
         self.failed = True
         print(reason, file=sys.stderr, flush=True)
 
@@ -254,7 +254,7 @@ class Holder:
         return sorted(note for note in self.notes.glob("GPU-*") if note.is_file())
 
     def _free(self, uuid: str) -> None:
-        """Release a GPU that is not declared any more, or forget one that is not there any more."""
+        """Release a GPU that is no longer declared, or remove the note of a GPU that is gone."""
         _, text = run(["nvidia-smi", "-i", uuid, "--query-gpu=uuid", "--format=csv,noheader"])
         if text.strip() == uuid:
             gpu = Gpu(self, uuid, uuid, NONE)
@@ -276,7 +276,7 @@ def parse_table(text: str) -> Iterator[Row]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        # A table of before there were fans has four columns.
+        # A table of earlier versions has four columns, without fans.
         figures = [figure for word in words[2:] for figure in word.split(",")]
         if len(words) not in (4, 5) or "," in words[2] or not all(map(_is_figure, figures)):
             raise ValueError(f"invalid line `{line}`")
@@ -284,14 +284,14 @@ def parse_table(text: str) -> Iterator[Row]:
 
 
 def find_uuid(at: str, gpus: Sequence[tuple[str, str]]) -> str:
-    """Return the UUID of the GPU that a table means, of all by PCI address; empty where there is none."""
+    """Return the UUID of the GPU of a row, out of all GPUs by PCI address; empty if there is none."""
     if _is_number(at):
         return gpus[int(at)][1] if int(at) < len(gpus) else ""
     return next((uuid for pci, uuid in gpus if at.lower() in (pci.lower(), uuid.lower())), "")
 
 
 def is_unsupported(text: str) -> bool:
-    """Return whether nvidia-smi printed that a GPU cannot do it: it exits with 0 then."""
+    """Return whether nvidia-smi printed that a GPU lacks a setting: nvidia-smi exits with 0 then."""
     return "not supported" in text
 
 
@@ -316,7 +316,7 @@ def run(words: Sequence[str]) -> tuple[int, str]:
             if not piece:
                 return process.wait(max(0.0, until - time.monotonic())), output.decode(errors="replace")
             output += piece
-    # It is not awaited: a process that is stuck in the kernel does not end.
+    # Do not wait for the process: if it is stuck in the kernel, it does not end.
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     return TIMED_OUT, output.decode(errors="replace") or f"no response from {words[0]} within {SECONDS:.0f} s"
@@ -333,7 +333,7 @@ def report(line: str) -> None:
 
 
 def _whole(watts: str) -> int | None:
-    """Return whole watts; None for what stands for a missing figure."""
+    """Return whole watts; None for a missing figure."""
     whole = watts.partition(".")[0]
     return int(whole) if _is_number(whole) else None
 

@@ -38,7 +38,7 @@ class Backend(Protocol):
         """Return the ids of its processes."""
 
     def enable(self, server: Server) -> None:
-        """Let the host start it at boot, as its file is now. Raise FailedError."""
+        """Let the host start the server at boot, by its present file. Raise FailedError."""
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Start it, and wait until it is healthy. Return whether it is."""

@@ -1,4 +1,4 @@
-"""Containers and images, as Docker has created them: an owner may have changed them since by `docker update`."""
+"""The state of containers and images: `docker update` may have changed them since Docker created them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_PUBLISHED = 100
 
 @dataclass(frozen=True)
 class DockerFound:
-    """What Docker has: containers by instance, images by tag, and what running containers publish."""
+    """The state of Docker: containers by instance, images by tag, and ports that running containers publish."""
 
     containers: Mapping[str, ContainerFound] = field(default_factory=dict)
     images: Mapping[str, ImageFound] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class DockerFound:
 
 
 def find_docker(given: VerifyServersInput, system: System) -> DockerFound:
-    """Return what Docker has of servers. Raise UnknownStateError where Docker runs and does not respond."""
+    """Return containers and images of servers. Raise UnknownStateError if Docker runs and does not respond."""
     planned = {each.name: each.service for each in given.servers if not each.unit}
     containers = {name: _container(service, given.limits, system) for name, service in planned.items()}
     images = {each.tag: _image(each, system) for each in given.images}
@@ -82,7 +82,7 @@ def _read_container(shown: Mapping[str, Any], limits: Sequence[str]) -> Containe
 
 
 def _limit(host: Mapping[str, Any], name: str) -> str:
-    """Return a limit of a container; empty where it has none."""
+    """Return a limit of a container; empty if it has none."""
     value: Any = host
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -209,7 +209,7 @@ class Exchange:
             if not before[service] and not self._serve_before(each.server) and service not in lost:
                 lost.append(service)
             if service not in lost:
-                # With them the version that was refused.
+                # This also removes the version that was refused.
                 remove_unused(system, each.server.kept)
         bring_back(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()

@@ -1,4 +1,4 @@
-"""Which processes are on which GPU, by the driver's list and by the devices that processes hold open."""
+"""Find the GPUs of processes, by the driver's list and by the devices that processes hold open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from roles.serve.onhost.verified import GpuProcesses, GpusFound
 
 _SECONDS = 30
 """Limit of nvidia-smi: a driver may hang."""
-"""Under WSL the driver is Windows', and its programs are on no PATH."""
 _DRIVER = "/proc/driver/nvidia/gpus"
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,9})$", re.MULTILINE)
 _DEVICE = re.compile("/dev/(?:nvidia|dxg).*")
@@ -31,7 +30,7 @@ def find_gpus(system: System) -> GpusFound:
 def find_gpu_processes(pid: str, system: System, *, swaps: bool, container: bool) -> GpuProcesses:
     """Return the processes of a server, by its first one, and the devices of GPUs that they hold open.
 
-    The processes of a container are those of its PID namespace. Of a server that swaps, each model is in a child.
+    The processes of a container are those of its PID namespace. A server that swaps runs each model in a child.
     """
     pids: Sequence[str] = [pid] if pid else []
     if pid and container:

@@ -47,7 +47,7 @@ _MODULES = {
 
 
 class NotReadyError(Exception):
-    """A GPU cannot be used; contains the reason. `final`: it stays so until somebody acts."""
+    """A GPU cannot be used; contains the reason. `final`: waiting does not help."""
 
     def __init__(self, reason: str, *, final: bool = False) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ def run_smi(*arguments: str) -> tuple[int, str]:
             if not piece:
                 return process.wait(max(0.0, until - time.monotonic())), output.decode(errors="replace")
             output += piece
-    # It is not awaited: a process that is stuck in the kernel does not end.
+    # Do not wait for the process: if it is stuck in the kernel, it does not end.
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     return TIMED_OUT, output.decode(errors="replace")
@@ -96,7 +96,7 @@ def in_wsl() -> bool:
 
 def gate(seconds: int, cards: Sequence[str]) -> int:
     """Wait until all GPUs respond. Return the exit code."""
-    # The kernel's own clock: at boot the other one may be set anew.
+    # The monotonic clock: the clock of the day may be set during the boot.
     began, printed = time.monotonic(), ""
     while True:
         try:
@@ -172,7 +172,7 @@ def _silent(what: str, code: int, text: str) -> NotReadyError:
 
 
 def check(how: str, log: str, words: str, cards: Sequence[str]) -> int:
-    """Check that processes are on their GPUs, where that can be detected. Return the exit code."""
+    """Check that processes are on their GPUs, if the host shows that. Return the exit code."""
     pids = words.replace(",", " ").split()
     for pid in pids:
         if not (_is_number(pid) and (ROOT / "proc" / pid).is_dir()):
@@ -205,7 +205,7 @@ def check(how: str, log: str, words: str, cards: Sequence[str]) -> int:
 
 
 def listed_on(pids: Sequence[str]) -> list[str] | None:
-    """Return the GPUs that the driver lists processes on; None where its list is not about our processes."""
+    """Return the GPUs that the driver lists processes on; None if its list has other process ids than this host."""
     # The driver has no PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first namespace.
     # Under WSL they are those of Windows.
     if _link(ROOT / "proc/self/ns/pid") != _FIRST_NAMESPACE or in_wsl():
@@ -224,16 +224,16 @@ def listed_on(pids: Sequence[str]) -> list[str] | None:
 
 
 def opened_by(pids: Sequence[str], gpus: Sequence[tuple[str, str]]) -> list[str] | None:
-    """Return the GPUs whose devices processes hold open; None where that cannot be read.
+    """Return the GPUs whose devices processes hold open; None if that cannot be read.
 
-    It is less certain than the driver's list: a process that counts GPUs opens all of them for a moment. CUDA holds
+    This is less certain than the driver's list: a process that counts GPUs opens all of them for a moment. CUDA holds
     nvidia-uvm open as well.
     """
     held = _held(pids)
     if held is None:
         return None
     if in_wsl():
-        # One device stands for all GPUs: whichever they are, it is on them.
+        # Under WSL, one device stands for all GPUs.
         return [uuid for _, uuid in gpus] if "/dev/dxg" in held else []
     cards = sorted((ROOT / "proc/driver/nvidia/gpus").glob("*/information"))
     if not cards:
@@ -242,7 +242,7 @@ def opened_by(pids: Sequence[str], gpus: Sequence[tuple[str, str]]) -> list[str]
 
 
 def _opened(information: Path, held: Iterable[str], gpus: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the UUID of the GPU that a file of the driver is about, if its device is held open."""
+    """Yield the UUID of the GPU that a file of the driver describes, if its device is held open."""
     lines = (line.partition(":") for line in _read(information).splitlines())
     minor = next((value.strip() for key, _, value in lines if key == "Device Minor"), "")
     if f"/dev/nvidia{minor}" in held:
@@ -252,7 +252,7 @@ def _opened(information: Path, held: Iterable[str], gpus: Sequence[tuple[str, st
 
 
 def _held(pids: Iterable[str]) -> set[str] | None:
-    """Return what processes hold open; None where that may be read of none of them."""
+    """Return the files that processes hold open; None if they cannot be read for any process."""
     held: set[str] = set()
     readable = False
     for pid in pids:
@@ -290,7 +290,7 @@ def _read(path: Path) -> str:
 
 
 def _link(path: Path) -> str:
-    """Return where a link leads; empty where it cannot be read."""
+    """Return the target of a link; empty if it cannot be read."""
     try:
         return str(path.readlink())
     except OSError:
@@ -310,7 +310,7 @@ def first_line(text: str) -> str:
 
 
 def fail(reason: str) -> int:
-    """Print why it fails. Return the exit code."""
+    """Print the reason of a failure. Return the exit code."""
     print(reason, file=sys.stderr)
     return 1
 

@@ -1,4 +1,4 @@
-"""Who listens on a host, by the kernel's tables of sockets and by what each process has open."""
+"""Find programs that listen on a host, by the kernel's tables of sockets and by the open files of processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_listening(system: System) -> tuple[Listening, ...]:
 
 
 def find_holder(port: int, system: System) -> str:
-    """Return the process that listens at a port, as `python3 (process 7)`; empty where none is found."""
+    """Return the process that listens at a port, as `python3 (process 7)`; empty if none is found."""
     inodes = {each.inode for each in _sockets(system) if each.port == port}
     pid = min(_owners(inodes, system).values(), default=0)
     return f"{_program(pid, system)} (process {pid})" if pid else ""

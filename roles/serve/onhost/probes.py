@@ -1,4 +1,4 @@
-"""Requests of an inspection: to servers, and to Docker by its socket. Tests of the inspection play them."""
+"""Requests of an inspection: to servers, and to Docker by its socket. Tests replace them."""
 
 from __future__ import annotations
 

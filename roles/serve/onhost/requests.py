@@ -8,7 +8,7 @@ from roles.serve.onhost.verified import Requests, Responses
 MOST_BYTES = 128 << 10
 """Bytes of a response: a chat of 64 tokens has some 20 kB, and what a server has loaded not much more."""
 _SECONDS = 5
-"""Limit of a request that nothing has to be computed for."""
+"""Limit of a request for which the server computes nothing."""
 _SPARE = 10
 _RATE = "1M"
 """Bytes per second: curl before 8.4 does not end a response that exceeds its limit without declaring its length."""
@@ -16,7 +16,7 @@ _NO_RESPONSE = "curl: (28)"
 
 
 def send_requests(server: str, given: Requests, system: System) -> Responses:
-    """Return the responses of a server. One that does not respond in time gets no request after the first."""
+    """Return the responses of a server. After a first request without a response, no further request is sent."""
     health = _request(given.health_url, "", system)
     if _NO_RESPONSE in health:
         return Responses(health=health)
@@ -39,9 +39,9 @@ def _authorization(key_file: str, system: System) -> str:
 
 
 def _request(url: str, header: str, system: System, body: str = "", seconds: int = _SECONDS) -> str:
-    """Return what curl prints: the body, its complaints, and the status. The header comes on stdin: argv is public.
+    """Return what curl prints: the body, its errors, and the status. The header comes on stdin, as argv is public.
 
-    No configuration of root's own, and no proxy: this host is queried.
+    Use no configuration of root and no proxy: the request goes to this host.
     """
     limits = ("--max-time", str(seconds), "--max-filesize", str(MOST_BYTES), "--limit-rate", _RATE)
     posted = ("-H", "Content-Type: application/json", "--data-raw", body) if body else ()

@@ -1,7 +1,7 @@
-"""What a server was started with, compared with what lies there now.
+"""Compare the record of a server's start with the present files.
 
-`started record` writes it down at each start: `started_program.py`, which is shipped alone, has the same lines. A time
-would prove nothing where a clock was wrong, so these are hashes and inodes.
+`started record` writes the record at each start. `started_program.py`, which is shipped alone, writes the same lines.
+A record contains hashes and inodes instead of times, because a clock may be wrong.
 """
 
 from __future__ import annotations

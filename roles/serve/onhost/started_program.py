@@ -3,8 +3,8 @@
 
     started record|changed unit|container NAME KEY|- FOLDER...
 
-KEY is the file of its key, FOLDERs are those of its models. A time would prove nothing where a clock was wrong, so a
-record contains hashes and inodes, a line each: what it is, its hash or number, where it is. `changed` exits with 1 if
+KEY is the file of its key, FOLDERs are those of its models. A clock may be wrong, so a record contains hashes and
+inodes instead of times. A line has the kind of a thing, its hash or number, and its path. `changed` exits with 1 if
 something has changed. `started.py` compares with the same records in an inspection.
 """
 
@@ -28,7 +28,7 @@ _UNIT_PROPERTIES = "InvocationID,FragmentPath,DropInPaths,NeedDaemonReload"
 
 
 def query(kind: str, name: str) -> dict[str, str]:
-    """Return what systemd reports of a unit, or Docker's id of a container; empty where they do not."""
+    """Return what systemd reports of a unit, or Docker's id of a container; empty if they report nothing."""
     words = ["docker", "inspect", "--type", "container", "--format", "InvocationID={{.Id}}", name]
     if kind == "unit":
         words = ["systemctl", "show", "-p", _UNIT_PROPERTIES, f"{name}.service"]
@@ -41,14 +41,14 @@ def query(kind: str, name: str) -> dict[str, str]:
 
 
 def started_with(state: dict[str, str], key: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yield what a server that starts now is started with, a line each."""
+    """Yield the lines of a record for a server that starts now."""
     if "InvocationID" in state:
         yield f"run\t{state['InvocationID']}"
     # A unit is its file and its drop-ins.
     for path in (*_paths(state.get("FragmentPath", "")), *_paths(state.get("DropInPaths", ""))):
         with suppress(OSError):
             yield f"file\t{_digest(path)}\t{path}"
-    # With a secret of this host: the hash is of no use for trying keys.
+    # The hash includes a secret of this host, so that it cannot serve to guess the key.
     if key != "-" and (secret := _read(_secret())):
         yield f"key\t{hashlib.sha256(secret + _read(Path(key))).hexdigest()}\t{key}"
     for folder in folders:
@@ -62,7 +62,7 @@ def started_with(state: dict[str, str], key: str, folders: Sequence[str]) -> Ite
 
 
 def changed_since(record: Path, now: Iterator[str]) -> Iterator[str]:
-    """Yield what of a record no longer holds, a line each: what it is, and where."""
+    """Yield a line for each thing of a record that has changed since: its kind and its path."""
     if not record.is_file():
         yield f"record\t{record}"
         return
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
         case _:
             print(USAGE, file=sys.stderr)
             return 1
-    # Docker starts containers by itself, also after a boot: a container is the same one then.
+    # Docker starts containers by itself, also after a boot: the container is the same then.
     folder = ROOT / ("run" if kind == "unit" else "var/lib") / "llamaherd/started"
     state = query(kind, name)
     now = started_with(state, key, folders)
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def lines() -> Iterator[str]:
         yield from now
-        # systemd runs another text then than the one on disk.
+        # systemd has loaded another text than the text on disk.
         if state.get("NeedDaemonReload") == "yes":
             yield f"file\tunread\t{name}.service"
 

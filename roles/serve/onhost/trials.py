@@ -1,7 +1,7 @@
-"""Run servers for trial, as the controller sends it, in place of declared servers or side by side with them.
+"""Run servers for trial by the controller's commands, in place of declared servers or side by side with them.
 
-The declared servers are restored, whatever ends this program: the kernel opens its lock of measurements, which ends the
-guard, and systemd then runs `restore`. A boot starts them by itself.
+The host restores the declared servers, whatever ends this program. The kernel opens the program's lock of measurements,
+the guard ends, and systemd runs `restore`. A boot starts the declared servers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from roles.serve.onhost.tools import Tools
 
 _LOCK_SECONDS = 5
 LOAD_SECONDS = 2 * 7200
-"""A server loads for two hours at most, and systemd may have to stop it first."""
+"""A limit above the two hours that a load may take, as systemd may have to stop the server first."""
 _REASON_LINES, _REASON = 3, 300
 _JUDGED_LINES, _JUDGED_BYTES = 200, 30_000
 _FAILED_LINES, _FAILED = 5, 500
 _THREAD_SECONDS = 10
 _WHY = {"oom-kill": "the system ended it for want of RAM; ", "timeout": "it took too long; "}
-"""What systemd reports as the result of a unit, in words."""
+"""Words for the result of a unit, as systemd reports it."""
 
 
 def run(given: TrialsInput, system: System) -> None:
@@ -46,7 +46,7 @@ def run_trials(given: TrialsInput, system: System, tools: Tools) -> None:
     """Run servers for trial with these tools; see `run`."""
     host = system.lock("host", LOCK_WAIT, f"measuring {given.name}")
     with exit_by_signals(), heartbeat(system), host:
-        # The guard of an earlier measurement has what it waits for by now.
+        # A guard of an earlier measurement may still run: it restores the declared servers now.
         stop_guard(system, ARMS_GUARD)
         with measuring(system, given.who, _LOCK_SECONDS):
             _require_room(given, system, tools)
@@ -60,7 +60,7 @@ def run_trials(given: TrialsInput, system: System, tools: Tools) -> None:
                 _make_ready(given, system, tools)
                 trials.converse()
             finally:
-                # It is awaited: the declared servers start then, or systemd reports why not.
+                # This waits for the guard, which starts the declared servers. Otherwise systemd reports the reason.
                 stop_guard(system, ARMS_GUARD)
             trials.join()
             _report_served(served, system)
@@ -71,7 +71,7 @@ def _unit(server: TrialServer) -> str:
 
 
 def _serving(given: TrialsInput, system: System) -> tuple[str, ...]:
-    """Return the units among those to stop that serve, or are about to. Raise FailedError where that is unknown."""
+    """Return the units to stop that run or start. Raise FailedError if their state is unknown."""
     found: list[str] = []
     for each in given.stops:
         unit = f"{each.service}.service"
@@ -83,7 +83,7 @@ def _serving(given: TrialsInput, system: System) -> tuple[str, ...]:
 
 
 def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
-    """Raise FailedError where memory lacks: another process may hold it, and nothing is stopped by now."""
+    """Raise FailedError if another process holds memory that a trial needs. Nothing is stopped before this check."""
     for each in given.servers:
         needs = tuple(GpuNeed(gpu.name, gpu.at, gpu.need) for gpu in each.gpus)
         if not given.stops:
@@ -124,7 +124,7 @@ def _make_ready(given: TrialsInput, system: System, tools: Tools) -> None:
 
 
 class _Trials:
-    """Does what the controller sends. What takes long is done in a thread: the end of the connection ends it."""
+    """Carry out the controller's commands. Slow commands run in a thread, which ends with the connection."""
 
     def __init__(self, given: TrialsInput, system: System) -> None:
         self._given, self._system = given, system
@@ -146,7 +146,7 @@ class _Trials:
                 self._begin(self._judge, rest)
 
     def join(self) -> None:
-        """Wait for what was begun: its unit has been stopped."""
+        """Wait for the threads of commands, after their units were stopped."""
         for each in self._threads:
             each.join(_THREAD_SECONDS)
 
@@ -176,7 +176,7 @@ class _Trials:
         self._system.report("stopped")
 
     def _place(self, encoded: str) -> None:
-        """Replace the unit by the one that the controller has sent."""
+        """Replace the unit by the text that the controller has sent."""
         placed = False
         with suppress(OSError, ValueError):
             self._system.write(self._given.placed, base64.b64decode(encoded, validate=True), mode=0o644)
@@ -184,7 +184,7 @@ class _Trials:
         self._system.report("placed" if placed else "failed the unit of a candidate cannot be written")
 
     def _judge(self, room: str) -> None:
-        """Run the unit to its end, and report what it printed last in base64."""
+        """Run the unit to its end, and report its last output in base64."""
         system, given, unit = self._system, self._given, next(iter(self._units.values()))
         free = system.free(given.scratch) or 0
         if free < int(room):
@@ -210,7 +210,7 @@ def _journal(system: System, invocation: str, lines: int) -> str:
 
 
 def _report_served(served: Sequence[str], system: System) -> None:
-    """Wait until the declared servers serve again, and report how long that took, or that they do not."""
+    """Wait until the declared servers serve again. Report the milliseconds that took, or servers that fail."""
     began = system.now()
     if not served or systemctl(system, "start", *served, seconds=LOAD_SECONDS).ok:
         system.report(f"back {(system.now() - began) * 1000:.0f}")
@@ -219,7 +219,7 @@ def _report_served(served: Sequence[str], system: System) -> None:
 
 
 def restore(given: RestoreServersInput, system: System) -> None:
-    """End the trials, remove what they leave, and start the declared servers again."""
+    """Stop the trials, remove their files, and start the declared servers again."""
     systemctl(system, "stop", *given.services, seconds=LOAD_SECONDS)
     for path in given.leftovers:
         try:
@@ -229,7 +229,7 @@ def restore(given: RestoreServersInput, system: System) -> None:
     systemctl(system, "daemon-reload")
     systemctl(system, "reset-failed", *given.services)
     if given.served:
-        # systemd allows few starts within minutes: those of the measurement do not count.
+        # systemd limits starts within minutes: starts of the measurement must not count.
         systemctl(system, "reset-failed", *given.served)
         systemctl(system, "start", "--no-block", *given.served)
 

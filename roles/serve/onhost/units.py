@@ -1,6 +1,6 @@
-"""The state of servers that are units: by their files, and by what runs.
+"""The state of servers that are units, by their files and their processes.
 
-A file of a running server may be deleted.
+The file of a running server may be missing.
 """
 
 from __future__ import annotations

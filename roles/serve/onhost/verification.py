@@ -1,7 +1,7 @@
-"""Verify servers by other means than their inspection: what systemd and Docker have loaded, what runs, what responds.
+"""Verify servers by other means than the inspection: loaded units and containers, processes, and responses.
 
-An inspection reads what lies on disk and decides what changes. This reads what is loaded and started, sends requests by
-curl, and tries files as each server's own user. Changes nothing.
+An inspection reads files on disk. A verification reads what systemd and Docker have loaded and started, sends requests
+by curl, and opens files as each server's own user. It changes nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _DECIDING = re.compile(DECIDING)
 _SPEC = "LLAMAHERD_SPEC="
 _MOST_FILES, _MOST_WORDS, _MOST_NAMES = 10_000, 4096, 100
 _DISK_SECONDS = 15
-"""A disk that wakes up takes a while."""
+"""A limit that lets a sleeping disk wake up."""
 
 Value = TypeVar("Value")
 
 
 def verify(given: VerifyServersInput, system: System) -> Found:
-    """Return what is found of servers, one after another: together, they would disturb what is measured."""
+    """Return the state of servers, queried one after another: at the same time, they would disturb measurements."""
     unknown: set[str] = set()
     no_units: dict[str, UnitFound] = {}
     units = _unless_unknown(lambda: _find_units(given, system), no_units, unknown)
@@ -55,7 +55,7 @@ def verify(given: VerifyServersInput, system: System) -> Found:
     docker = _unless_unknown(lambda: find_docker(given, system), DockerFound(), unknown)
     servers = {each.name: _find_server(each, units, docker, system) for each in given.servers}
     return Found(
-        # After the chats: by then servers hold all of their GPUs that they will.
+        # This follows the chats: after them, servers hold all the GPU memory that they need.
         servers={each.name: _with_gpus(each, servers[each.name], system) for each in given.servers},
         images=docker.images,
         docker_enabled=enabled,
@@ -67,7 +67,7 @@ def verify(given: VerifyServersInput, system: System) -> Found:
 
 
 def _unless_unknown(find: Callable[[], Value], otherwise: Value, unknown: set[str]) -> Value:
-    """Return what is found; another value where a part of the host does not respond, whose name is added."""
+    """Return the result; if a part of the host does not respond, add its name and return the other value."""
     try:
         return find()
     except UnknownStateError as error:
@@ -76,12 +76,12 @@ def _unless_unknown(find: Callable[[], Value], otherwise: Value, unknown: set[st
 
 
 def _find_units(given: VerifyServersInput, system: System) -> dict[str, UnitFound]:
-    """Return units by instance, without those that systemd does not know."""
+    """Return units by instance, without units that systemd has not loaded."""
     shown = {
         each.name: show_units([f"{each.service}.service"], _PROPERTIES, system) for each in given.servers if each.unit
     }
     services = {each.name: each.service for each in given.servers}
-    # One that has an alias is shown by its own name.
+    # systemd shows a unit with an alias by its own name.
     return {name: _unit(services[name], values, system) for name, by_id in shown.items() for values in by_id.values()}
 
 
@@ -102,7 +102,7 @@ def _unit(service: str, shown: Mapping[str, str], system: System) -> UnitFound:
 
 
 def _deciding_keys(text: str) -> str:
-    """Return the keys of a drop-in that decide what is run as whom."""
+    """Return the keys of a drop-in that set the program or its user."""
     lines = [line for line in text.splitlines() if _DECIDING.match(line)]
     return " ".join(sorted({line.partition("=")[0].strip() for line in lines}))
 
@@ -154,7 +154,7 @@ def _find_process(planned: PlannedServer, pid: str, system: System) -> ProcessFo
 
 
 def _other_variables(has: Sequence[str], planned: PlannedServer) -> tuple[str, ...]:
-    """Return names of variables that a process has otherwise than declared, or should not have at all."""
+    """Return names of variables of a process that differ from the declared ones or are not allowed."""
     declared = {each.partition("=")[0] for each in planned.variables}
     names = {each.partition("=")[0] for each in {*planned.variables} - {*has}}
     if planned.strange_variables:
@@ -164,19 +164,19 @@ def _other_variables(has: Sequence[str], planned: PlannedServer) -> tuple[str, .
 
 
 def _access(user: str, path: str, system: System) -> Access | None:
-    """Return why a user cannot read a file; None where it can."""
+    """Return why a user cannot read a file; None if it can."""
     return "absent" if resolve(path, system) is None else _may(user, "-r", path, system)
 
 
 def _may(user: str, how: str, path: str, system: System) -> Access | None:
-    """Return why a user may not do something with a file, by trying it: modes do not show what a folder hides."""
+    """Try an operation on a file as a user. Return why it fails: modes alone do not show closed folders."""
     words = ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "test", how, path)
     code = system.run(words, seconds=_DISK_SECONDS).code
     return None if code == 0 else "silent" if code == TIMED_OUT else "closed"
 
 
 def _owned(paths: Collection[str], system: System) -> Iterator[OwnedFile]:
-    """Yield whose files are, and those in folders. Records of what a folder contains are no part of it."""
+    """Yield the owners of files and of all files in folders, without manifests of folders."""
     every = (each for path in paths for each in _below(path, system))
     for path, found in islice(every, _MOST_FILES):
         if not path.rpartition("/")[2].startswith(".manifest"):
@@ -192,7 +192,7 @@ def _below(path: str, system: System) -> Iterator[tuple[str, Entry]]:
 
 
 def _with_gpus(planned: PlannedServer, found: ServerFound, system: System) -> ServerFound:
-    """Return a server with its processes on GPUs, if it is to be on any."""
+    """Return a server with its processes on GPUs, if GPUs are planned for it."""
     runs = found.unit or found.container
     if not planned.has_gpus or runs is None:
         return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Access = Literal["absent", "closed", "silent"]
-"""Why a server's user cannot read a file: it is not there, it may not, or the disk does not respond."""
+"""Why a server's user cannot read a file: it is absent, access is denied, or the disk does not respond."""
 
 
 @dataclass(frozen=True)
@@ -19,27 +19,27 @@ class ChatRequest:
     url: str
     body: str
     props_url: str
-    """Where a server that swaps reports the model that it has loaded by then; empty for other servers."""
+    """The URL at which a server that swaps reports its loaded model; empty for other servers."""
 
 
 @dataclass(frozen=True)
 class Requests:
-    """What is requested of a server. A URL is empty where nothing is requested."""
+    """The requests to a server. An empty URL means no request."""
 
     health_url: str
     keyless_url: str
-    """What it must not return without a key."""
+    """The page that the server must not return without a key."""
     models_url: str
     props_url: str
     chats: tuple[ChatRequest, ...]
     chat_seconds: int
     key_file: str
-    """The file of its key; empty where it has none."""
+    """The file of its key; empty if it has none."""
 
 
 @dataclass(frozen=True)
 class PlannedServer:
-    """A server, and what there is to verify of it."""
+    """A planned server, and what to verify."""
 
     name: str
     service: str
@@ -52,22 +52,22 @@ class PlannedServer:
     reads: tuple[str, ...]
     """Files that its user must be able to read."""
     program: str
-    """The program that its user must be able to run; empty where that is an image's."""
+    """The program that its user must be able to run; empty if the program is in an image."""
     owned: tuple[str, ...]
-    """Files and folders whose owners are returned, with all in them."""
+    """Files and folders to return the owners of, with all their contents."""
     variables: tuple[str, ...] = field(repr=False)
-    """What its process must have of variables, NAME=VALUE."""
+    """Variables that its process must have, as NAME=VALUE."""
     strange_variables: str
-    """An expression for names that it must not have beside them; empty where any may be there."""
+    """A regular expression for names of variables that it must not have in addition; empty if all are allowed."""
     has_gpus: bool
     swaps: bool
-    """Whether each of its models is in a process of its own."""
+    """Whether each of its models runs in its own process."""
     requests: Requests
 
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """An image that is made on the host, and the file that keeps which one this is."""
+    """An image that is built on the host, and the file that contains its id."""
 
     tag: str
     record: str
@@ -95,7 +95,7 @@ class UnitFound:
     needs_reload: bool
     pid: str
     shared: Mapping[str, str] = field(default_factory=dict)
-    """Its drop-ins that are for other units as well, and their keys that decide what is run as whom."""
+    """Drop-ins that apply to other units as well, and those of their keys that set the program or its user."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ContainerFound:
     """The files that Compose created it from."""
     user: str
     limits: Mapping[str, str] = field(default_factory=dict)
-    """By Docker's names, those that are set."""
+    """The limits that are set, by Docker's names."""
     mounts: tuple[Mount, ...] = ()
     privileged: bool = False
     read_only: bool = False
@@ -137,7 +137,7 @@ class ContainerFound:
 
 @dataclass(frozen=True)
 class ImageFound:
-    """The image that a tag has, and the id of the one that was made. An id is empty where there is none."""
+    """The image that a tag names, and the id of the image that was built. An absent image has an empty id."""
 
     id: str
     size: int
@@ -146,22 +146,22 @@ class ImageFound:
 
 @dataclass(frozen=True)
 class ProcessFound:
-    """What runs: its binary, and what it was started with."""
+    """A running process: its binary, and what it was started with."""
 
     sha256: str
     spec: str
     uid: str
     account: str
-    """The number of the account that it should be; empty where there is none."""
+    """The number of the account that it should run as; empty if there is no such account."""
     stopped: bool
     argv: tuple[str, ...]
     variables: tuple[str, ...] = ()
-    """Names of variables that it has otherwise than declared, or should not have."""
+    """Names of variables that differ from the declared ones or are not allowed."""
 
 
 @dataclass(frozen=True)
 class OwnedFile:
-    """A file or a folder: permission bits, and whose it is."""
+    """A file or a folder: permission bits and owner."""
 
     path: str
     kind: str
@@ -172,13 +172,13 @@ class OwnedFile:
 
 @dataclass(frozen=True)
 class Responses:
-    """What curl printed of each request: the body, its own complaints, and the status on the last line."""
+    """The output of curl for each request: the body, curl's errors, and the status on the last line."""
 
     health: str = ""
     keyless: str = ""
     models: str = ""
     props: Mapping[str, str] = field(default_factory=dict)
-    """By instance, as are chats."""
+    """By instance."""
     chats: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -199,7 +199,7 @@ class ServerFound:
     container: ContainerFound | None = None
     process: ProcessFound | None = None
     holder: str = ""
-    """The process that holds its port, where it has none itself."""
+    """The process that listens at its port, if the server has no process."""
     access: Mapping[str, Access] = field(default_factory=dict)
     """Files that its user cannot read."""
     runs_program: bool = True
@@ -211,7 +211,7 @@ class ServerFound:
 
 @dataclass(frozen=True)
 class Listening:
-    """A program that listens for other hosts; `pid` is 0 where the process is hidden. `unit` may be a container's."""
+    """A program that listens for other hosts; `pid` is 0 if the process is hidden. `unit` may name a container."""
 
     port: int
     pid: int
@@ -221,7 +221,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class GpusFound:
-    """What nvidia-smi printed, the number of each GPU's device by its address, and where the processes are counted."""
+    """The output of nvidia-smi, the number of each GPU's device by its address, and the PID namespace of this host."""
 
     listed: str = ""
     processes: str = ""
@@ -238,7 +238,7 @@ class Found:
     images: Mapping[str, ImageFound] = field(default_factory=dict)
     docker_enabled: str = ""
     listening: tuple[Listening, ...] | None = None
-    """None where that was not inspected."""
+    """None if GPUs were not inspected."""
     published: tuple[str, ...] = ()
     """Each container that runs and its ports, as `docker ps` prints them."""
     gpus: GpusFound = field(default_factory=GpusFound)

@@ -86,7 +86,7 @@ def _expire(_: int, __: FrameType | None) -> None:
 
 
 def is_running(pid: str) -> bool:
-    """Return whether a process is there, and is one that this user may signal."""
+    """Return whether a process exists and this user may signal it."""
     if not (pid.isascii() and pid.isdigit()):
         return False
     try:
@@ -97,7 +97,7 @@ def is_running(pid: str) -> bool:
 
 
 def fail(reason: str) -> int:
-    """Print why it fails. Return the exit code."""
+    """Print the reason of a failure. Return the exit code."""
     print(reason, file=sys.stderr)
     return 1
 

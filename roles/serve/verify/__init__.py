@@ -1,4 +1,4 @@
-"""Whether every server is what was declared: its unit or container, its process, its files, and how it responds."""
+"""Check every server against the plan: its unit or container, process, files and responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from roles.serve.verify.process import in_place, installed, process, serving
 
 
 def question(plan: Plan) -> VerifyServersInput | None:
-    """Return what to verify of servers; None where there are none. It contains no key."""
+    """Return what to verify of servers, without keys; None if there are no servers."""
     if not plan.instances and not plan.images:
         return None
     return VerifyServersInput(
@@ -77,7 +77,7 @@ def _requests(planned: InstancePlan) -> Requests:
 
 
 def _chat(planned: InstancePlan, each: InstancePlan | MemberPlan) -> ChatRequest:
-    """Return a chat with one of a server's models. One that swaps has loaded that model by then."""
+    """Return a chat with one of a server's models. A server that swaps loads this model for the chat."""
     messages = [{"role": "user", "content": PROMPT}]
     body = {"model": each.model, "messages": messages, "stream": True, "temperature": 0, "max_tokens": 64}
     endpoint = planned.endpoint

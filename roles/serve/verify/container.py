@@ -16,7 +16,7 @@ from roles.serve.onhost.verified import ContainerFound, ImageFound
 
 
 def strange_container(planned: InstancePlan, found: ContainerFound, image: ImageFound | None) -> Iterator[str]:
-    """What is not as planned about a container that is up. `image` is the one that its tag has, if we made that."""
+    """Yield how a running container differs from the plan. `image` is the image that its tag names, if built here."""
     if image and len({found.image, image.id, image.made or image.id}) > 1:
         yield f"{planned.server.image} is another image than it runs, or than we made, or gone: `herd up`"
     limits = declared_limits(planned.file.text)
@@ -50,7 +50,7 @@ def otherwise(file: TextFile, found: ContainerFound) -> list[str]:
 
 
 def _has_walls(options: tuple[str, ...]) -> bool:
-    """Return whether security options keep privileges from growing, and switch nothing off."""
+    """Return whether security options forbid new privileges and disable no protection."""
     given = " ".join(options)
     return "no-new-privileges" in given and "unconfined" not in given
 

@@ -9,7 +9,7 @@ from roles.serve.onhost.verified import OwnedFile
 
 
 def permissions(instance: InstancePlan, files: Iterable[OwnedFile]) -> Iterator[str]:
-    """Of the files that a server stands on, those that are not root's alone to write, and its key if others read it."""
+    """Yield files of a server that other users than root can write to, and its key if other users can read it."""
     for each in files:
         whose = f"(mode {each.mode:o}, of {each.owner})"
         if each.path == instance.key_file:

@@ -114,7 +114,7 @@ def in_place(
 
 
 def _unreadable(planned: InstancePlan, server: ServerFound) -> Iterator[str]:
-    """Files that a server's user cannot read, or not run."""
+    """Yield files that a server's user cannot read or run."""
     for path in planned.reads:
         match server.access.get(path):
             case "absent":

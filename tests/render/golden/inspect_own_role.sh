@@ -25,8 +25,8 @@ finish() {
 # What files of the login shell print comes before this, perhaps in the same line.
 printf '\n@ begin\n'
 
-# A shell script of a fleet's role that inspects a host, in facts. Changes nothing.
-# What does not respond is unknown, not absent. A command whose output is captured reports that on descriptor 3.
+# A shell script of a fleet's role that inspects a host and prints facts. It changes nothing.
+# A part that does not respond is unknown, not absent. Commands whose output is captured report that on descriptor 3.
 unread() {
     say unread "$1" >&3
 }
@@ -54,7 +54,7 @@ systemctl() (
     case $failed in 75 | 124) unread systemd ;; esac
     exit $failed
 )
-# Where systemd hangs, each call of the script would wait as long as this one.
+# If systemd hangs, each call of the script would wait as long as this call.
 [ ! -d /run/systemd/system ] || systemctl show -P Version >/dev/null 2>&1 || [ $? -lt 75 ] || finish
 
 say motd "$(systemctl is-active motd.service)"
