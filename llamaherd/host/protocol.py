@@ -70,15 +70,6 @@ def question_of(template: str, **values: Any) -> Written:
     return render("host/question.sh.j2", begin=Written(BEGIN), end=Written(END), body=render(template, **values))
 
 
-def ask_host(remote: Remote, script: str | Callable[[], str], seconds: float) -> list[str]:
-    """What a rig's host answers. A script that is yet to be made is asked for once somebody is logged in.
-
-    Raises RemoteError where it cannot be asked, CutOffError where it did not finish.
-    """
-    result = remote.run(script, seconds)
-    return answer(result.out.split("\n"), result.err.split("\n"))
-
-
 def query_host(
     remote: Remote,
     program: Program,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import Secret, decode
-from llamaherd.onhost.system import System, UnknownStateError
+from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 
 SCRIPT_SECONDS = 86_400
@@ -66,7 +67,7 @@ class VerifyResult:
 def verify(given: VerifyInput, system: System) -> VerifyResult:
     """Run programs and verbs, one after another: at the same time, they would disturb measurements.
 
-    Raise FailedError and DocumentError if a verb cannot run.
+    Raise FailedError and DocumentError if a verb cannot run, and FailedError if the scripts print too much.
     """
     verbs = {name: (find_verb(name), value) for name, value in given.parts.items()}
     texts: dict[tuple[str, str], list[str]] = {}
@@ -81,7 +82,11 @@ def verify(given: VerifyInput, system: System) -> VerifyResult:
             unknown[name] = error.part
     lines: tuple[str, ...] = ()
     if given.script:
-        lines = tuple(system.run(["sh", "-s"], text=given.script, seconds=SCRIPT_SECONDS).out.splitlines())
+        ended = system.run(["sh", "-s"], text=given.script, seconds=SCRIPT_SECONDS)
+        if ended.is_cut:
+            message = f"the scripts with which roles verify the host print more than {MOST_OUTPUT >> 20} MiB"
+            raise FailedError(message, "print less in `verify` of your roles")
+        lines = tuple(ended.out.splitlines())
     found = tuple(Text(what, of, "\n".join(filter(None, each))) for (what, of), each in texts.items())
     return VerifyResult(found, parts, unknown, lines)
 

@@ -7,7 +7,6 @@ cannot hold is a ValueError: the models of the inventory and of the lock refuse 
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
@@ -37,12 +36,6 @@ def is_word(text: str) -> bool:
 def sh(value: object) -> Written:
     """One word of a POSIX shell, where it stands outside of quotes (POSIX, Shell Command Language, 2.2.2)."""
     return Written(shlex.quote(_storable(value)))
-
-
-def base64_lines(data: bytes | str) -> Written:
-    """Bytes, or a text in UTF-8, as lines that a here-document holds whatever is in them."""
-    content = data.encode() if isinstance(data, str) else data
-    return Written(base64.encodebytes(content).decode().strip())
 
 
 def here_document(text: str) -> Written:

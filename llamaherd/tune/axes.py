@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.engines import SIZED, TRAITS
+from llamaherd.engines import TRAITS
 from llamaherd.engines.threads import computes_on_cpu, shared_threads
 from llamaherd.gguf.header import Header, spread
 from llamaherd.inventory.schema import CacheTypes, Instance, Rig
@@ -198,8 +198,3 @@ def _experts(known: Known) -> Value:
     if known.header is None or not known.instance.moves_experts:
         return 0 if known.header and moe_layers(known.header) and known.instance.on else None
     return len(layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))
-
-
-def is_sized(known: Known) -> bool:
-    """Whether arithmetic knows what its candidates take."""
-    return known.header is not None and known.rig.engines[known.instance.engine].kind in SIZED

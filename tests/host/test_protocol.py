@@ -25,7 +25,6 @@ from llamaherd.host.protocol import (
     CutOffError,
     UnaskedError,
     answer,
-    ask_host,
     query_verb,
     take_facts,
     texts,
@@ -45,7 +44,6 @@ from tests.pipeline import test_asking as asking
 from tests.support.found_hosts import found_host
 from tests.support.ours import parse_state, plan, queried
 from tests.support.rigs import converged, cpu_rig, planned
-from tests.support.stores import needs_root
 
 PACKAGE = Path(llamaherd.__file__).parent
 REMOTE = re.compile(r"remote|Remote|shell|here\b|host\b")
@@ -165,7 +163,7 @@ def test_a_script_that_gives_up_has_no_answer(monkeypatch: pytest.MonkeyPatch, b
 
 def test_the_last_complaint_is_said_and_not_the_answer() -> None:
     with pytest.raises(CutOffError, match=r"halfway: sh: 7: Killed\n  help: run again"):
-        ask_host(saying(f"Welcome\n{BEGIN}\nos\tdebian-13", "note\nsh: 7: Killed\n\n"), "script", 1)
+        answer(["Welcome", BEGIN, "os\tdebian-13"], ["note", "sh: 7: Killed", "", ""])
     with pytest.raises(CutOffError, match="halfway: it does not say why"):
         answer([BEGIN, "os\tdebian-13"])
     with pytest.raises(CutOffError, match="halfway: This account is closed"):
@@ -267,7 +265,6 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
         if file.parent.name != "onhost"  # it runs on the host
     }
     assert calls == {
-        ("host/protocol.py", "run"),
         # Of pyinfra: an inspection, whose result is read by `result_of`, and steps, which read nothing.
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),
@@ -277,12 +274,3 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
         ("host/remote.py", "run"),
         ("host/remote.py", "lines"),
     }
-
-
-@pytest.mark.usefixtures("starts_processes")
-@needs_root
-@pytest.mark.parametrize("ending", ["kill -9 $$", "exit 1", "echo oops >&2; kill $$"])
-def test_a_real_script_that_dies_is_cut_off(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    script = asked(monkeypatch, f"say os debian-13\n{ending}")
-    with pytest.raises(CutOffError, match="oops" if "oops" in ending else "does not say why"):
-        ask_host(Remote(Connect(host="@local")), script, 10)

@@ -10,7 +10,7 @@ from llamaherd.host.protocol import UnaskedError
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse_document
-from llamaherd.onhost.system import TIMED_OUT, Ended
+from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.onhost.verification import Probe, Text, VerifyInput, VerifyResult, verify
 from llamaherd.pipeline.verify import HostFacts, facts_of, judge, verify_input
@@ -116,3 +116,10 @@ def responding(health: str) -> ServerFound:
 def returning(result: VerifyResult) -> Remote:
     """Return a host whose program returns this."""
     return saying(dump({"event": "result", "value": result}) + "\n")
+
+
+def test_scripts_that_print_too_much_are_reported() -> None:
+    """The end of their output alone would read as if the host had stopped halfway."""
+    host = InspectedHost({"sh": Ended(0, "the end", "", is_cut=True)})
+    with pytest.raises(FailedError, match="the scripts with which roles verify the host print more than 1 MiB"):
+        verify(VerifyInput(script="yes"), host)

@@ -10,19 +10,22 @@ from llamaherd.host.totals import show_limit
 from llamaherd.pipeline.python_first import install_script
 from llamaherd.render import render
 from llamaherd.role.role import Role
-from llamaherd.text.quoting import Written
+from llamaherd.text.quoting import Written, sh
 from tests.render.plans import (
     CPU,
 )
 from tests.render.scripts_beside import BESIDE
 from tests.support.ours import inspect_scripts
+from tests.support.rigs import ROOT
 
+RECEIVER = (ROOT / "llamaherd" / "onhost" / "bootstrap.py").read_text(encoding="utf-8")
+"""A program has tests of its own."""
 OWN = Role("motd", "", inspect=lambda _: 'say motd "$(systemctl is-active motd.service)"')
 SCRIPTS: dict[str, Callable[[], str]] = {
     "inspect_own_role": lambda: inspect_scripts(CPU, [OWN])["motd"],
     "verify_own": lambda: question_of("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
     "install_python": install_script,
-    "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True),
+    "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True).replace(sh(RECEIVER), "RECEIVER"),
     "receive": lambda: render(
         "deploy/receive.sh.j2",
         path="/var/lib/llamaherd/incoming/" + "1" * 64,
