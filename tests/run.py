@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.box.slot import LANES
+from tests.box.slot import LANES, OVER
 from tests.support import sample
 from tests.support.lanes import lanes_touched
 
@@ -26,6 +26,8 @@ MAIN = "main"
 """The folder of tests on a host that `scripts/test` runs without further options."""
 MARK = "LLAMAHERD_RUN"
 """The environment variable by which this program finds the processes of its own run."""
+UNTIL = "LLAMAHERD_UNTIL"
+"""The environment variable with the time, in seconds of time.monotonic(), after which a lane starts no test."""
 CORES = len(os.sched_getaffinity(0))
 FEW = 3
 """So many failures of a part are run once more, alone: more are no matter of timing."""
@@ -188,7 +190,7 @@ class Run:
             if ended.code == INTERNAL or (ended.code == 1 and 0 < len(failures(ended.part)) <= FEW):
                 again = [each for each in ended.part.argv if not each.startswith("--junitxml")]
                 again += ["-n", "0"] if ended.code == INTERNAL else ["--last-failed", "--last-failed-no-failures=none"]
-                part = Part(f"{ended.part.name} alone", again, ended.part.environment)
+                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, UNTIL: "inf"})
                 if (await self.one(part)).code == 0:
                     ended.code = 0
                     ended.note = "UNSTEADY: mend what failed beside other tests and passes alone"
@@ -215,11 +217,19 @@ def failures(part: Part) -> list[str]:
     return [f"{case.get('classname')}::{case.get('name')}" for case in bad]
 
 
+def left_out(part: Part) -> int:
+    """Return the number of tests that a lane did not start because the time of the run was over."""
+    skipped = (case.find("skipped") for case in cases(part))
+    return sum(each is not None and OVER in (each.get("message") or "") for each in skipped)
+
+
 def line_of(ended: Ended) -> str:
     """Return one line of the summary."""
     verdict = "passed" if ended.code == 0 else "FAILED"
-    count = f"{len(cases(ended.part)):6} tests" if cases(ended.part) else ""
-    return f"{ended.part.name:<14} {verdict} {ended.seconds:6.0f} s {count} {ended.note}".rstrip()
+    without = left_out(ended.part)
+    count = f"{len(cases(ended.part)) - without:6} tests" if cases(ended.part) else ""
+    note = f"{ended.note} {without} NOT RUN: {OVER}" if without else ended.note
+    return f"{ended.part.name:<14} {verdict} {ended.seconds:6.0f} s {count} {note}".rstrip()
 
 
 def slowest(part: Part) -> list[str]:
@@ -263,6 +273,9 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     which.add_argument("--quick", action="store_true", help="only lint, types and pure tests")
     which.add_argument("--changed", action="store_true", help="also each lane that the change can touch")
     which.add_argument("--all", action="store_true", help="all lanes, rare tests, and all examples of a law")
+    parser.add_argument(
+        "--minutes", type=float, help="after so many, start no other test on a host (default: no limit)"
+    )
     parser.add_argument("--since", metavar="COMMIT", help="what --changed compares with (default: tests/box/PASSED)")
     options, rest = parser.parse_known_args(arguments)
     options.rest = rest
@@ -294,4 +307,7 @@ async def run(groups: Sequence[Sequence[Part]]) -> int:
 
 if __name__ == "__main__":
     LOGS.mkdir(exist_ok=True)
-    sys.exit(asyncio.run(run(chosen(parsed(sys.argv[1:])))))
+    options = parsed(sys.argv[1:])
+    if options.minutes is not None:
+        os.environ[UNTIL] = str(time.monotonic() + 60 * options.minutes)
+    sys.exit(asyncio.run(run(chosen(options))))

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -12,12 +13,19 @@ from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE
 from box.host import BoxHost
 from tests.box.bench import Bench, Ended
-from tests.box.slot import PACKAGES, RIG, RIG_PORT, WITH_IK, compiling
+from tests.box.slot import OVER, PACKAGES, RIG, RIG_PORT, WITH_IK, compiling
 from tests.box.supply import STORE, TOKEN, Supply
 from tests.support.hub_server import Hub
 
 ENGINES: tuple[downloads.Source, ...] = (downloads.LLAMA_CPP, *((downloads.IK_LLAMA_CPP,) if WITH_IK else ()))
 """What the rig's engines are compiled from, the one that all lanes need first."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Start no test after the time that `scripts/test --minutes` gave."""
+    if time.monotonic() > float(os.environ.get("LLAMAHERD_UNTIL", "inf")):
+        pytest.skip(OVER)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,8 @@ LANES = sorted(folder.name for folder in Path(__file__).parent.iterdir() if any(
 LANE = os.environ.get("LLAMAHERD_LANE", "")
 """The lane that runs here; without, all that is asked for runs one after another, on one rig."""
 
+OVER = "the time of this run is over"
+"""Why a test on a host was not started."""
 
 _OTHERS = 300
 """Seconds in which another lane has made its host."""

@@ -259,9 +259,11 @@ def test_a_run_that_is_killed_is_gone_on_with(page: Page) -> None:
 
 def test_a_program_that_is_killed_takes_away_nothing_of_the_way_back(page: Page) -> None:
     """What it was about to start never served: the run after it comes back to what did."""
-    page.declare(page.ends)
+    # It runs for a while before it ends, so that its program is still waiting when it is killed.
+    ends_later = page_image.publish(page.bench, "3", "import time; time.sleep(20); raise SystemExit('no database')")
+    page.declare(ends_later)
     with ThreadPoolExecutor() as pool:
-        pool.submit(page.bench.sh, AS_IT_IS_MADE_ANEW.replace("IMAGE", page.ends))
+        pool.submit(page.bench.sh, AS_IT_IS_MADE_ANEW.replace("IMAGE", ends_later))
         ended = page.bench.up("--yes")
     assert ended.code == 1, ended.output
     assert "what served before" not in ended.output
