@@ -17,9 +17,8 @@ from pathlib import Path
 from benchmarks.gpu_servers import running, written
 from benchmarks.pairs import HERD
 from benchmarks.tune_gpu import CASES, Servers, rig_of
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
-from llamaherd.tune.axes import Known, space_of
+from llamaherd.gguf.shards import join_headers, read_headers
+from llamaherd.measure.tune.space import SearchedInstance, space_of
 
 
 def main() -> int:
@@ -44,7 +43,7 @@ def main() -> int:
 def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | None, gpu: int = 0) -> int:
     """Start the server of a case, and measure it. Returns the exit code. Raises ServerError."""
     path = written(folder, CASES[name].model)
-    known = Known(rig_of(CASES[name], path), "case", {"model": join(read_headers(path))})
+    known = SearchedInstance(rig_of(CASES[name], path), "case", {"model": join_headers(read_headers(path))})
     _, declared = space_of(known, judged=False)
     log = folder / f"boots-{name}-{gpu}.log"
     planned = Servers(server, log, known, path).arm(declared, None).instance

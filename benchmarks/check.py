@@ -28,7 +28,7 @@ from llamaherd.cli.common import FAILED
 from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
 from llamaherd.inventory.inheritance import DEFAULTS, inherited
 from llamaherd.inventory.schema import Model, Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 
 T = TypeVar("T")
 

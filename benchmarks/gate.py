@@ -19,17 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from llamaherd.bench.arms.blocks import Blocks, Servers
-from llamaherd.bench.arms.boots import BETWEEN_BOOTS, CellReading, ServerReading, boot_rows, known, read_cells
-from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import GateRow, gate_cells, gate_left, gate_rows
-from llamaherd.bench.arms.results import Pair
-from llamaherd.bench.comparing.compare import compare
+from llamaherd.measure.results.comparison import compare_results
+from llamaherd.measure.trials.blocks import Blocks, TrialServers, trial_conditions
+from llamaherd.measure.trials.gate import GateRow, gate_cells, gate_left, gate_rows
+from llamaherd.measure.trials.pair import JournalPair
+from llamaherd.measure.trials.restarts import (
+    BETWEEN_BOOTS,
+    CellReading,
+    ServerReading,
+    boot_rows,
+    is_conclusive,
+    read_cells,
+)
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 
 GATE = GatePlan(decode=0.03, prefill=0.05, seconds=20 * 60)
-ASKED = conditions(gate_cells(GATE), 8192)
+ASKED = trial_conditions(gate_cells(GATE), 8192)
 SLOWER = (0.0, 0.02, 0.03, 0.04, 0.05, 0.08)
 HOSTS = {"calm": (0.004, 0.005), "as usual": (0.01, 0.01), "noisy": (0.03, 0.03)}
 """By how much starts differ from each other, and requests of the same start."""
@@ -72,15 +78,15 @@ def _gated(servers: Played, session: str) -> Round:
     return Round(verdict, len(servers.starts) // 2, servers.now / 60)
 
 
-def gated(servers: Servers, session: str) -> tuple[GateRow, ...]:
+def gated(servers: TrialServers, session: str) -> tuple[GateRow, ...]:
     """One gate, from nothing to its verdicts."""
     with tempfile.TemporaryDirectory() as folder:
-        pair = Pair(Path(folder), begun("A", ASKED, session), begun("B", ASKED, session))
+        pair = JournalPair(Path(folder), begun("A", ASKED, session), begun("B", ASKED, session))
         with closing(pair):
             blocks = Blocks(servers, pair.journals, ASKED, session, GATE.seconds)
             blocks.left = lambda found: gate_left(found, GATE, ASKED)
             blocks.measured()
-            found = compare(pair.journals["A"].result, pair.journals["B"].result)
+            found = compare_results(pair.journals["A"].result, pair.journals["B"].result)
     return gate_rows(found, GATE, spent=True)
 
 
@@ -104,7 +110,7 @@ def _booted(seed: int, slower: float, errors: tuple[float, float]) -> Round:
     was = ServerReading(instance="chat", spec="played", cells=read_cells(before, ASKED, GATE.seconds / 2))
 
     def enough(cells: tuple[CellReading, ...]) -> bool:
-        return known(boot_rows(was, cells, GATE), len(ASKED))
+        return is_conclusive(boot_rows(was, cells, GATE), len(ASKED))
 
     cells = read_cells(since, ASKED, GATE.seconds / 2, enough)
     verdicts = {row.verdict for row in boot_rows(was, cells, GATE, spent=True)}

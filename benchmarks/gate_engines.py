@@ -19,14 +19,13 @@ from pathlib import Path
 from benchmarks.gate import gated, worst
 from benchmarks.gpu_servers import smi, written
 from benchmarks.tune_gpu import CASES, Servers, rig_of
-from llamaherd.bench.arms.gate import GateRow
-from llamaherd.bench.arms.units import ArmName
-from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.results.result import Start
-from llamaherd.bench.schedule import Ask
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
-from llamaherd.tune.axes import Known, space_of
+from llamaherd.gguf.shards import join_headers, read_headers
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.results.result import Start
+from llamaherd.measure.trials.gate import GateRow
+from llamaherd.measure.trials.units import ArmName
+from llamaherd.measure.tune.space import SearchedInstance, space_of
 
 
 def main() -> None:
@@ -53,7 +52,7 @@ def main() -> None:
 def _arms(programs: Mapping[ArmName, Path], asked: argparse.Namespace) -> Arms:
     """The case's server twice, by two programs."""
     path = written(asked.folder, CASES[asked.name].model)
-    known = Known(rig_of(CASES[asked.name], path), "case", {"model": join(read_headers(path))})
+    known = SearchedInstance(rig_of(CASES[asked.name], path), "case", {"model": join_headers(read_headers(path))})
     _, declared = space_of(known, judged=False)
     arms: dict[ArmName, Servers] = {}
     for name, program in programs.items():
@@ -78,7 +77,7 @@ class Arms:
         """Stop whichever runs."""
         self.servers[self.runs].stop()
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         """One answer of the one that runs."""
         return self.servers[self.runs].ask(wanted)
 

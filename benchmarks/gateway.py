@@ -33,7 +33,7 @@ from pathlib import Path
 from benchmarks.gateway_clients import NUMBERS, Asked, Came, Line, ask
 from benchmarks.gateway_faults import FAULTS, children, show
 from benchmarks.gateway_servers import Server, servers
-from llamaherd.bench.statistics.student import half_width
+from llamaherd.measure.statistics import half_width
 from roles.gateway.config import GatewayKeys
 from tests.support.gateway import Running, free_port, key_hashes, made, rig_at, running, until
 

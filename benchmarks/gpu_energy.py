@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from llamaherd.bench.arms.units import Arm
-from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
+from llamaherd.measure.results.result import GpuTelemetry, Telemetry
+from llamaherd.measure.trials.units import Arm
 
 
 class Counter:

@@ -31,15 +31,14 @@ from typing import Any
 from benchmarks.gpu_memory_cases import CASES, MODELS, Case
 from benchmarks.gpu_servers import ANSWER, ServerError, complete, free_port, running, smi, written
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory import oracle
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
-from llamaherd.role.held import holds
-from llamaherd.scaffold.gpus import plain_name
+from llamaherd.plan.estimate import place_memory
+from llamaherd.scaffold.hardware import plain_name
 from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write
 
@@ -146,7 +145,7 @@ def again(results: Path) -> list[Row]:
         path = Path(folder, "hollow.gguf")
         for model in dict.fromkeys(CASES[row.case].model for row in rows):
             write(MODELS[model], path)
-            headers[model] = join(read_headers(path))
+            headers[model] = join_headers(read_headers(path))
     return [replace(row, **_planned_now(CASES[row.case], headers, row.card)) for row in rows]
 
 
@@ -174,7 +173,7 @@ class Bench:
         """One case. Raises ServerError, or ValueError where llama-fit-params gives no figure."""
         case = CASES[name]
         path = written(self.folder, case.model)
-        header = join(read_headers(path))
+        header = join_headers(read_headers(path))
         card = [] if self.cpu else smi("gpu", "name,memory.total,compute_cap")[0]
         rig = _rig(case, path, card)
         planned = _planned(rig, path, header)
@@ -216,7 +215,7 @@ class Bench:
         )
         memory = oracle.completed(oracle.parse_figures(said.stdout), header, placed)
         use, *_ = (*memory.devices, memory.host)
-        return holds("", 0, use, 0).total
+        return place_memory("", 0, use, 0).total
 
     def _serve(
         self, process: subprocess.Popen[bytes], planned: InstancePlan, prompt: int, slots: int

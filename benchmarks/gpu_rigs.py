@@ -30,8 +30,7 @@ from benchmarks.gpu_rigs_cases import CASES, FILLED, Case
 from benchmarks.gpu_rigs_drawn import drawn
 from benchmarks.gpu_rigs_rows import PROMPT, again, planned, written
 from benchmarks.gpu_servers import ServerError, complete, running, smi
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.plan import InstancePlan
 
 MIB = 1 << 20
@@ -180,7 +179,7 @@ def main() -> int:
     bench = Bench({kind: path for kind, path in programs.items() if path}, asked.folder, found, asked.prompt)
     cases = _chosen(asked, bench)
     paths = {model: written(asked.folder, model) for model in dict.fromkeys(case.model for case in cases.values())}
-    headers = {model: join(read_headers(path)) for model, path in paths.items()}
+    headers = {model: join_headers(read_headers(path)) for model, path in paths.items()}
     cards, lock = Cards(len(found)), threading.Lock()
 
     def measure(name: str) -> bool:

@@ -12,15 +12,14 @@ from pathlib import Path
 from benchmarks.gpu_rigs_cases import CASES, MODELS, Case
 from benchmarks.gpu_servers import ANSWER, free_port
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.instances import placement
 from llamaherd.memory.overhead import scratch_memory
 from llamaherd.memory.placement import pad
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan
 from llamaherd.reference.cards import CARDS
-from llamaherd.scaffold.gpus import plain_name
+from llamaherd.scaffold.hardware import plain_name
 from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write
 
@@ -100,7 +99,7 @@ def again(results: Path) -> list[Row]:
         for row in rows:
             case = Case(**row["server"]) if "server" in row else CASES[row["case"]]
             if case.model not in headers:
-                headers[case.model] = join(read_headers(written(Path(folder), case.model)))
+                headers[case.model] = join_headers(read_headers(written(Path(folder), case.model)))
             header = headers[case.model]
             plan = planned(case, Path("/model.gguf"), header, row["cards"])
             *cards, ram = [each.total / MIB for each in plan.memory.holds] if plan.memory else [0.0]

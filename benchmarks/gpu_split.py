@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.oracle import parse_figures, tool_arguments, without_draft
 from llamaherd.memory.overhead import cuda_on_gpus
@@ -52,7 +51,7 @@ SERVED = [EVEN, LONG, Placement(devices=2, tensor_split=(1, 1), context=32_768, 
 def main(programs: Path, folder: Path) -> None:
     """Both tables: what the tool says, and what servers really take."""
     files = {name: shapes.write(model, folder / f"{name.split()[0]}.gguf")[0] for name, model in MODELS.items()}
-    headers = {name: join(read_headers(path)) for name, path in files.items()}
+    headers = {name: join_headers(read_headers(path)) for name, path in files.items()}
     print("| model | context, KV | split, ubatch, slots | compute: engine | ours | weights, context: engine | ours |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name, placed in ASKED:

@@ -24,40 +24,40 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.salt import salt
-from llamaherd.bench.courses.climb import Climb, Written, completing, words_of
+from llamaherd.measure.bench.depth import Climb, RungAnswer, prompt_tokens, token_completion
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.suite import cache_buster
 
 TOKENS, TIMES = 128, 3
 MODEL = "any"
 """A llama-server with one model takes every name for it."""
 WAYS = ("ladder", "separate")
-LONG = Path(__file__).parents[1] / "llamaherd/bench/asking/prompts/long.txt.gz"
+LONG = Path(__file__).parents[1] / "llamaherd/measure/client/prompts/long.txt.gz"
 
 
 def texts(session: str, number: int, letters: int) -> str:
     """A text that begins as none before."""
     whole = gzip.decompress(LONG.read_bytes()).decode()
-    return (salt(session, number) + whole * (letters // len(whole) + 1))[:letters]
+    return (cache_buster(session, number) + whole * (letters // len(whole) + 1))[:letters]
 
 
-def climbed(target: Target, depths: Sequence[int], session: str, number: int) -> list[Written]:
+def climbed(target: Target, depths: Sequence[int], session: str, number: int) -> list[RungAnswer]:
     """One way up some depths."""
-    words = words_of(target, MODEL, depths[-1] + TOKENS * TIMES, lambda letters: texts(session, number, letters))
-    return list(Climb(depths, TOKENS, TIMES, completing(target, MODEL), time.monotonic).answers(words))
+    words = prompt_tokens(target, MODEL, depths[-1] + TOKENS * TIMES, lambda letters: texts(session, number, letters))
+    return list(Climb(depths, TOKENS, TIMES, token_completion(target, MODEL), time.monotonic).answers(words))
 
 
-def way(name: str, target: Target, depths: Sequence[int], session: str, number: int) -> tuple[list[Written], float]:
+def way(name: str, target: Target, depths: Sequence[int], session: str, number: int) -> tuple[list[RungAnswer], float]:
     """The answers of a ladder or of a round of separate requests, each with its place among the depths; the seconds."""
     if name == "ladder":
         found = climbed(target, depths, session, 100 * number)
     else:
         each = [climbed(target, [depth], session, 100 * number + place) for place, depth in enumerate(depths, start=1)]
-        found = [Written(**{**vars(one), "rung": place}) for place, answers in enumerate(each) for one in answers]
+        found = [RungAnswer(**{**vars(one), "rung": place}) for place, answers in enumerate(each) for one in answers]
     return found, sum(one.total_ms for one in found) / 1000
 
 
-def decode(answers: Iterable[Written]) -> float:
+def decode(answers: Iterable[RungAnswer]) -> float:
     """Tokens per second, of all that count."""
     counted = [one.timings for one in answers if not one.excluded]
     tokens = sum((told.predicted_n or 1) - 1 for told in counted)
@@ -67,7 +67,7 @@ def decode(answers: Iterable[Written]) -> float:
 def main(url: str, depths: Sequence[int], rounds: int) -> None:
     """Measure both ways, and say how they compare."""
     target, session = Target(url, os.environ.get("KEY")), secrets.token_hex(8)
-    found: dict[str, list[Written]] = {name: [] for name in WAYS}
+    found: dict[str, list[RungAnswer]] = {name: [] for name in WAYS}
     seconds = dict.fromkeys(WAYS, 0.0)
     for name in WAYS:
         way(name, target, depths[:1], session, 90 + len(name))

@@ -23,8 +23,7 @@ from typing import Any
 
 from benchmarks.memory_shapes import models, served
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.memory import Memory, Placement, estimate
 from llamaherd.memory.oracle import MIB, logged, parse_figures, tool_arguments, without_draft
 from tests.support.gguf_files import Model, write
@@ -138,7 +137,7 @@ def _written(shapes: Mapping[str, Model], folder: Path) -> Iterator[tuple[str, P
     """Each model as a hollow file, and its header as it is read from there."""
     for name, model in shapes.items():
         (path,) = write(model, folder / "model.gguf")
-        yield name, path, join(read_headers(path))
+        yield name, path, join_headers(read_headers(path))
         path.unlink()
 
 

@@ -18,12 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from llamaherd.bench.meter.look import look
-from llamaherd.bench.meter.readings import Readings, read
-from llamaherd.bench.meter.series import Window
-from llamaherd.bench.meter.unmeasured import unmeasured
-from llamaherd.bench.meter.use import use
 from llamaherd.host.program import packed_program, parse_event, request
+from llamaherd.measure.meter.obstacles import host_snapshot
+from llamaherd.measure.meter.readings import Readings, parse_readings
+from llamaherd.measure.meter.telemetry import unmeasured_sentences
+from llamaherd.measure.meter.usage import Window, usage_of
 from llamaherd.onhost.gauges import MeterInput
 
 GIVEN = MeterInput(
@@ -50,14 +49,14 @@ def show(readings: Readings) -> None:
         print(f"  {readings.facts.get(uuid)}\n  {samples[-1]}")
     gaps = [two.t - one.t for one, two in pairwise(readings.counters)] or [0.0]
     print(f"counters: {len(gaps) + 1} readings, {median(gaps):.3f} s apart, {max(gaps):.3f} s at most")
-    print(f"look: {look(readings)}")
-    for sentence in (*unmeasured(readings), *readings.complaints):
+    print(f"look: {host_snapshot(readings)}")
+    for sentence in (*unmeasured_sentences(readings), *readings.complaints):
         print(f"not measured: {sentence}")
     marks = [(each.mark, each.t) for each in readings.counters if each.mark]
     windows = [Window(begin, end) for (_, begin), (_, end) in pairwise(marks)]
     for (name, _), window in zip(marks, windows, strict=False):
-        used = use(readings, window)
-        net = used.net_joules(use(readings, windows[0]))
+        used = usage_of(readings, window)
+        net = used.net_joules(usage_of(readings, windows[0]))
         print(f"\n{name}, {window.seconds:.1f} s: {used.joules} J, {used.watts} W, {net} J beyond the first window")
         print(f"  {used.host}")
         for gpu in used.gpus:
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
     match arguments:
         case ["read", path]:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
-            show(read(line for line in lines if parse_event(line) is None))
+            show(parse_readings(line for line in lines if parse_event(line) is None))
         case ["program"]:
             sys.stdout.buffer.write(packed_program().data)
         case ["document", *units]:

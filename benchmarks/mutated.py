@@ -20,31 +20,28 @@ from rich.console import Console
 from llamaherd import lock
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
-from llamaherd.gguf.parsed import GgufError
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.host.program import Events
-from llamaherd.host.protocol import UnaskedError, result_of
+from llamaherd.host.protocol import UnexpectedLineError, result_of
 from llamaherd.inventory.schema import Connect
-from llamaherd.lock import LockError
+from llamaherd.lock import LockError, git_refs, hub, registry
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.lock.resolve import gitrefs, hub, registry
 from llamaherd.memory import Placement, estimate, oracle
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.onhost.hashes import Hashes
 from llamaherd.onhost.store import StoreState
 from llamaherd.pipeline import verify
-from llamaherd.pipeline.inspect import state_of
-from llamaherd.pipeline.load_fleet import examine_fleet
-from llamaherd.pipeline.preflight_show import print_preflight
-from llamaherd.pipeline.verify_show import print_report
+from llamaherd.pipeline.fleet_files import examine_fleet
+from llamaherd.pipeline.inspection import state_of
+from llamaherd.pipeline.show import print_preflight, print_report
 from llamaherd.recipes import understand
-from llamaherd.recipes.suggest import fragment
-from llamaherd.scaffold.look import checked_hardware, refuse_unfit
-from llamaherd.scaffold.rig import rig_yaml
-from llamaherd.store import hashes
-from llamaherd.store.judge import judge_store as holdings
+from llamaherd.recipes.suggestions import inventory_fragment
+from llamaherd.scaffold import rig_yaml
+from llamaherd.scaffold.hardware import checked_hardware, refuse_unfit
+from llamaherd.store import files as store_files
+from llamaherd.store.holdings import judge_store as holdings
 from llamaherd.store.show import print_holdings, print_removals
 from roles import ROLES
 from tests.pipeline.test_verify import PLAN, RIG
@@ -136,7 +133,7 @@ def recipe(suffix: str) -> Callable[[Path, bytes], str]:
         file = written(folder, f"x{suffix}", data)
         read = understand(file)
         if read.servers:
-            assert fragment(file, read.servers)
+            assert inventory_fragment(file, read.servers)
         return told(read.findings)
 
     return judge
@@ -171,7 +168,7 @@ def fits(header: Header) -> str:
 def header(folder: Path, data: bytes) -> str:
     """A model that lies here."""
     try:
-        return fits(join(read_headers(hollow(folder / "x.gguf", data))))
+        return fits(join_headers(read_headers(hollow(folder / "x.gguf", data))))
     except GgufError as error:
         return refused(str(error), "-")
 
@@ -205,7 +202,7 @@ def shards(folder: Path, data: bytes) -> str:
     for each, right in enumerate(SHARDS):
         hollow(folder / f"x-{each + 1:05}-of-00002.gguf", data[1:] if data[:1] == b"%d" % each else right)
     try:
-        return fits(join(read_headers(folder / "x-00001-of-00002.gguf")))
+        return fits(join_headers(read_headers(folder / "x-00001-of-00002.gguf")))
     except GgufError as error:
         return refused(str(error), "-")
 
@@ -216,7 +213,7 @@ def server(ask: Callable[[Liar], object]) -> Callable[[Path, bytes], str]:
     def judge(_: Path, data: bytes) -> str:
         with Liar(raw(data)) as liar:
             os.environ |= {"HF_ENDPOINT": liar.url, "NO_PROXY": "127.0.0.1"}
-            hub.TIMEOUT = registry.TIMEOUT = gitrefs.TIMEOUT = HURRY
+            hub.TIMEOUT = registry.TIMEOUT = git_refs.TIMEOUT = HURRY
             try:
                 ask(liar)
             except UserError as error:
@@ -245,7 +242,7 @@ def printed_as(kind: type[T], data: bytes) -> T:
     try:
         return decode(kind, printed(data))
     except DocumentError as error:
-        raise UnaskedError(str(error)) from None
+        raise UnexpectedLineError(str(error)) from None
 
 
 def seen_host(_: Path, data: bytes) -> str:
@@ -277,7 +274,7 @@ def verified(_: Path, data: bytes) -> str:
     except UserError as error:
         return refused(error.message, error.help)
     with redirect_stdout(StringIO()):
-        found = verify.judge(RIG, PLAN, ROLES, facts)
+        found = verify.judge_host(RIG, PLAN, ROLES, facts)
         print_report(found)
         json.dumps(found.as_json(), allow_nan=False)
     for check in (
@@ -303,12 +300,12 @@ def store(_: Path, data: bytes) -> str:
 
 def hashed(_: Path, data: bytes) -> str:
     """What the program on a host prints while it hashes its models."""
-    wanted = hashes.files_once(planned("duo"))
+    wanted = store_files.files_once(planned("duo"))
     for line in data.decode(errors="replace").split("\n"):
-        progress = hashes.progress_of(line, [name for _, name in wanted])
+        progress = store_files.progress_of(line, [name for _, name in wanted])
         assert progress is None or progress.total >= 0
     try:
-        assert hashes.checks_of(wanted, printed_as(Hashes, data))
+        assert store_files.checks_of(wanted, printed_as(Hashes, data))
     except UserError as error:
         return refused(error.message, error.help)
     return "read"

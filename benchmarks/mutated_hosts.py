@@ -13,31 +13,30 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from benchmarks.mutated import TOLD, printed, printed_as, refused, written
-from llamaherd.bench.results import document
-from llamaherd.bench.results.result import Result
 from llamaherd.cli.herd import main as herd
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.gateway import now as gateway
-from llamaherd.gateway.now_show import now_lines
-from llamaherd.history.release import past_of
+from llamaherd.fleet import gateway_snapshot as gateway
+from llamaherd.fleet.gateway_snapshot import gateway_lines
+from llamaherd.fleet.snapshot import FleetSnapshot
+from llamaherd.fleet.status import check_status, rig_snapshot
+from llamaherd.fleet.status_page import to_html
+from llamaherd.fleet.status_text import status_lines
 from llamaherd.inventory.schema import Connect
+from llamaherd.measure.report.export import render_report as report_of
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.show import print_page
+from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.results import document
+from llamaherd.measure.results.result import Result
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.onhost.status import HostStatus
 from llamaherd.onhost.unused import Things
-from llamaherd.pipeline import saved
-from llamaherd.pipeline.inspect import state_of
-from llamaherd.pipeline.outlook import outlook
-from llamaherd.prune.unused import things_of
-from llamaherd.report.gather import gather
-from llamaherd.report.page import page
-from llamaherd.report.show import print_page
-from llamaherd.report.written import written as report_of
-from llamaherd.status.judged import rig_now
-from llamaherd.status.now import StatusNow
-from llamaherd.status.page import to_html
-from llamaherd.status.show import status_lines
-from llamaherd.status.told import checked_status
+from llamaherd.pipeline import diff
+from llamaherd.pipeline.inspection import state_of
+from llamaherd.pipeline.preview import preview_changes
+from llamaherd.pipeline.release import past_of
+from llamaherd.store.unused import items_of_host
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned
 from tests.support.rigs import KEY, cpu_rig
@@ -58,7 +57,7 @@ def would_change(_: Path, data: bytes) -> str:
     made = NOW.get(name.removeprefix("# "), NOW["duo"])
     os.environ |= dict.fromkeys(("CHAT_KEY", "WSL_CHAT_KEY", "LLAMA_API_KEY", "SIX_CODER_KEY"), KEY)
     try:
-        found = outlook(made, ROLES, state_of(printed(b"".join(rest)), ROLES), Connect(host="box"), {})
+        found = preview_changes(made, ROLES, state_of(printed(b"".join(rest)), ROLES), Connect(host="box"), {})
     except UserError as error:
         return refused(error.message, error.help)
     for problem in found.problems:
@@ -72,7 +71,7 @@ def would_change(_: Path, data: bytes) -> str:
 def unused(_: Path, data: bytes) -> str:
     """What the program on a host prints that inspects what is unused."""
     try:
-        found = things_of(NOW["duo"], printed_as(Things, data))
+        found = items_of_host(NOW["duo"], printed_as(Things, data))
     except UserError as error:
         return refused(error.message, error.help)
     assert json.dumps(found.as_json())
@@ -89,10 +88,10 @@ def status(_: Path, data: bytes) -> str:
     """What a host answers that is asked how it is, and the page, the table and the JSON of that."""
     made = NOW["box"]
     try:
-        found = checked_status(printed_as(HostStatus, data), [each.service for each in made.instances])
+        found = check_status(printed_as(HostStatus, data), [each.service for each in made.instances])
     except UserError as error:
         return refused(error.message, error.help)
-    now = StatusNow("2026-11-25 10:00:00 UTC", (rig_now(made, found, {}),))
+    now = FleetSnapshot("2026-11-25 10:00:00 UTC", (rig_snapshot(made, found, {}),))
     assert list(status_lines(now, 80, lambda text, _: text))
     assert to_html(now)
     assert json.dumps(now.as_json(), allow_nan=False)
@@ -102,17 +101,17 @@ def status(_: Path, data: bytes) -> str:
 def gateway_now(_: Path, data: bytes) -> str:
     """What a gateway does, as its host tells it."""
     try:
-        now = gateway.gateway_now(printed_as(GatewayState, data))
+        now = gateway.gateway_snapshot(printed_as(GatewayState, data))
     except UserError as error:
         return refused(error.message, error.help)
-    assert [*now_lines(now)]
+    assert [*gateway_lines(now)]
     return "read"
 
 
 def saved_diff(_: Path, data: bytes) -> str:
     """A diff that was saved."""
     try:
-        saved.parse(data, "monday.json", AGAIN)
+        diff.parse_saved_diff(data, "monday.json", AGAIN)
     except UserError as error:
         return refused(error.message, error.help)
     return "read"
@@ -121,7 +120,7 @@ def saved_diff(_: Path, data: bytes) -> str:
 def result(folder: Path, data: bytes) -> str:
     """A result of ours, with the id of what is in it, and each report of it."""
     try:
-        data = document.to_bytes(document.finished(Result.model_validate_json(data)))
+        data = document.result_bytes(document.with_id(Result.model_validate_json(data)))
     except ValueError:
         pass
     except UserError as error:
@@ -137,7 +136,7 @@ def foreign(folder: Path, data: bytes) -> str:
 def journal(_: Path, data: bytes) -> str:
     """A measurement that goes on, a line for each run."""
     try:
-        document.fold(data, "it.jsonl")
+        document.fold_journal(data, "it.jsonl")
     except UserError as error:
         return refused(error.message, error.help)
     return "read"
@@ -150,7 +149,7 @@ def no_number(constant: str) -> float:
 
 def _reported(file: Path) -> str:
     try:
-        gathered = gather([str(file)], file.parent)
+        gathered = gather_results([str(file)], file.parent)
         for form in ("html", "markdown", "csv", "json"):
             text = report_of(gathered, form)
             if form == "json":

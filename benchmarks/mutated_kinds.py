@@ -47,16 +47,15 @@ from benchmarks.mutated_hosts import (
 )
 from benchmarks.mutations import bytes_of, lines_of, numbers_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
-from llamaherd.bench.results.document import head_line, run_line, to_bytes
-from llamaherd.lock.resolve import gitrefs, hub, registry
+from llamaherd.lock import git_refs, hub, registry
+from llamaherd.measure.results.document import head_line, result_bytes, run_line
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
 from llamaherd.onhost.hashes import FileHash, Hashes
-from llamaherd.onhost.status import CardStatus, HostStatus
-from llamaherd.onhost.status_probe import ServerStatus
+from llamaherd.onhost.removal import Use
+from llamaherd.onhost.status import CardStatus, HostStatus, ServerStatus
 from llamaherd.onhost.unused import FoundThing, Things
-from llamaherd.onhost.uses import Use
-from llamaherd.store.hashes import files_once
+from llamaherd.store.files import files_once
 from tests.history.test_release import GOOD
 from tests.pipeline.test_saved import written as saved_bytes
 from tests.report.many import many
@@ -238,7 +237,7 @@ KINDS: dict[str, Kind] = {
         server(lambda liar: registry.digest_of(f"{liar.host}/owner/name:v1")),
         2,
     ),
-    "git": Kind((GIT,), bytes_of, server(lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1")), 1),
+    "git": Kind((GIT,), bytes_of, server(lambda liar: git_refs.commit_of(f"{liar.url}/x.git", "b1")), 1),
     "seen": Kind(tuple(map(_look_of, fleet().rigs)), LINES, seen_host, 4),
     "look": Kind(tuple(_result(found_host(each)) for each in ("duo", "laptop", "wsl")), LINES, looked_at, 2),
     "verify": Kind(tuple(map(_verification, ("box", "ik", "stopped"))), LINES, verified, 4),
@@ -251,7 +250,7 @@ KINDS: dict[str, Kind] = {
     "status": Kind((STATUS,), LINES, status, 2),
     "gateway": Kind((GATEWAY,), LINES, gateway_now, 1),
     "saved": Kind((saved_bytes(),), several(of_json, of_json, numbers_of, text_of), saved_diff, 2),
-    "result": Kind(tuple(map(to_bytes, many(3))), several(of_json, of_json, numbers_of), result, 4),
+    "result": Kind(tuple(map(result_bytes, many(3))), several(of_json, of_json, numbers_of), result, 4),
     "journal": Kind((JOURNAL,), several(numbers_of, lines_of, text_of), journal, 1),
     "foreign": Kind(_answers(*sorted(f"bench/{each.name}" for each in (DATA / "bench").iterdir())), LINES, foreign, 3),
     "preset": Kind((PRESET,), LINES, recipe(".ini"), 3),

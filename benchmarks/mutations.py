@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.yaml_text import Loader
 from tests.support.hostile import EVERY
 
 Random = random.Random

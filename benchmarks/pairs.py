@@ -21,10 +21,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.bench.comparing.compare import Row
-from llamaherd.bench.outcome import outcome
-from llamaherd.bench.results.result import Start
-from llamaherd.bench.results.store import read_result, result_files, results_folder
+from llamaherd.measure.bench.outcome import measurement_outcome
+from llamaherd.measure.results.comparison import ComparisonRow
+from llamaherd.measure.results.result import Start
+from llamaherd.measure.results.store import read_result, result_files, results_folder
 
 MARGIN = 0.02
 HERD = (sys.executable, "-c", "from llamaherd.cli.__main__ import main; main()")
@@ -42,7 +42,7 @@ class Cell:
     high: float | None
 
     @classmethod
-    def of(cls, row: Row, verdict: str) -> Cell:
+    def of(cls, row: ComparisonRow, verdict: str) -> Cell:
         """A row of a comparison."""
         of, ratio = row.condition, row.ratio
         name = f"{of.kind} {of.cache}" if of.cache == "warm" else of.kind
@@ -114,7 +114,7 @@ def compared(server: Server) -> list[Cell]:
     last = [read_result(path) for path in sorted(files)[-2:]]
     if server.rig == "url":
         last = [each.model_copy(update={"starts": (Start(process="the one"),)}) for each in last]
-    values = outcome(last[1], None, last[0]).values
+    values = measurement_outcome(last[1], None, last[0]).values
     return [Cell.of(each.before, each.judgement.verdict) for each in values if each.before and each.judgement]
 
 

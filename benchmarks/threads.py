@@ -23,9 +23,8 @@ from typing import Any
 from benchmarks.gpu_rigs_cases import MODELS, Case
 from benchmarks.gpu_rigs_rows import planned
 from benchmarks.gpu_servers import ServerError, complete, running, smi
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
-from llamaherd.host.answers import decoded_per_second
+from llamaherd.gguf.shards import join_headers, read_headers
+from llamaherd.host.responses import decoded_per_second
 from tests.support.gguf_files import write
 
 MODEL = "35B-A3B, 64 experts"
@@ -105,7 +104,7 @@ def rates(
     series: Series, server: Path, model: Path, cards: list[tuple[str, ...]], log: Path
 ) -> Iterator[dict[str, Any]]:
     """Tokens per second, read and written, of each server, for each number of threads. Raises ServerError."""
-    header = join(read_headers(model))
+    header = join_headers(read_headers(model))
     visible = "" if series.card is None else str(series.card)
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
     on = [] if series.card is None else cards[:1]

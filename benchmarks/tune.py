@@ -14,11 +14,10 @@ from itertools import islice
 from statistics import median
 
 from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.model import parzen
-from llamaherd.tune.search import Model, search
-from llamaherd.tune.space import Space
-from llamaherd.tune.trials import Outcome, Trials
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.optuna_model import parzen
+from llamaherd.measure.tune.search import Model, search
+from llamaherd.measure.tune.space import Space
 
 
 def main() -> None:

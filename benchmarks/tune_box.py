@@ -20,21 +20,19 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import arms_input
-from llamaherd.bench.statistics.blocks import Block, orders, paired_ratio
-from llamaherd.inventory.keys import read_key
-from llamaherd.tune.aim import Aim
-from llamaherd.tune.axes import HEAD
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import SearchJournal
-from llamaherd.tune.lines import Head, candidate_of, keys_of
-from llamaherd.tune.model import parzen
-from llamaherd.tune.planned import Tuned, tuned
-from llamaherd.tune.quality import Cost, Precision
-from llamaherd.tune.trials import Outcome
-from llamaherd.tune.tuning import Tuning
+from llamaherd.inventory.api_keys import read_key
+from llamaherd.measure.statistics import Block, block_orders, paired_ratio
+from llamaherd.measure.trials.host import ArmsHost
+from llamaherd.measure.trials.units import arms_input
+from llamaherd.measure.tune.candidate import Candidate, Outcome
+from llamaherd.measure.tune.evaluation import Evaluation
+from llamaherd.measure.tune.journal import Head, SearchJournal, candidate_of, keys_of
+from llamaherd.measure.tune.objective import Objective
+from llamaherd.measure.tune.optuna_model import parzen
+from llamaherd.measure.tune.quality import Cost, Precision
+from llamaherd.measure.tune.space import HEAD
+from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import Tuning
 from roles import ROLES
 
 _MOST = 6 * 3600
@@ -50,19 +48,19 @@ def main() -> None:
     parser.add_argument("rig", nargs="?", default="box")
     parser.add_argument("instance", nargs="?", default="chat")
     wished = parser.parse_args()
-    of = tuned(wished.inventory, ROLES, wished.rig, wished.instance)
+    of = tune_target(wished.inventory, ROLES, wished.rig, wished.instance)
     secret = of.declared.endpoint.key
     first = of.arm(of.start, None)
     given = arms_input((first,), (of.declared,), _MOST, "a benchmark", others=True)
     host = ArmsHost(of.rig.connect, given, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
     with host, tempfile.TemporaryDirectory() as folder:
-        evaluation = Evaluation(host, of.arm, Aim(), of.context, lambda each: each[HEAD] is not None, _MOST)
+        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None, _MOST)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
         grid = _grid(of, evaluation, wished.most)
         _judged(evaluation, found, grid, seconds)
 
 
-def _searched(of: Tuned, evaluation: Evaluation, budget: float, folder: Path) -> tuple[Candidate, float]:
+def _searched(of: TuneTarget, evaluation: Evaluation, budget: float, folder: Path) -> tuple[Candidate, float]:
     head = Head(
         llamaherd="0",
         rig=of.rig.rig,
@@ -80,7 +78,7 @@ def _searched(of: Tuned, evaluation: Evaluation, budget: float, folder: Path) ->
         return found, journal.search.seconds
 
 
-def _grid(of: Tuned, evaluation: Evaluation, most: int | None) -> list[Candidate]:
+def _grid(of: TuneTarget, evaluation: Evaluation, most: int | None) -> list[Candidate]:
     """Every candidate there is, or as many by lot, the best first as each was read once."""
     axes = of.space.axes
     every = [
@@ -115,7 +113,7 @@ def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], sec
         print("they are the same")
         return
     blocks: list[Block] = []
-    for order in orders("grid", _BLOCKS):
+    for order in block_orders("grid", _BLOCKS):
         by = {arm: score(best if arm == "A" else found) for arm in order}
         blocks.append(Block(by["A"], by["B"]))
     share = paired_ratio(blocks)

@@ -18,13 +18,10 @@ from statistics import median
 from benchmarks.tune import parzen_of
 from benchmarks.tune_budget_law import ALL, MEASURED, NAIVE, Budget, owners_law
 from llamaherd.inventory.schema import Instance
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.search import search
+from llamaherd.measure.tune.space import EXPERTS, LAYERS, SearchedInstance, Space, space_of
 from llamaherd.memory.instances import sized
-from llamaherd.tune.axes import Known, space_of
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.packing import EXPERTS, LAYERS
-from llamaherd.tune.search import search
-from llamaherd.tune.space import Space
-from llamaherd.tune.trials import Outcome, Trials
 from tests.support.examples import fleet
 from tests.support.headers import qwen_35b
 
@@ -108,13 +105,13 @@ class Searched:
         return cls(start, trials.best(1)[0], next(near, TRIED))
 
 
-def known(quant: str, layers: int) -> Known:
+def known(quant: str, layers: int) -> SearchedInstance:
     """The example's instance with this quant, and so many layers on the GPU."""
     rig = fleet().rigs["budget"]
     chat = _with(rig.instances["chat"], layers)
     experts, down = QUANTS[quant]
     headers = {chat.model: qwen_35b(experts, down, mtp=False)}
-    return Known(rig.model_copy(update={"instances": {"chat": chat}}), "chat", headers)
+    return SearchedInstance(rig.model_copy(update={"instances": {"chat": chat}}), "chat", headers)
 
 
 @cache
@@ -140,7 +137,7 @@ def most_layers(quant: str) -> int:
     return max(layers for layers in range(ALL + 1) if _fits(known(quant, layers)))
 
 
-def _fits(of: Known) -> bool:
+def _fits(of: SearchedInstance) -> bool:
     return sized(of.rig, of.headers, {})["chat"].fit.fits
 
 

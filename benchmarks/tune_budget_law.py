@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
-from llamaherd.tune.axes import THREADS
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.packing import EXPERTS, LAYERS
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.space import EXPERTS, LAYERS, THREADS
 
 ALL, CORES = 40, 8
 """Layers of the model, and cores of the host; with SMT it has twice as many processors."""

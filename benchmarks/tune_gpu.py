@@ -27,32 +27,26 @@ from rich.console import Console
 
 from benchmarks.gpu_energy import counted
 from benchmarks.gpu_servers import ServerError, free_port, running, smi, written
-from llamaherd.bench.arms.host import NotStartedError
-from llamaherd.bench.arms.units import Arm, ArmName
-from llamaherd.bench.asking.client import Answer, Failure, Patience, Target
-from llamaherd.bench.asking.plain import tell
-from llamaherd.bench.asking.stream import timings_of
-from llamaherd.bench.results.result import Start
-from llamaherd.bench.schedule import Ask
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
+from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, request_json
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.client.stream import timings_of
+from llamaherd.measure.results.result import Start
+from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.units import Arm, ArmName
+from llamaherd.measure.tune.candidate import Candidate, Outcome, with_keys
+from llamaherd.measure.tune.evaluation import Evaluation
+from llamaherd.measure.tune.journal import Head, SearchJournal, keys_of
+from llamaherd.measure.tune.objective import Objective, Purpose
+from llamaherd.measure.tune.optuna_model import parzen
+from llamaherd.measure.tune.quality import Cost, Precision
+from llamaherd.measure.tune.result import result_json, search_result
+from llamaherd.measure.tune.show import print_result
+from llamaherd.measure.tune.space import HEAD, SearchedInstance, space_of
+from llamaherd.measure.tune.tuning import Tuning
 from llamaherd.plan import ModelFile, ModelPlan
-from llamaherd.scaffold.gpus import plain_name
-from llamaherd.tune.aim import Aim, Purpose
-from llamaherd.tune.axes import HEAD, Known, space_of
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import ending
-from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import SearchJournal
-from llamaherd.tune.keys import with_keys
-from llamaherd.tune.lines import Head, keys_of
-from llamaherd.tune.model import parzen
-from llamaherd.tune.quality import Cost, Precision
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.trials import Outcome
-from llamaherd.tune.tuning import Tuning
-from llamaherd.tune.written import ending_json
+from llamaherd.scaffold.hardware import plain_name
 from roles.serve.plan import plan_instance
 
 _PATIENCE = Patience(first=300, silence=300, total=300)
@@ -106,10 +100,10 @@ def main() -> int:
 def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
     """Search one case; what was found, as machines read it."""
     path = written(folder, case.model)
-    known = Known(rig_of(case, path), "case", {"model": join(read_headers(path))})
+    known = SearchedInstance(rig_of(case, path), "case", {"model": join_headers(read_headers(path))})
     space, start = space_of(known, judged=False)
     servers = Servers(server, folder / f"{name}.log", known, path)
-    aim = Aim(purpose=case.purpose)
+    aim = Objective(purpose=case.purpose)
 
     def drafts(candidate: Candidate) -> bool:
         return candidate[HEAD] is not None
@@ -128,10 +122,10 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as results, SearchJournal.begin(Path(results), head) as journal:
         Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).found()
         print(f"{name}: {case}", flush=True)
-        end = ending(journal.search, start)
-        print_ending(end, "case", Console(width=200))
+        end = search_result(journal.search, start)
+        print_result(end, "case", Console(width=200))
         trials = [each.model_dump(mode="json", exclude_defaults=True) for each in journal.search.trials]
-        return {**ending_json(end), "trials": trials}
+        return {**result_json(end), "trials": trials}
 
 
 @dataclass
@@ -140,7 +134,7 @@ class Servers:
 
     program: Path
     log: Path
-    known: Known
+    known: SearchedInstance
     path: Path
     gpu: int = 0
     _placed: Arm | None = None
@@ -174,13 +168,13 @@ class Servers:
         """Stop whichever runs."""
         self._stack.close()
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         """One answer by llama.cpp's own API: what noise writes are tokens, and no text that a chat could have."""
         assert self._placed
         target = Target(f"http://127.0.0.1:{self._placed.instance.endpoint.port}", None)
         prompt = [(place * 7 + (wanted.salt or 0) * 31) % 997 + 100 for place in range(self.count(wanted.text))]
         body = {"prompt": prompt, "n_predict": wanted.tokens, "ignore_eos": True, "cache_prompt": False}
-        found = tell(target, "/completion", body, _PATIENCE)
+        found = request_json(target, "/completion", body, _PATIENCE)
         if isinstance(found, Failure):
             return found
         told = found.value["timings"] if isinstance(found.value, dict) else {}
@@ -209,7 +203,7 @@ class Servers:
 class Lines:
     """A line for each candidate."""
 
-    def __init__(self, aim: Aim) -> None:
+    def __init__(self, aim: Objective) -> None:
         self._aim, self._head = aim, ""
 
     def began(self, number: int, seconds_left: float) -> None:

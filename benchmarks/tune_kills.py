@@ -25,8 +25,7 @@ from benchmarks.faults_rounds import Bench, FaultError, Run
 from benchmarks.switches import Rig
 from box import downloads
 from box.host import BoxHost
-from llamaherd.tune.journal import Search, read_search
-from llamaherd.tune.lines import Trial
+from llamaherd.measure.tune.journal import Search, Trial, read_search
 from tests.box.slot import compiling
 
 Victim = Literal["herd", "script", "connection"]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import exp
 
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.space import Axis, Space
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.space import Axis, Space
 
 LAYERS = 40
 DEPTH, READ, WRITTEN = 8192, 2000, 500

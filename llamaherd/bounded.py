@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from typing_extensions import override
 
-from llamaherd.text.units import show_size
+from llamaherd.text.numbers import show_size
 
 _WATCH = "llamaherd.watch"
 """Under this name a request carries who watches it; redirects hand it on."""

@@ -1,4 +1,4 @@
-"""What a user gives to an engine word for word: arguments, environment, CMake options."""
+"""Arguments, environment and CMake options that users write for an engine: known names, versions, reachable paths."""
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from llamaherd.checks.against_keys import OVERRIDES
+from llamaherd.checks.command_line import (
+    KEY_OF_FLAG,
+    OVERRIDES,
+    ServerCommand,
+    as_keys,
+    check_conflicts,
+    conflict_sources,
+    conflicting_commands,
+    server_command,
+)
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.meant import blamed, clashing, together
 from llamaherd.checks.models import CANNOT_DO
-from llamaherd.checks.whole import KEY_OF_FLAG
-from llamaherd.checks.written import as_keys
-from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, version_of
-from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment, check_options
+from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, reads_gguf, version_of
+from llamaherd.engines.flags import (
+    Catalogue,
+    Problem,
+    catalogue,
+    catalogues,
+    check_arguments,
+    check_environment,
+    check_options,
+)
 from llamaherd.engines.flags.access import is_local
 from llamaherd.engines.flags.advice import OPEN
-from llamaherd.engines.flags.arguments_rules import EQUALS, MANAGED
-from llamaherd.engines.flags.together import TOO_MANY_THREADS
+from llamaherd.engines.flags.arguments import EQUALS, MANAGED
+from llamaherd.engines.flags.conflicts import TOO_MANY_THREADS
+from llamaherd.engines.flags.effective import Option
 from llamaherd.inventory.schema.software import cmake_value
 from llamaherd.text.quoting import yaml_value
 
@@ -29,16 +43,18 @@ _ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlo
 """Keys that no other check holds against the engine's version."""
 
 
-def arguments(subject: RigContext) -> Iterator[Finding]:
+def check_command_line(subject: RigContext) -> Iterator[Finding]:
     """`extra_args` and `environment` of every instance, each by itself and all that the server gets together."""
     each = tuple(_each(subject))
     wrong = {finding.place for finding in each if finding.severity == "error"}
-    servers = tuple(clashing(subject))
-    found = tuple(together(servers))
+    servers = tuple(conflicting_commands(subject))
+    found = tuple(check_conflicts(servers))
     # What is wrong with a value is no better by the key: `-t 64` on 16 cores.
     wrong |= {one.place for one in found if one.code == TOO_MANY_THREADS.code}
     contradicting = [one for one in found if one.code != OVERRIDES.code or one.place not in wrong]
-    said = {finding.place for finding in contradicting if finding.code in (OVERRIDES.code, OPEN.code)} | blamed(servers)
+    said = {
+        finding.place for finding in contradicting if finding.code in (OVERRIDES.code, OPEN.code)
+    } | conflict_sources(servers)
     yield from contradicting
     yield from (one for one in each if one.code != MANAGED.code or one.place not in said)
 
@@ -50,7 +66,7 @@ def _each(subject: RigContext) -> Iterator[Finding]:
         known = flags_of(engine) if engine else None
         if engine is None or known is None:
             continue
-        problems = check(known, instance.extra_args, _others(known), KEY_OF_FLAG)
+        problems = check_arguments(known, instance.extra_args, _others(known), KEY_OF_FLAG)
         wrong = {problem.index for problem in problems if problem.rule is not MANAGED}
         for problem in problems:
             if problem.rule is OPEN:
@@ -65,7 +81,7 @@ def _each(subject: RigContext) -> Iterator[Finding]:
             yield _finding(_by_key(problem, (), None), place)
 
 
-def abilities(subject: RigContext) -> Iterator[Finding]:
+def check_abilities(subject: RigContext) -> Iterator[Finding]:
     """Keys that the pinned version of an engine has no flag for, or another one that cannot do as much."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -101,11 +117,11 @@ def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple
 @lru_cache(maxsize=1024)
 def _refused(known: Catalogue, words: tuple[str, ...]) -> str | None:
     """Why a version refuses a flag with its value. Fleets say the same things again and again."""
-    problems = check(known, words)
+    problems = check_arguments(known, words)
     return next((problem.message for problem in problems if problem.severity == "error"), None)
 
 
-def options(subject: RigContext) -> Iterator[Finding]:
+def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
     """CMake options of every engine that is built."""
     for name, engine in subject.rig.engines.items():
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
@@ -139,7 +155,7 @@ UNKNOWN_VERSION = Rule(
 )
 
 
-def versions(subject: RigContext) -> Iterator[Finding]:
+def check_catalogue_versions(subject: RigContext) -> Iterator[Finding]:
     """Versions whose flags are not known: which ones are gone by instead."""
     for name, engine in subject.rig.engines.items():
         known, version = flags_of(engine), version_of(engine)
@@ -204,3 +220,89 @@ def _as_option(problem: Problem) -> Problem:
 
 def _finding(problem: Problem, place: Place) -> Finding:
     return problem.at(place)
+
+
+WRITTEN = (
+    "--log-file",
+    "--logdir",
+    "--slot-save-path",
+    "--log-prompts-dir",
+    "--lookup-cache-dynamic",
+    "--sql-save-file",
+)
+READ = (
+    *("--chat-template-file", "--grammar-file", "--json-schema-file", "--lookup-cache-static", "--mmproj"),
+    *("--lora", "--control-vector", "--model-draft", "--spec-draft-model", "--media-path", "--path"),
+    *("--ui-config-file", "--mcp-servers-config", "--models-preset", "--models-dir", "--system-prompt-file"),
+    *("--banned-string-file", "--context-file"),
+)
+OWN = ("/tmp/", "/var/tmp/")
+"""Where a server may write; what it wrote there goes with it."""
+HOMES = ("/home/", "/root/", "/run/user/")
+
+
+OUT_OF_REACH = Rule(
+    "LH278",
+    "A server cannot reach a path.",
+    why="""
+    A server runs in a closed place: a unit with `ProtectSystem=strict`, `ProtectHome=yes` and `PrivateTmp=yes`,
+    or a read-only container. It writes to its own `/tmp` alone, which is gone when it ends. A unit shows it
+    nothing of `/home`, `/root` and the host's `/tmp`. It starts in `/`, and relative paths count from there.
+
+    So saved slots never pass from one build to another, at a switch or a rollback: llama.cpp v0.4.0 and v1.0.0 do
+    not load what builds before them saved.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: [--log-file, /var/log/llama.log]}
+    """,
+    way_out="""
+    leave logs out: the journal has them. Save slots in `/tmp` (`--slot-save-path /tmp`). Put templates and
+    adapters into a folder such as `/srv`.
+    """,
+)
+
+
+def check_paths(subject: RigContext) -> Iterator[Finding]:
+    """What a server cannot write to, or does not see."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        known = flags_of(engine) if engine else None
+        if known is None or not reads_gguf(engine) or not (instance.extra_args or instance.environment):
+            continue
+        each = server_command(subject, name, instance, known)
+        contained = instance.backend == "compose"
+        for option in _own(each, WRITTEN):
+            if said := _not_written(name, option, contained=contained):
+                yield OUT_OF_REACH.at(each.place(option), *said)
+        for option in _own(each, READ) if not contained else ():
+            if said := _not_seen(option):
+                yield OUT_OF_REACH.at(each.place(option), *said)
+
+
+def _own(each: ServerCommand, names: tuple[str, ...]) -> tuple[Option, ...]:
+    """Those of some options that are written word for word."""
+    found = (option for name in names for option in each.told.every(name) if each.key(option) is None)
+    return tuple(dict.fromkeys(found))
+
+
+def _not_written(name: str, option: Option, *, contained: bool) -> tuple[str, str] | None:
+    if f"{option.value}/".startswith(OWN):
+        return None
+    where = "container" if contained else "unit"
+    message = f"{option}: the {where} lets its server write to `/tmp` alone, which is its own"
+    if option.flag.spellings[-1] in ("--log-file", "--logdir"):
+        shown = f"docker logs llama-{name}" if contained else f"journalctl -u llama-{name}"
+        return message, f"leave it out: `{shown}` shows what the server says"
+    return message, "name a path in `/tmp`, whose files last as long as the server runs; or leave it out"
+
+
+def _not_seen(option: Option) -> tuple[str, str] | None:
+    value = option.value.partition(",")[0]
+    if value and not value.startswith("/"):
+        return f"{option} is looked for in `/`, where the unit starts its server", "write the whole path, from `/` on"
+    for prefix in (*HOMES, *OWN):
+        if f"{value}/".startswith(prefix):
+            message = f"{option}: the unit hides `{prefix.rstrip('/')}` of the host from its server"
+            return message, "let the file lie elsewhere, such as in `/srv`, where its user may read it"
+    return None

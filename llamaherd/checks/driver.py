@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from llamaherd.checks.building import built_with_cuda, one_of_each
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.gpus import INSIDE_WSL
-from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.checks.toolkit import built_with_cuda, one_of_each
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.schema import Card, Driver, Gpus
 from llamaherd.reference import toolchains
-from llamaherd.reference.drivers import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
+from llamaherd.reference.packages import OPEN_ONLY, OWN_BRANCH, UBUNTU_BRANCHES
 
 _BRANCH = ("gpus", "driver", "branch")
 _LASTING = f"write `branch: {toolchains.LONG_SUPPORTED}`, which NVIDIA supports until June 2028"
@@ -39,7 +38,7 @@ class DeclaredDriver:
         return self.subject.document.value(_BRANCH)
 
 
-def driver(subject: RigContext) -> Iterator[Finding]:
+def check_driver(subject: RigContext) -> Iterator[Finding]:
     """A driver branch that does not do for the toolkit or the GPUs, or that has ended; any driver under WSL."""
     gpus = subject.rig.gpus
     if gpus is None or gpus.driver is None:

@@ -1,14 +1,20 @@
-"""Files of the controller that an inventory names."""
+"""Files of the controller that an inventory names: missing files, and keys that other users can read."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from llamaherd.diagnostics.findings import Finding, Severity
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.checks.context import FleetContext
+from llamaherd.checks.gateway import SAME_KEY
+from llamaherd.diagnostics.findings import Finding, Rule, Severity
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.authority import KEY as ROOT_KEY
+from llamaherd.inventory.authority import ROOT
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import Document
+from llamaherd.inventory.schema.fleet_file import Tls
+from llamaherd.inventory.yaml_file import Document
 
 WARNING: Severity = "warning"
 
@@ -71,3 +77,106 @@ def _is_file(file: Path) -> bool:
         return file.is_file()
     except OSError:
         return False
+
+
+Named = tuple[tuple[str | int, ...], Path]
+"""A file, and where the gateway names it."""
+
+OPEN_KEY = Rule(
+    "LH315",
+    "Others on this machine may read a key.",
+    why="The file of a key has a mode that lets its group or everybody read it.",
+    example="""
+    $ herd check
+    /home/tom/fleet/fleet.yaml:5:17: warning LH315: others on this machine may read keys/tom (mode 644)
+      help: run `chmod 600 keys/tom`
+    """,
+    language="console",
+    way_out="give the file the mode 600.",
+    severity="warning",
+)
+
+
+def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
+    """Files that are not there, which is `absent`, keys that others may read, and one key that two users have."""
+    for gateway in subject.gateways:
+        private: list[Named] = [
+            (("users", name, "key", "file"), user.key.file) for name, user in gateway.users.items() if user.key.file
+        ]
+        files = list(private)
+        private += _private(gateway.tls)
+        files += [*_private(gateway.tls), *_public(gateway.tls)]
+        for path, file in files:
+            if _mode(file) is None:
+                help_ = f"make one: `herd users rotate {path[1]}`" if path[0] == "users" else "check the spelling"
+                help_ = "make it: `herd gateway ca`" if path == ("tls", "ca") else help_
+                yield MISSING_FILE.at(subject.value(*path), f"there is no file {file}", help_, absent)
+        for path, file in private:
+            if (mode := _mode(file)) is not None and mode & 0o044:
+                message = f"others on this machine may read {file} (mode {mode:o})"
+                yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+    yield from _of_servers(subject)
+    yield from _of_alerts(subject, absent)
+    yield from _twice(subject)
+
+
+def _private(tls: Tls | None) -> list[Named]:
+    """Keys of a certificate."""
+    if tls and tls.ca:
+        return [(("tls", "ca"), tls.ca / ROOT_KEY)]
+    return [(("tls", "key"), tls.key)] if tls and tls.key else []
+
+
+def _public(tls: Tls | None) -> list[Named]:
+    """Certificates."""
+    if tls and tls.ca:
+        return [(("tls", "ca"), tls.ca / ROOT)]
+    return [(("tls", "certificate"), tls.certificate)] if tls and tls.certificate else []
+
+
+def _of_servers(subject: FleetContext) -> Iterator[Finding]:
+    """Keys that servers are given and others may read. One that is not there is made by `herd up`."""
+    places = {each.rig.rig: each.place for each in reversed([*subject.served()])}
+    for key in subject.keys:
+        if (mode := _mode(key.file)) is not None and mode & 0o044:
+            message = f"others on this machine may read {key.file} (mode {mode:o})"
+            yield OPEN_KEY.at(places[next(iter(key.servers))], message, f"run `chmod 600 {key.file}`")
+
+
+def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
+    """The same of keys that alerts are sent with."""
+    for declared in subject.monitoring:
+        for way, key in declared.alerts.keys.items():
+            if key.file is None:
+                continue
+            place = subject.document.value(("monitoring", "alerts", way, "key", "file"))
+            mode = _mode(key.file)
+            if mode is None:
+                help_ = "put the password or token there, and nothing else, with mode 600"
+                yield MISSING_FILE.at(place, f"there is no file {key.file}", help_, absent)
+            elif mode & 0o044:
+                message = f"others on this machine may read {key.file} (mode {mode:o})"
+                yield OPEN_KEY.at(place, message, f"run `chmod 600 {key.file}`")
+
+
+def _twice(subject: FleetContext) -> Iterator[Finding]:
+    """Users whose keys lie in two places, and are the same."""
+    for gateway in subject.gateways:
+        owners: dict[bytes, str] = {}
+        for name, user in gateway.users.items():
+            try:
+                digest = hashlib.sha256(read_key(user.key).encode()).digest()
+            except UnreadableKeyError:
+                continue
+            owner = owners.setdefault(digest, name)
+            if owner != name and gateway.users[owner].key != user.key:
+                message = f"users `{name}` and `{owner}` have the same key"
+                help_ = f"give each a key of their own: `herd users rotate {name}`"
+                yield SAME_KEY.at(subject.value("users", name, "key"), message, help_)
+
+
+def _mode(file: Path) -> int | None:
+    try:
+        return file.stat().st_mode & 0o777 if file.is_file() else None
+    except OSError:
+        return None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.inventory.schema import Card
-from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES
-from llamaherd.text.pci import address
-from llamaherd.text.units import show_mib
+from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES, pci_address
+from llamaherd.text.numbers import show_mib
 
 LEAST_WATTS = 100
 """Below this no large GPU does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
@@ -53,7 +51,7 @@ SAME_GPU = Rule(
 )
 
 
-def identities(subject: RigContext) -> Iterator[Finding]:
+def check_gpu_identities(subject: RigContext) -> Iterator[Finding]:
     """Two GPUs that are one, and GPUs that cannot be told or numbered."""
     for find in (_twice, _beyond, _not_numbered, _untold):
         yield from find(subject)
@@ -107,7 +105,7 @@ def _identity(card: Card) -> Iterator[tuple[str, object]]:
     if card.uuid is not None:
         yield "uuid", card.uuid.lower()
     if card.pci is not None:
-        yield "pci", address(card.pci)
+        yield "pci", pci_address(card.pci)
     if card.index is not None:
         yield "index", card.index
 
@@ -133,7 +131,7 @@ OTHER_MEMORY = Rule(
 )
 
 
-def sizes(subject: RigContext) -> Iterator[Finding]:
+def check_gpu_memory(subject: RigContext) -> Iterator[Finding]:
     """Memory that no GPU of the declared name has."""
     for name, card in _declared(subject).items():
         known = CARDS.get(card.model)
@@ -162,7 +160,7 @@ CROSSED_CLOCKS = Rule(
 )
 
 
-def clocks(subject: RigContext) -> Iterator[Finding]:
+def check_gpu_clocks(subject: RigContext) -> Iterator[Finding]:
     """A lowest clock above the highest."""
     for name, card in _declared(subject).items():
         if card.clocks and card.clocks.min > card.clocks.max:
@@ -196,7 +194,7 @@ INSIDE_WSL = Rule(
 )
 
 
-def under_wsl(subject: RigContext) -> Iterator[Finding]:
+def check_gpus_under_wsl(subject: RigContext) -> Iterator[Finding]:
     """Limits, clocks and fan speeds that are not Linux' to set."""
     for name, card in _declared(subject).items() if subject.rig.host.wsl is not None else ():
         yield from _under_wsl(subject, name, card)
@@ -242,7 +240,7 @@ UNWISE_LIMIT = Rule(
 )
 
 
-def power(subject: RigContext) -> Iterator[Finding]:
+def check_power_and_fans(subject: RigContext) -> Iterator[Finding]:
     """Limits and fan speeds that a GPU refuses, or that do more harm than good."""
     for name, card in _declared(subject).items() if subject.rig.host.wsl is None else ():
         if card.power_limit is not None:

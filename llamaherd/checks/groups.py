@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.near import slip
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.engines import TRAITS, flags_of
 from llamaherd.engines.command_line import CommandLine, command_line
-from llamaherd.engines.flags.model import Catalogue
+from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, section
 from llamaherd.inventory.schema import Instance, Rig
 
@@ -29,14 +28,14 @@ LONE_MEMBER = Rule(
 )
 
 
-def lone_members(subject: RigContext) -> Iterator[Finding]:
+def check_group_size(subject: RigContext) -> Iterator[Finding]:
     """Groups of one."""
     servers = subject.rig.servers
     groups = [each.group for each in subject.rig.instances.values() if each.group]
     for name, instance in subject.rig.instances.items():
         if instance.group and groups.count(instance.group) == 1:
             place = subject.document.value(("instances", name, "group"))
-            meant = slip(instance.group, [group for group in groups if group != instance.group])
+            meant = misspelled_name(instance.group, [group for group in groups if group != instance.group])
             help_ = f"did you mean `group: {meant}`?" if meant else "give another instance this group, or leave it out"
             yield LONE_MEMBER.at(place, f"group `{instance.group}` has no instance but `{name}`", help_)
         elif instance.group in subject.rig.instances and name == servers[instance.group][0]:
@@ -77,7 +76,7 @@ CONTRADICTS_GROUP = Rule(
 )
 
 
-def alike(subject: RigContext) -> Iterator[Finding]:
+def check_group_settings(subject: RigContext) -> Iterator[Finding]:
     """Instances of a group that could not be one server."""
     for first, name, instance in _beside_first(subject.rig):
         declared = subject.rig.instances[first]
@@ -125,7 +124,7 @@ CANNOT_SWAP = Rule(
 )
 
 
-def swaps(subject: RigContext) -> Iterator[Finding]:
+def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
     """Instances of groups that the server of a group could not run."""
     for name, instance in subject.rig.instances.items():
         if instance.group is None:

@@ -1,4 +1,4 @@
-"""Whether GPUs and RAM hold what the instances want of them. Models that are not locked yet are passed over."""
+"""Instances that need more memory than their GPUs and RAM have, and options whose memory is not counted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines import SIZED
-from llamaherd.memory.compute import kept_outputs
-from llamaherd.memory.instances import SYSTEM_RAM, Sized, sized, usable_bytes, without_ram
-from llamaherd.memory.making_room import growth_that_fits, ways_out
+from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.engines import SIZED, TRAITS
+from llamaherd.engines.command_line import CommandLine, overridden_command_line
+from llamaherd.engines.flags.effective import Option
+from llamaherd.memory.compute import output_bytes
+from llamaherd.memory.explicit_flags import UncountedError, uncounted_option
+from llamaherd.memory.instances import SYSTEM_RAM, Sized, placement, sized, usable_bytes, without_ram
 from llamaherd.memory.placement import HOST
-from llamaherd.text.units import show_mib
+from llamaherd.memory.suggestions import growth_that_fits, suggest_changes
+from llamaherd.text.numbers import show_mib
 
 SMALLER_BATCHES = (4096, 2048, 1024, 512, 256, 128)
 """Tokens of a batch that are advised where all outputs of one do not fit into the RAM."""
@@ -33,7 +35,7 @@ TOO_MANY_SLOTS = Rule(
 )
 
 
-def slots(subject: RigContext) -> Iterator[Finding]:
+def check_slots(subject: RigContext) -> Iterator[Finding]:
     """More slots than the engine starts with (LH161)."""
     for name, each in subject.rig.instances.items():
         engine = subject.rig.engines.get(each.engine)
@@ -45,7 +47,7 @@ def slots(subject: RigContext) -> Iterator[Finding]:
             yield TOO_MANY_SLOTS.at(place, message, f"write `parallel: {most}` or less")
 
 
-def memory(subject: RigContext) -> Iterator[Finding]:
+def check_memory(subject: RigContext) -> Iterator[Finding]:
     """GPUs that are too full, RAM that is, and RAM that will be."""
     instances = sized(subject.rig, subject.headers, subject.projectors)
     yield from _gpus_full(subject, instances)
@@ -97,7 +99,7 @@ def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[st
     ]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
     message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
-    ways = ways_out(subject.rig, each)[:MOST_WAYS]
+    ways = suggest_changes(subject.rig, each)[:MOST_WAYS]
     if not ways:
         return message, "no single change makes it fit: take a smaller quant, or more GPUs"
     return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"
@@ -135,9 +137,9 @@ def _ram_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[F
 def _less(most: Sized, lacking: int) -> str:
     """Return what makes an instance smaller: of a server of embeddings, a batch with fewer outputs."""
     header, placed = most.header, most.placement
-    outputs = kept_outputs(header, placed)
+    outputs = output_bytes(header, placed)
     for ubatch in (size for size in SMALLER_BATCHES if size < placed.tokens):
-        left = kept_outputs(header, replace(placed, ubatch=ubatch))
+        left = output_bytes(header, replace(placed, ubatch=ubatch))
         if lacking <= outputs - left:
             return f"{show_mib(outputs)} are for the outputs of a full batch. Write `ubatch: {ubatch}`"
     return "make it smaller"
@@ -178,3 +180,67 @@ def _grows(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Find
     names = " and ".join(f"`{name}`" for name in limits.names)
     help_ = f"add `{limits}` to `extra_args` of {names}, or change what says so there"
     yield GROWS.at(subject.document.value(("host", "ram")), message, help_)
+
+
+SAID_ANYWAY = ("--model-draft", "--hf-repo-draft")
+"""Options of which other checks say that a key says them."""
+
+
+UNCOUNTED = Rule(
+    "LH243",
+    "An argument or a variable decides on memory, and what it takes is not known.",
+    why="""
+    Files that only `extra_args` or `environment` name are not in the lock: a vision projector, an adapter, a
+    control vector. The figures lack what they take. With `-ngl auto`, `--fit`, or a buffer of another host, the
+    engine itself decides what goes where: there is no figure then, and it is a note.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: [--lora, /srv/adapters/code.gguf]}
+    """,
+    way_out="""
+    keep as much of the GPUs free as the file has bytes. A projector that `mmproj` of a model names is counted.
+    """,
+    severity="warning",
+    sometimes=("note",),
+)
+
+
+def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
+    """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
+    for name, instance in subject.rig.instances.items():
+        line = overridden_command_line(subject.rig, instance)
+        if line is None or not TRAITS[line.meant.catalogue.kind].reads_gguf:
+            continue
+        known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
+        for option in uncounted_option(line):
+            if option.flag not in known:
+                message = f"what {option} takes is not counted: nothing is known of it here"
+                yield UNCOUNTED.at(_place(subject, name, line, option), message, _instead(option))
+        header = subject.headers.get(instance.model)
+        try:
+            if header:
+                placement(subject.rig, instance, header)
+        except UncountedError as error:
+            message = f"what `{name}` takes is not worked out: {error}"
+            help_ = "look at `nvidia-smi` and `free -m` once it runs"
+            yield UNCOUNTED.at(_place(subject, name, line, error.option), message, help_, "note")
+        except ValueError:
+            continue  # other checks say what is wrong with it
+
+
+def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:
+    """Where an option is written."""
+    where, instance = ("instances", name), subject.rig.instances[name]
+    if option.origin == "environment":
+        return subject.document.key((*where, "environment", option.words[0].partition("=")[0]))
+    return subject.document.word((*where, "extra_args"), instance.extra_args, option.index - line.keys)
+
+
+def _instead(option: Option) -> str:
+    spellings = set(option.flag.spellings)
+    if "--mmproj" in spellings:
+        return "keep as much of the first GPU free as its file has bytes; `mmproj` of a model with `hf` is counted"
+    if "--rpc" in spellings:
+        return "what lies on the other host is not taken here: the figures are too large"
+    return "keep as much of the GPUs free as its file has bytes"

@@ -8,19 +8,16 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from llamaherd.checks.meant_values import as_written, meant_value, other_name
-from llamaherd.checks.unknown_keys import Asked, meant_key
-from llamaherd.diagnostics.findings import Finding, nearest
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.checks.suggestions import KeySuggestion, as_written, suggest_key, suggest_value, suggest_value_name
+from llamaherd.diagnostics.findings import Finding, Rule, nearest
 from llamaherd.engines import USUAL
-from llamaherd.inventory.declared_at import DeclaredAt, at, choices, container, declared_at
 from llamaherd.inventory.inheritance import WRONG_VALUE
-from llamaherd.inventory.repairs import candidates
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.examples import EXAMPLES
-from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.inventory.yamlfile_rules import HARMFUL_CHARACTER
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.schema.keys import EXAMPLES
+from llamaherd.inventory.schema_path import DeclaredAt, container_type, declared_at, key_choices, value_at
+from llamaherd.inventory.suggestions import candidate_values
+from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
+from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
 
 _MOST_GIVEN = 60
@@ -102,7 +99,7 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
     shown = comment(".".join(map(str, written)) or "the rig")
     if problem["type"] == "wrong":
         place = document.value((*written, limits["at"]) if limits["at"] else written)
-        help_ = meant_value(document, written) if thorough and isinstance(problem["input"], str) else None
+        help_ = suggest_value(document, written) if thorough and isinstance(problem["input"], str) else None
         return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
     place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
@@ -110,9 +107,9 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return HARMFUL_CHARACTER.at(place, message, _CHARACTER_HELP)
     if at_key:
         return WRONG_VALUE.at(
-            place, f"`{_short(str(path[-2]))}` does not do as a name", other_name(document, path[:-1])
+            place, f"`{_short(str(path[-2]))}` does not do as a name", suggest_value_name(document, path[:-1])
         )
-    help_ = (meant_value(document, written) if thorough else None) or _way_out(found, problem)
+    help_ = (suggest_value(document, written) if thorough else None) or _way_out(found, problem)
     return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
 
 
@@ -152,10 +149,10 @@ UNKNOWN_KEY = Rule(
 
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
-    model = container(around.annotation) if around.path else Rig
-    asked = Asked("`herd explain inventory` has all keys")
+    model = container_type(around.annotation) if around.path else Rig
+    asked = KeySuggestion("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
-        asked = meant_key(model, name, value, _engine(document, path))
+        asked = suggest_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
     finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(asked.help))
     return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
@@ -165,8 +162,8 @@ def _engine(document: Document, path: Path_) -> str:
     """The kind of the engine of the instance that a path leads into."""
     if path[:1] != ("instances",):
         return USUAL
-    name = at(document.data, (*path[:2], "engine"))
-    kind = at(document.data, ("engines", str(name), "kind"))
+    name = value_at(document.data, (*path[:2], "engine"))
+    kind = value_at(document.data, ("engines", str(name), "kind"))
     return kind if isinstance(kind, str) else USUAL
 
 
@@ -202,10 +199,10 @@ def _clipped(text: str) -> str:
 
 def _way_out(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
     """What to write, with an example; of choices, the nearest as a question, or all."""
-    words = choices(found.annotation)
+    words = key_choices(found.annotation)
     if words:
         given = problem["input"] if isinstance(problem["input"], str) else ""
-        meant = next((each for each in candidates(found.field, given) if each in words), None)
+        meant = next((each for each in candidate_values(found.field, given) if each in words), None)
         return f"did you mean `{meant}`?" if meant else nearest(given, words)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
     if example is None:

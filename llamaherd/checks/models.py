@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Engine, Instance
-from llamaherd.inventory.yamlfile import Document
-from llamaherd.memory.experts import moe_layers
+from llamaherd.inventory.yaml_file import Document
+from llamaherd.memory.layout import moe_layers
 
 MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """An instance whose engine is declared and whose model's header is known."""
 
     name: str
@@ -33,12 +32,12 @@ class Served:
         return self.document.value(("instances", self.name, key))
 
 
-def served(subject: RigContext) -> Iterator[Served]:
+def served_models(subject: RigContext) -> Iterator[ServedModel]:
     """Every instance of which enough is known."""
     for name, instance in subject.rig.instances.items():
         header, engine = subject.headers.get(instance.model), subject.rig.engines.get(instance.engine)
         if header and engine:
-            yield Served(name, instance, engine, header, subject.document)
+            yield ServedModel(name, instance, engine, header, subject.document)
 
 
 NO_HEAD = Rule(
@@ -53,9 +52,9 @@ NO_HEAD = Rule(
 )
 
 
-def lacking_heads(subject: RigContext) -> Iterator[Finding]:
+def check_prediction_heads(subject: RigContext) -> Iterator[Finding]:
     """Drafting without a prediction head."""
-    for each in served(subject):
+    for each in served_models(subject):
         own = each.instance.draft and each.instance.draft.model is None
         if own and not each.header.heads and reads_gguf(each.engine):
             message = f"model `{each.instance.model}` has no prediction head to draft with"
@@ -76,9 +75,9 @@ BEYOND_TRAINING = Rule(
 )
 
 
-def training(subject: RigContext) -> Iterator[Finding]:
+def check_training_context(subject: RigContext) -> Iterator[Finding]:
     """More context in a slot than the model was trained for."""
-    for each in served(subject):
+    for each in served_models(subject):
         trained, slots = each.header.number("context_length"), each.instance.parallel
         if trained and each.instance.context // slots > trained:
             message = f"model `{each.instance.model}` was trained for {trained} tokens, "
@@ -98,9 +97,9 @@ NO_EXPERTS = Rule(
 )
 
 
-def experts(subject: RigContext) -> Iterator[Finding]:
+def check_experts(subject: RigContext) -> Iterator[Finding]:
     """Experts on the CPU that there are not, or not as many."""
-    for each in served(subject):
+    for each in served_models(subject):
         layers, wanted, model = len(moe_layers(each.header)), each.instance.experts_on_cpu, each.instance.model
         if each.instance.moves_experts and not layers:
             message = f"model `{model}` has no experts: it is not a mixture of them"
@@ -127,9 +126,9 @@ CANNOT_LOAD = Rule(
 )
 
 
-def loading(subject: RigContext) -> Iterator[Finding]:
+def check_loadable(subject: RigContext) -> Iterator[Finding]:
     """Files that the pinned version of the engine cannot load."""
-    for each in served(subject):
+    for each in served_models(subject):
         if loads_no_heads(each.engine) and each.header.architecture == "qwen35moe" and each.header.heads:
             message = f"this version of {each.engine.kind} cannot load `{each.instance.model}`: "
             message += "the file has a prediction head"
@@ -153,7 +152,7 @@ LITTLE_GAIN = Rule(
 )
 
 
-def slow_drafting(subject: RigContext) -> Iterator[Finding]:
+def check_drafting_gain(subject: RigContext) -> Iterator[Finding]:
     """Drafting that may not pay."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -192,7 +191,7 @@ OTHER_TOKENS = Rule(
 )
 
 
-def vocabularies(subject: RigContext) -> Iterator[Finding]:
+def check_vocabularies(subject: RigContext) -> Iterator[Finding]:
     """A smaller model that drafts in tokens of its own."""
     for name, instance in subject.rig.instances.items():
         draft = instance.draft
@@ -237,7 +236,7 @@ CANNOT_DO = Rule(
 )
 
 
-def beside_models(subject: RigContext) -> Iterator[Finding]:
+def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
     """Vision projectors and models that draft, which not every engine takes."""
     for name, instance in subject.rig.instances.items():
         engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)

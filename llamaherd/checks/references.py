@@ -1,17 +1,17 @@
-"""What in a rig must go together: names that are declared, ports of one owner, listeners with a key."""
+"""Names that a rig declares and uses, and settings that must agree: ports, listeners and the choice of GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines import TRAITS
 from llamaherd.engines.flags.drafting import NO_MTP
-from llamaherd.inventory.declared_names import declared_of, way_out
 from llamaherd.inventory.schema import Card, Rig
+from llamaherd.inventory.suggestions import declared_items, suggest_name
+from llamaherd.inventory.yaml_file import Path_
 
 _USES: Mapping[str | int, str] = {"draft": " to draft", "tune": " to be tried"}
 """What a name is wanted for, by the key that it stands under."""
@@ -28,7 +28,7 @@ UNDECLARED = Rule(
 )
 
 
-def declared_names(subject: RigContext) -> Iterator[Finding]:
+def check_declared_names(subject: RigContext) -> Iterator[Finding]:
     """Engines, models and GPUs that an instance names and the rig does not declare."""
     rig, document = subject.rig, subject.document
     cards = rig.gpus.cards if rig.gpus else {}
@@ -46,7 +46,7 @@ def declared_names(subject: RigContext) -> Iterator[Finding]:
             if value not in known:
                 use = _USES.get(path[0], "")
                 message = f"instance `{name}` wants {kind} `{value}`{use}, which this rig does not declare"
-                yield UNDECLARED.at(document.value((*where, *path)), message, way_out(document.data, kind, value))
+                yield UNDECLARED.at(document.value((*where, *path)), message, suggest_name(document.data, kind, value))
         for index, card in enumerate(instance.on):
             if card not in cards:
                 message = f"instance `{name}` wants GPU `{card}`, which this rig does not declare"
@@ -57,10 +57,10 @@ def _cards(data: Mapping[str, Any], card: str) -> str:
     """What to write for a GPU that is not declared."""
     if card in ("cpu", "none"):
         return "leave `on` out: without GPUs it runs on the CPU"
-    names = declared_of(data, "card")
+    names = declared_items(data, "card")
     if card in ("all", "gpu", "gpus", "cuda", "auto") and names:
         return f"did you mean `on: [{', '.join(names)}]`, all of them?"
-    return way_out(data, "card", card)
+    return suggest_name(data, "card", card)
 
 
 SHARED_PORT = Rule(
@@ -74,7 +74,7 @@ SHARED_PORT = Rule(
 )
 
 
-def one_owner_of_a_port(subject: RigContext) -> Iterator[Finding]:
+def check_port_owners(subject: RigContext) -> Iterator[Finding]:
     """Two instances on one port."""
     owners: dict[int, str] = {}
     for name, instance in subject.rig.instances.items():
@@ -110,7 +110,7 @@ OPEN_WITHOUT_KEY = Rule(
 )
 
 
-def key_beyond_loopback(subject: RigContext) -> Iterator[Finding]:
+def check_open_listeners(subject: RigContext) -> Iterator[Finding]:
     """A server that others reach, and that asks for no key."""
     for name, instance in subject.rig.instances.items():
         if not instance.loopback and instance.api_key is None:
@@ -121,7 +121,7 @@ def key_beyond_loopback(subject: RigContext) -> Iterator[Finding]:
             )
 
 
-def heads_for_one_slot(subject: RigContext) -> Iterator[Finding]:
+def check_head_slots(subject: RigContext) -> Iterator[Finding]:
     """Drafting by the model's own heads, for more slots than the engine does it for."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
@@ -152,7 +152,7 @@ NOT_TOLD_APART = Rule(
 )
 
 
-def cards_told_apart(subject: RigContext) -> Iterator[Finding]:
+def check_gpu_selection(subject: RigContext) -> Iterator[Finding]:
     """GPUs of several that nothing tells from the others, or each in another way."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     for name, instance in subject.rig.instances.items():
@@ -175,3 +175,41 @@ def _way(card: Card) -> str | None:
     if card.uuid:
         return "uuid"
     return "number" if card.pci or card.index is not None else None
+
+
+def check_unused(subject: RigContext) -> Iterator[Finding]:
+    """Engines, models and GPUs that no instance uses; what other files lend to this rig may well be for others."""
+    rig = subject.rig
+    cards = rig.gpus.cards if rig.gpus else {}
+    instances = rig.instances.values()
+    yield from _unused(subject, "engine", ("engines",), rig.engines, {each.engine for each in instances})
+    yield from _unused(subject, "model", ("models",), rig.models, rig.used_models)
+    yield from _unused(subject, "GPU", ("gpus", "cards"), cards, {name for each in instances for name in each.on})
+
+
+UNUSED = Rule(
+    "LH075",
+    "An engine, a model or a GPU is declared, and no instance uses it.",
+    why="Only what is used comes to a host.",
+    example="""
+    models:
+      big: {hf: unsloth/Qwen3.5-122B-A10B-GGUF, quant: UD-Q6_K_XL}
+    """,
+    way_out="""
+    name it in an instance, or take it out. What a rig inherits from `defaults.yaml` or another rig is not
+    counted.
+    """,
+    severity="warning",
+)
+
+
+def _unused(
+    subject: RigContext, what: str, where: Path_, declared: Collection[str], used: Collection[str]
+) -> Iterator[Finding]:
+    if set(used) - set(declared):
+        return  # a name is misspelt, which is a finding of its own, and the one that was meant seems unused
+    for name in declared:
+        place = subject.document.key((*where, name))
+        if name not in used and place.file == subject.document.file:
+            message = f"no instance uses {what} `{name}`"
+            yield UNUSED.at(place, message, f"name it in an instance, or take {what} `{name}` out")

@@ -1,73 +1,198 @@
-"""Every check, in the order in which one would go through a rig."""
+"""All checks of a rig and of a fleet file, in the order in which they run."""
 
 from __future__ import annotations
 
-from llamaherd.checks.amounts import amounts
-from llamaherd.checks.arguments import abilities, arguments, options, versions
-from llamaherd.checks.built_for import built_for
-from llamaherd.checks.cache import cache_types
-from llamaherd.checks.compiled import compiled_for
-from llamaherd.checks.compiling import compiling
-from llamaherd.checks.containers import built_for_containers, compose_there, container_toolkit, images_in_containers
-from llamaherd.checks.context import RigCheck
-from llamaherd.checks.driver import driver
-from llamaherd.checks.efficiency import efficiency, tried_limits
-from llamaherd.checks.expecting import expecting
-from llamaherd.checks.gpus import clocks, identities, power, sizes, under_wsl
-from llamaherd.checks.groups import alike, lone_members, swaps
-from llamaherd.checks.images import images
-from llamaherd.checks.judging import gate_judged, judged
-from llamaherd.checks.memory import memory, slots
+from llamaherd.checks.arguments import (
+    check_abilities,
+    check_catalogue_versions,
+    check_cmake_options,
+    check_command_line,
+    check_paths,
+)
+from llamaherd.checks.builds import check_build_architectures, check_build_features
+from llamaherd.checks.context import FleetCheck, RigCheck
+from llamaherd.checks.driver import check_driver
+from llamaherd.checks.gateway import (
+    check_fallbacks,
+    check_gateway_port,
+    check_gateway_rigs,
+    check_gateway_servers,
+    check_grouped_models,
+    check_model_names,
+    check_served_names,
+    check_server_keys,
+    check_server_reach,
+    check_shared_servers,
+    check_streams,
+    check_unique_keys,
+    check_user_models,
+)
+from llamaherd.checks.gateway_users import (
+    check_body_size,
+    check_chat_port,
+    check_chat_tls,
+    check_chat_user,
+    check_gateway_tls,
+    check_has_users,
+    check_queue_wait,
+)
+from llamaherd.checks.gpus import (
+    check_gpu_clocks,
+    check_gpu_identities,
+    check_gpu_memory,
+    check_gpus_under_wsl,
+    check_power_and_fans,
+)
+from llamaherd.checks.groups import check_group_settings, check_group_size, check_group_swaps
+from llamaherd.checks.hardware import (
+    check_affinity,
+    check_amounts,
+    check_performance_cores,
+    check_shared_cores,
+    check_threads,
+)
+from llamaherd.checks.memory import check_memory, check_slots, check_uncounted_memory
 from llamaherd.checks.models import (
-    beside_models,
-    experts,
-    lacking_heads,
-    loading,
-    slow_drafting,
-    training,
-    vocabularies,
+    check_drafting_gain,
+    check_experts,
+    check_loadable,
+    check_prediction_heads,
+    check_sidecar_models,
+    check_training_context,
+    check_vocabularies,
 )
-from llamaherd.checks.names import files, tags
-from llamaherd.checks.paths import paths
-from llamaherd.checks.processor import affinity, performance_cores, shared_cores, threads
-from llamaherd.checks.reach import any_page, routed
+from llamaherd.checks.monitoring import (
+    check_alert_receivers,
+    check_monitor_address,
+    check_monitored_rigs,
+    check_monitoring_ports,
+)
+from llamaherd.checks.objectives import (
+    check_energy_objective,
+    check_expected_power,
+    check_gate_quality,
+    check_power_limit_trials,
+    check_quality,
+)
+from llamaherd.checks.placement import check_cache_types, check_shared_gpus, check_split_modes
 from llamaherd.checks.references import (
-    cards_told_apart,
-    declared_names,
-    heads_for_one_slot,
-    key_beyond_loopback,
-    one_owner_of_a_port,
+    check_declared_names,
+    check_gpu_selection,
+    check_head_slots,
+    check_open_listeners,
+    check_port_owners,
+    check_unused,
 )
-from llamaherd.checks.refs import refs
-from llamaherd.checks.serving import drafts_itself, gates, ports
-from llamaherd.checks.splitting import shared_cards, splitting
+from llamaherd.checks.serving import (
+    check_compose_available,
+    check_container_builds,
+    check_container_toolkit,
+    check_draft_model,
+    check_gates,
+    check_image_backends,
+    check_ports,
+    check_routed_access,
+    check_web_access,
+)
+from llamaherd.checks.sources import check_image_tags, check_images, check_model_files, check_refs
 from llamaherd.checks.store import (
-    called_hub,
-    idle_neighbours,
-    known_neighbours,
-    origins,
-    reached_neighbours,
-    share_port,
-    store_folder,
+    check_known_peers,
+    check_origins,
+    check_peer_addresses,
+    check_rig_name,
+    check_share_port,
+    check_store_folder,
+    check_unused_peers,
 )
-from llamaherd.checks.toolchain import architectures, toolkit
-from llamaherd.checks.uncounted import uncounted_memory
-from llamaherd.checks.unused import unused
-from llamaherd.checks.wsl import reclaimed, windows_paths, windows_profile, wsl_memory, wsl_settings
+from llamaherd.checks.toolkit import check_architectures, check_host_compiler, check_toolkit
+from llamaherd.checks.virtual_address import (
+    check_free_address,
+    check_gateway_pair,
+    check_listen_address,
+    check_pair_addresses,
+    check_private_address,
+)
+from llamaherd.checks.wsl import (
+    check_memory_reclaim,
+    check_windows_paths,
+    check_windows_profile,
+    check_wsl_memory,
+    check_wsl_settings,
+)
 
 CHECKS: tuple[RigCheck, ...] = (
-    *(declared_names, one_owner_of_a_port, key_beyond_loopback, heads_for_one_slot, cards_told_apart),
-    *(images_in_containers, compose_there, built_for_containers),
-    *(lone_members, alike, swaps),
-    *(refs, files, tags, ports, drafts_itself, gates, routed, any_page, unused, images),
-    *(called_hub, store_folder, origins, known_neighbours, reached_neighbours, idle_neighbours, share_port),
-    *(toolkit, compiling, architectures, driver, container_toolkit),
-    *(options, compiled_for, built_for, versions),
-    *(identities, amounts, sizes, clocks, under_wsl, power),
-    *(expecting, judged, gate_judged, efficiency, tried_limits, splitting, shared_cards, cache_types),
-    *(performance_cores, threads, shared_cores, affinity),
-    *(wsl_memory, reclaimed, wsl_settings, windows_profile, windows_paths),
-    *(arguments, paths, abilities, beside_models, vocabularies),
-    *(lacking_heads, training, experts, loading, slow_drafting),
-    *(slots, memory, uncounted_memory),
+    *(check_declared_names, check_port_owners, check_open_listeners, check_head_slots, check_gpu_selection),
+    *(check_image_backends, check_compose_available, check_container_builds),
+    *(check_group_size, check_group_settings, check_group_swaps),
+    *(
+        check_refs,
+        check_model_files,
+        check_image_tags,
+        check_ports,
+        check_draft_model,
+        check_gates,
+        check_routed_access,
+        check_web_access,
+        check_unused,
+        check_images,
+    ),
+    *(
+        check_rig_name,
+        check_store_folder,
+        check_origins,
+        check_known_peers,
+        check_peer_addresses,
+        check_unused_peers,
+        check_share_port,
+    ),
+    *(check_toolkit, check_host_compiler, check_architectures, check_driver, check_container_toolkit),
+    *(check_cmake_options, check_build_architectures, check_build_features, check_catalogue_versions),
+    *(
+        check_gpu_identities,
+        check_amounts,
+        check_gpu_memory,
+        check_gpu_clocks,
+        check_gpus_under_wsl,
+        check_power_and_fans,
+    ),
+    *(
+        check_expected_power,
+        check_quality,
+        check_gate_quality,
+        check_energy_objective,
+        check_power_limit_trials,
+        check_split_modes,
+        check_shared_gpus,
+        check_cache_types,
+    ),
+    *(check_performance_cores, check_threads, check_shared_cores, check_affinity),
+    *(check_wsl_memory, check_memory_reclaim, check_wsl_settings, check_windows_profile, check_windows_paths),
+    *(check_command_line, check_paths, check_abilities, check_sidecar_models, check_vocabularies),
+    *(check_prediction_heads, check_training_context, check_experts, check_loadable, check_drafting_gain),
+    *(check_slots, check_memory, check_uncounted_memory),
+)
+
+
+FLEET_CHECKS: tuple[FleetCheck, ...] = (
+    *(
+        check_gateway_rigs,
+        check_gateway_servers,
+        check_model_names,
+        check_fallbacks,
+        check_user_models,
+        check_unique_keys,
+    ),
+    *(
+        check_server_reach,
+        check_server_keys,
+        check_streams,
+        check_shared_servers,
+        check_served_names,
+        check_gateway_port,
+    ),
+    check_grouped_models,
+    *(check_body_size, check_queue_wait, check_gateway_tls, check_has_users),
+    *(check_gateway_pair, check_private_address, check_free_address, check_listen_address, check_pair_addresses),
+    *(check_chat_user, check_chat_port, check_chat_tls),
+    *(check_monitored_rigs, check_monitor_address, check_monitoring_ports, check_alert_receivers),
 )

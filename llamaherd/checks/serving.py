@@ -1,13 +1,16 @@
-"""What one server cannot do with what it is given: a port that is root's, a draft by itself."""
+"""How servers run: units and containers, ports, and clients that can reach a server without an API key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.engines import flags_of, has_own_network
 from llamaherd.engines.flags.drafting import OWN_DRAFT
+from llamaherd.inventory.schema import Engine, Instance
+from llamaherd.reference.packages import COMPOSE_PACKAGES
 
 FIRST_PORT = 1024
 """Linux gives ports below to root alone (ip_unprivileged_port_start), and a unit's server has no capability."""
@@ -29,7 +32,7 @@ PORT_OF_ROOT = Rule(
 )
 
 
-def ports(subject: RigContext) -> Iterator[Finding]:
+def check_ports(subject: RigContext) -> Iterator[Finding]:
     """Ports that a unit's server may not open; in a container, Docker lets anybody open them."""
     for name, instance in subject.rig.instances.items():
         if instance.port < FIRST_PORT and instance.backend == "systemd":
@@ -38,7 +41,7 @@ def ports(subject: RigContext) -> Iterator[Finding]:
             yield PORT_OF_ROOT.at(subject.document.value(("instances", name, "port")), message, help_)
 
 
-def drafts_itself(subject: RigContext) -> Iterator[Finding]:
+def check_draft_model(subject: RigContext) -> Iterator[Finding]:
     """A model that drafts for itself: it takes its memory twice, and nothing is faster."""
     models = subject.rig.models
     for name, instance in subject.rig.instances.items():
@@ -65,10 +68,223 @@ IDLE_GATE = Rule(
 )
 
 
-def gates(subject: RigContext) -> Iterator[Finding]:
+def check_gates(subject: RigContext) -> Iterator[Finding]:
     """Gates of containers."""
     for name, instance in subject.rig.instances.items():
         if instance.gate and instance.backend != "systemd":
             message = f"instance `{name}` is a container, and its gate measures units of systemd alone"
             help_ = "write `backend: systemd` if its engine is built here, or take `gate` out"
             yield IDLE_GATE.at(subject.document.value(("instances", name, "gate")), message, help_)
+
+
+FIRST_WITH_CDI = (1, 18, 0)
+"""The first container toolkit whose unit describes GPUs for CDI at every boot (its release notes)."""
+
+FIRST_UNDER_WSL = (1, 19, 1)
+"""The first whose unit does so under WSL (the same)."""
+
+
+IMAGE_UNDER_SYSTEMD = Rule(
+    "LH025",
+    "An instance of an image would run under systemd, which starts programs and no images.",
+    example="""
+    engines:
+      pulled:
+        kind: llama.cpp
+        image: registry.lan/llama.cpp@sha256:d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26
+    instances:
+      pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003}
+    """,
+    way_out="add `backend: compose`, or give the engine a `ref` instead of the `image`.",
+)
+
+
+def check_image_backends(subject: RigContext) -> Iterator[Finding]:
+    """An engine that is an image, under systemd."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if engine and engine.image and instance.backend == "systemd":
+            yield IMAGE_UNDER_SYSTEMD.at(
+                subject.document.value(("instances", name, "engine")),
+                f"instance `{name}` runs an image, which systemd does not start",
+                "add `backend: compose`",
+            )
+
+
+NO_COMPOSE = Rule(
+    "LH026",
+    "An instance would run in Compose on a system that has no Docker Compose 2 in its archive.",
+    why="Debian 12 has version 1 only.",
+    example="""
+    host: {os: debian-12}
+    instances:
+      helper: {backend: compose}
+    """,
+    way_out="use `backend: systemd`, or a newer system.",
+)
+
+
+def check_compose_available(subject: RigContext) -> Iterator[Finding]:
+    """Containers on a system that has no Docker Compose 2 of its own."""
+    system = subject.rig.host.os
+    for name, instance in subject.rig.instances.items():
+        if instance.backend == "compose" and system not in COMPOSE_PACKAGES:
+            yield NO_COMPOSE.at(
+                subject.document.value(("instances", name, "backend")),
+                f"{system} has no Docker Compose 2 of its own",
+                f"use `backend: systemd`, or a host with one of {', '.join(COMPOSE_PACKAGES)}",
+            )
+
+
+BUILD_IN_CONTAINER = Rule(
+    "LH028",
+    "A CUDA engine that is built here would run in Compose.",
+    why="The image made from a build holds the libraries of a CPU build only.",
+    example="""
+    instances:
+      coder: {backend: compose}
+    """,
+    way_out="use `backend: systemd`, or an engine with an `image`.",
+)
+
+
+def check_container_builds(subject: RigContext) -> Iterator[Finding]:
+    """A CUDA engine that was built on the host, in a container without CUDA's libraries."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if instance.backend == "compose" and instance.on and engine and engine.source:
+            yield BUILD_IN_CONTAINER.at(
+                subject.document.value(("instances", name, "backend")),
+                f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",
+                "use `backend: systemd`, or an engine with an `image` by digest",
+            )
+
+
+TOOLKIT_MISSING = Rule(
+    "LH074",
+    "The container toolkit is too old, or is not needed.",
+    why="""
+    Containers get GPUs by CDI. Toolkits before 1.18.0, and under WSL before 1.19.1, do not describe GPUs for that
+    at every boot.
+    """,
+    example="""
+    gpus:
+      cuda: "13.0"
+      container_toolkit: {version: 1.17.8}
+      cards: {big: {model: RTX 5090}}
+    engines: {ready: {kind: llama.cpp, image: "ghcr.io/ggml-org/llama.cpp:server-cuda-b11434"}}
+    instances: {coder: {engine: ready, backend: compose}}
+    """,
+    after="It is a warning where no instance in a container is on a GPU: then none of it is installed.",
+    way_out="""
+    write `version: 1.18.0` or a newer one, or leave it out for the newest. Without such an instance, take
+    `container_toolkit` out.
+    """,
+    sometimes=("warning",),
+)
+
+
+def check_container_toolkit(subject: RigContext) -> Iterator[Finding]:
+    """A version of the container toolkit that describes no GPUs; one that no container needs."""
+    rig = subject.rig
+    if rig.gpus is None or "container_toolkit" not in rig.gpus.model_fields_set:
+        return
+    place = ("gpus", "container_toolkit")
+    if not any(each.backend == "compose" and each.on for each in rig.instances.values()):
+        message = "a container toolkit is declared, and no instance in a container is on a GPU"
+        help_ = "write `backend: compose` for an instance with `on`, or take `container_toolkit` out"
+        yield TOOLKIT_MISSING.at(subject.document.key(place), message, help_, "warning")
+        return
+    declared, first = (
+        rig.gpus.container_toolkit.version,
+        FIRST_UNDER_WSL if rig.host.wsl is not None else FIRST_WITH_CDI,
+    )
+    if declared and tuple(map(int, declared.split("."))) < first:
+        least = ".".join(map(str, first))
+        message = f"container toolkit {declared} does not describe GPUs for CDI at boot, by which containers get them"
+        help_ = f"write `version: {least}` or a newer one, or leave it out for the newest"
+        yield TOOLKIT_MISSING.at(subject.document.value((*place, "version")), message, help_)
+
+
+ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
+
+
+def _keyless(subject: RigContext, *, own_network: bool) -> Iterator[tuple[str, Engine, Instance]]:
+    """The servers without a key on their own hosts alone, with or without a network of their own."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        closed = engine and instance.api_key is None and instance.loopback
+        if engine and closed and has_own_network(engine, instance) is own_network:
+            yield name, engine, instance
+
+
+ROUTED = Rule(
+    "LH079",
+    "A container without an API key can be reached from beyond its host.",
+    why="""
+    Docker publishes its port on 127.0.0.1. But before Docker 28 a neighbour in the LAN can reach the container
+    itself: it adds a route to the container's network, and the host forwards what it sends. Containers of
+    llama.cpp and ik_llama.cpp that stay on loopback have no network of their own: there is nothing to reach.
+    vLLM's need one, as its workers listen on all addresses.
+    """,
+    example="""
+    engines:
+      v: {kind: vllm, image: "vllm/vllm-openai@sha256:abababababababababababababababababababababababababababababababab"}
+    instances:
+      keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose}
+    """,
+    way_out="add `api_key`.",
+)
+
+
+def check_routed_access(subject: RigContext) -> Iterator[Finding]:
+    """Servers without a key that neighbours of the host can reach."""
+    for name, _, _ in _keyless(subject, own_network=True):
+        message = f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
+        message += "Docker before 28 forwards that"
+        help_ = f"add `api_key: {{file: keys/{name}}}`; `openssl rand -hex 32` makes a key"
+        yield ROUTED.at(subject.document.key(("instances", name)), message, help_)
+
+
+ANY_PAGE = Rule(
+    "LH078",
+    "A server without an API key lets any web page talk to it.",
+    why="""
+    It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel leads
+    to. llama-server answers every page by its name, credentials included: the page may read what it says
+    ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd tells llama.cpp from
+    b10108 on otherwise. Older versions and ik_llama.cpp cannot be told.
+    """,
+    example="""
+    engines:
+      main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      helper: {api_key: null}
+    """,
+    way_out="""
+    add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
+    promised](../security.md#a-web-page-in-a-browser) says what is left to a page.
+    """,
+    severity="note",
+)
+
+
+def check_web_access(subject: RigContext) -> Iterator[Finding]:
+    """Servers without a key that web pages can read."""
+    for name, engine, instance in _keyless(subject, own_network=False):
+        if way_out := _open_to_pages(engine, instance):
+            message = f"instance `{name}` has no API key, and lets any web page that a browser on its host shows "
+            message += "talk to it"
+            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}"
+            yield ANY_PAGE.at(subject.document.key(("instances", name)), message, help_)
+
+
+def _open_to_pages(engine: Engine, instance: Instance) -> str | None:
+    """What to do about answers that name every origin, as they cannot do otherwise, or are told to; None without."""
+    flags = flags_of(engine)
+    if flags is None or not flags.knows(ORIGINS):
+        return "serve it with llama.cpp from b10108 on, which is told not to"
+    words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
+    told = [value for flag, value in pairwise(words) if flag == ORIGINS]
+    everybody = (told[-1] if told else instance.environment.get(VARIABLE)) == "*"
+    return f"take `{ORIGINS if told else VARIABLE}` out: then pages of its own host may" if everybody else None

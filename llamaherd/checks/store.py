@@ -9,8 +9,7 @@ from pathlib import PurePosixPath
 
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.references import SHARED_PORT
-from llamaherd.diagnostics.findings import Finding, Place, nearest
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
 from llamaherd.inventory.schema import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
 
@@ -45,7 +44,7 @@ CALLED_HUB = Rule(
 )
 
 
-def called_hub(subject: RigContext) -> Iterator[Finding]:
+def check_rig_name(subject: RigContext) -> Iterator[Finding]:
     """A rig that nobody could take models from, as its name means something else there."""
     if subject.rig.rig == HUB:
         message = f"a rig cannot be called `{HUB}`: in `store: from:` that is the hub that models come from"
@@ -66,7 +65,7 @@ NO_FOLDER = Rule(
 )
 
 
-def store_folder(subject: RigContext) -> Iterator[Finding]:
+def check_store_folder(subject: RigContext) -> Iterator[Finding]:
     """A folder that servers cannot read, or where nothing lasts."""
     path = subject.rig.store.path
     if reason := _no_place(path):
@@ -95,7 +94,7 @@ BAD_ORIGIN = Rule(
 )
 
 
-def origins(subject: RigContext) -> Iterator[Finding]:
+def check_origins(subject: RigContext) -> Iterator[Finding]:
     """What is wrong with `from` itself. What other files lend to this rig may well name it."""
     rig, document, named = subject.rig, subject.document, subject.rig.store.from_
     if not named:
@@ -125,7 +124,7 @@ NO_NEIGHBOUR = Rule(
 )
 
 
-def known_neighbours(subject: RigContext) -> Iterator[Finding]:
+def check_known_peers(subject: RigContext) -> Iterator[Finding]:
     """Rigs that are none of the fleet."""
     rig, named = subject.rig, subject.rig.store.from_
     for origin in dict.fromkeys(rig.store.neighbours):
@@ -157,7 +156,7 @@ UNREACHED_NEIGHBOUR = Rule(
 )
 
 
-def reached_neighbours(subject: RigContext) -> Iterator[Finding]:
+def check_peer_addresses(subject: RigContext) -> Iterator[Finding]:
     """Neighbours whose addresses mean something else on this rig."""
     for name, neighbour, place in _neighbours(subject):
         address = neighbour.address
@@ -190,7 +189,7 @@ IDLE_NEIGHBOUR = Rule(
 )
 
 
-def idle_neighbours(subject: RigContext) -> Iterator[Finding]:
+def check_unused_peers(subject: RigContext) -> Iterator[Finding]:
     """Neighbours that have nothing for this rig."""
     for name, neighbour, place in _neighbours(subject):
         if subject.rig.models and not _wanted(subject.rig) & _wanted(neighbour):
@@ -203,7 +202,7 @@ def _wanted(rig: Rig) -> set[tuple[str, ...]]:
     return {(m.hf, m.files) if m.hf else (str(m.sha256),) for m in rig.models.values()}
 
 
-def share_port(subject: RigContext) -> Iterator[Finding]:
+def check_share_port(subject: RigContext) -> Iterator[Finding]:
     """An instance on the port by which a neighbour takes models."""
     rig = subject.rig
     takers = [name for name, other in subject.rigs.items() if rig.rig in other.store.neighbours and name != rig.rig]

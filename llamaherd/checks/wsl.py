@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import PureWindowsPath
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.processor import computes_on_cpu
-from llamaherd.diagnostics.findings import Finding
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.checks.hardware import computes_on_cpu
+from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.inventory.schema import LOCAL, Wsl
+from llamaherd.inventory.wslconfig import WSL_KEYS, check_conflicting_settings, check_setting
 from llamaherd.layout import DEFAULT_STORE
-from llamaherd.text.units import show_size
-from llamaherd.wsl.wslconfig import WSL_KEYS, check_setting, check_together
+from llamaherd.text.numbers import show_size
 
 TOLERANCE = 0.08
 """By how much two figures of one memory may differ: 64GB and 64GiB are 7 % apart, and people mean the same by them."""
@@ -45,7 +44,7 @@ OTHER_RAM = Rule(
 )
 
 
-def wsl_memory(subject: RigContext) -> Iterator[Finding]:
+def check_wsl_memory(subject: RigContext) -> Iterator[Finding]:
     """Memory of the host that is not that of its virtual machine."""
     host = subject.rig.host
     if host.wsl and host.wsl.memory and abs(host.ram - host.wsl.memory) > TOLERANCE * host.wsl.memory:
@@ -75,7 +74,7 @@ RECLAIMED = Rule(
 )
 
 
-def reclaimed(subject: RigContext) -> Iterator[Finding]:
+def check_memory_reclaim(subject: RigContext) -> Iterator[Finding]:
     """Mapped weights that WSL would drop."""
     wsl = subject.rig.host.wsl
     if wsl is None or _setting(wsl, "experimental", "autoMemoryReclaim").lower() == "disabled":
@@ -116,7 +115,7 @@ WINDOWS_DISK = Rule(
 )
 
 
-def windows_paths(subject: RigContext) -> Iterator[Finding]:
+def check_windows_paths(subject: RigContext) -> Iterator[Finding]:
     """Models on a disk of Windows, which Linux reads through a slow protocol (9p)."""
     if subject.rig.host.wsl is None:
         return
@@ -139,7 +138,7 @@ def windows_paths(subject: RigContext) -> Iterator[Finding]:
                 yield WINDOWS_DISK.at(place, f"`{argument[found.start() :]}` {slow}", help_)
 
 
-def wsl_settings(subject: RigContext) -> Iterator[Finding]:
+def check_wsl_settings(subject: RigContext) -> Iterator[Finding]:
     """Settings that WSL does not know, that do nothing together, or that `host.wsl` says as well."""
     wsl = subject.rig.host.wsl
     if wsl is not None:
@@ -170,7 +169,7 @@ def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
     values = {f"{section}.{key}".lower(): str(wsl.settings[section][key]) for section, key in named}
     if wsl.networking:
         values["wsl2.networkingmode"] = wsl.networking
-    for name, problem in check_together(values):
+    for name, problem in check_conflicting_settings(values):
         yield problem.at(subject.document.value(places[name]))
 
 
@@ -211,7 +210,7 @@ WINDOWS_PROFILE = Rule(
 )
 
 
-def windows_profile(subject: RigContext) -> Iterator[Finding]:
+def check_windows_profile(subject: RigContext) -> Iterator[Finding]:
     """A Windows folder that is none here."""
     wsl = subject.rig.host.wsl
     profile = wsl.windows_profile if wsl else None

@@ -1,9 +1,13 @@
-"""`herd bench`: how fast a live server is."""
+"""`herd bench`: measure how fast a running server is, or import what another program has measured."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,20 +15,199 @@ import click
 
 from llamaherd.cli.common import (
     FAILED,
+    KEPT,
     UNUSABLE,
     complete_rigs,
+    counted,
     fail,
     instance_argument,
     inventory_option,
     json_option,
     say,
+    usable_plans,
 )
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.bench.courses.chosen import Chosen
-    from llamaherd.bench.job import Job, Measured
-    from llamaherd.inventory.schema import Expect
+    from llamaherd.inventory.schema import Connect, Expect
+    from llamaherd.measure.bench.job import Drain, Job, SavedResult
+    from llamaherd.measure.bench.selection import Selection
+    from llamaherd.measure.bench.url_target import UrlTarget
+    from llamaherd.plan import InstancePlan, Plan
+
+
+_IMPORTED_PLACE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})")
+
+
+def keep_imported(file: Path, place: str | None, results: Path, as_json: bool) -> None:
+    """Keep each result of a file, and say where; the program ends where it cannot be read."""
+    from llamaherd.measure.results.lookup import read_results
+    from llamaherd.measure.results.store import write_result
+
+    try:
+        where = _imported_place(place)
+        found = [each.model_copy(update=where) for each in read_results(file)]
+        paths = [write_result(results, each) for each in found]
+    except UserError as error:
+        fail(error, UNUSABLE)
+    if as_json:
+        click.echo(json.dumps({"kept": [str(path) for path in paths]}))
+        return
+    for each, path in zip(found, paths, strict=True):
+        say(f"{each.label}, {counted(len(each.cells), 'condition')}, by {each.source.kind}: kept in {path}")
+        for note in each.source.notes:
+            say(f"  less known: {note}")
+
+
+def _imported_place(place: str | None) -> dict[str, str]:
+    """The rig and the instance that it is to be of."""
+    if place is None:
+        return {}
+    found = _IMPORTED_PLACE.fullmatch(place)
+    if not found:
+        raise UserError(f"`{place[:90]}` is no RIG/INSTANCE", "say for example `--as duo/chat`")
+    return {"rig": found[1], "instance": found[2]}
+
+
+def jobs(inventory: Path, rig: str, name: str | None, results: Path, seconds: int, *, anyway: bool) -> list[Job]:
+    """A measurement for each instance that is meant; the program ends where none is."""
+    declared, plan = usable_plans(inventory, (rig,))[rig]
+    server, instances = _chosen(plan, name)
+    aside = _aside(inventory, plan, server)
+    return [
+        _job(declared.connect, plan, server, each, results, seconds, anyway=anyway, aside=aside) for each in instances
+    ]
+
+
+def _chosen(plan: Plan, name: str | None) -> tuple[InstancePlan, tuple[InstancePlan, ...]]:
+    """The server that is named, or the only one, and the instances of it that are meant: of a group all, or one."""
+    from llamaherd.plan.plan import instance_name_error, instances_of
+
+    found = [(server, instances_of(server)) for server in plan.instances]
+    if name is not None:
+        found = [(server, tuple(each for each in every if name in (server.name, each.name))) for server, every in found]
+    meant = [(server, every) for server, every in found if every]
+    if len(meant) != 1:
+        fail(instance_name_error(plan, name), UNUSABLE)
+    return meant[0]
+
+
+def _job(
+    connect: Connect,
+    plan: Plan,
+    server: InstancePlan,
+    instance: InstancePlan,
+    results: Path,
+    seconds: int,
+    *,
+    anyway: bool,
+    aside: Drain,
+) -> Job:
+    import getpass
+    import socket
+
+    from llamaherd.measure.bench.job import Job
+
+    who = f"{getpass.getuser()} on {socket.gethostname()}"
+    group = server if server.members else None
+    return Job(connect, plan, instance, results, float(seconds), who, anyway, aside, group)
+
+
+def _aside(inventory: Path, plan: Plan, server: InstancePlan) -> Drain:
+    from llamaherd.fleet.drain import drained
+
+    return lambda tell: drained(inventory, plan, (server,), tell, wait=server.drain)
+
+
+def measure_jobs(found: list[Job], wanted: Selection) -> Iterator[SavedResult]:
+    """Each measurement as soon as it is over; the program ends at one that there is not."""
+    for job in found:
+        yield _measure_job(job, wanted)
+
+
+def _measure_job(job: Job, wanted: Selection) -> SavedResult:
+    """The measurement; the program ends where there is none."""
+    from llamaherd.cli.progress import measuring_progress
+    from llamaherd.measure.bench.job import ObstacleError
+    from llamaherd.measure.bench.measurement import measure_instance
+    from llamaherd.measure.bench.quick import quick_series
+
+    of_group = f" of group {job.group.name}" if job.group else ""
+    say(f"measuring {job.plan.rig}/{job.instance.name}{of_group}, for up to {_minutes(job.seconds)}", err=True)
+    try:
+        with measuring_progress(f"{job.plan.rig}/{job.instance.name}") as teller:
+            return measure_instance(job, lambda known: (quick_series(known), *wanted.series(known)), teller, wanted)
+    except ObstacleError as error:
+        for each in error.obstacles:
+            say(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)
+        say("`--anyway` measures what can be measured nevertheless", err=True)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+    except KeyboardInterrupt:
+        say(KEPT, err=True)
+        raise
+    sys.exit(UNUSABLE)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+URL_KEY = "HERD_URL_KEY"
+"""The variable that may hold the key."""
+
+
+def measure_by_url(
+    url: str,
+    model: str | None,
+    key_file: Path | None,
+    name: str | None,
+    results: Path,
+    seconds: float,
+    chosen: Selection,
+) -> SavedResult:
+    """The measurement; the program ends where there is none."""
+    from llamaherd.measure.bench.url_target import UrlTarget, target_label
+    from llamaherd.measure.client.endpoint import inspect_url
+    from llamaherd.measure.client.http_client import Target
+
+    try:
+        served = inspect_url(Target(url, _url_key(key_file)), model)
+        return _measure_visit(UrlTarget(served, target_label(served, name), results, seconds), chosen)
+    except UserError as error:
+        say(f"error: {error}", err=True)
+    except KeyboardInterrupt:
+        say(f"what was measured by now, if anything, is kept in {results}", err=True)
+        raise
+    sys.exit(UNUSABLE)
+
+
+def _measure_visit(visit: UrlTarget, chosen: Selection) -> SavedResult:
+    from llamaherd.cli.progress import measuring_progress
+    from llamaherd.measure.bench.quick import quick_series
+    from llamaherd.measure.bench.url_target import measure_url
+
+    courses, sentences = chosen.courses(visit.served)
+    unmetered = ("energy is left out: no meter reads what is behind a URL",) if chosen.energy else ()
+    wanted = replace(chosen, energy=False)
+    for sentence in (*unmetered, *sentences):
+        say(sentence, err=True)
+    with measuring_progress(visit.label) as teller:
+        return measure_url(visit, lambda known: (quick_series(known), *wanted.series(known)), courses, teller)
+
+
+def _url_key(file: Path | None) -> str | None:
+    """The key, of a file or of the environment: every process of a machine can read the arguments of all others."""
+    from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+    from llamaherd.inventory.schema import Secret
+
+    if file is None and URL_KEY not in os.environ:
+        return None
+    try:
+        return read_key(Secret(file=file) if file else Secret(env=URL_KEY))
+    except UnreadableKeyError as error:
+        raise UserError(str(error), f"name a file with `--key-file`, or set {URL_KEY}") from None
+
 
 _TIME = re.compile(r"([1-9]\d{0,4})(s|m|)")
 _LEAST, _LONGEST = 10, 6000
@@ -125,13 +308,10 @@ def bench(
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
       herd bench --import llama-bench.json --as duo/chat
     """
-    from llamaherd.bench.results.store import results_folder
-    from llamaherd.cli.bench_import import keep_imported
-    from llamaherd.cli.bench_rig import jobs
-    from llamaherd.cli.bench_url import measured_by_url
+    from llamaherd.measure.results.store import results_folder
     from llamaherd.pipeline.load import inventory_path
 
-    _one_of(rig, url, file, (model, name, key_file), place)
+    _require_one_source(rig, url, file, (model, name, key_file), place)
     if power and not rig:
         raise click.UsageError("--power goes with a rig: of a URL, nobody knows the GPUs")
     wanted = _series(depth, concurrency, soak, energy, power)
@@ -140,24 +320,23 @@ def bench(
         keep_imported(file, place, results, as_json)
         return
     if url:
-        measured = measured_by_url(url, model, key_file, name, results, float(seconds), wanted)
+        measured = measure_by_url(url, model, key_file, name, results, float(seconds), wanted)
         sys.exit(_ended(results, measured, None, share, as_json))
     found = jobs(inventory_path(inventory), rig or "", instance, results, seconds, anyway=anyway)
     sys.exit(_all_ended(found, wanted, results, share, as_json))
 
 
-def _all_ended(jobs: list[Job], wanted: Chosen, results: Path, share: Path | None, as_json: bool) -> int:
+def _all_ended(jobs: list[Job], wanted: Selection, results: Path, share: Path | None, as_json: bool) -> int:
     """The gravest exit code, once all of them are measured and told."""
-    from llamaherd.cli.bench_rig import measured_one_by_one
 
     if len(jobs) > 1 and (share or as_json):
         names = " or ".join(each.instance.name for each in jobs)
         fail(UserError("--share and --json are for one measurement", f"name {names}"), UNUSABLE)
-    every = zip(jobs, measured_one_by_one(jobs, wanted), strict=True)
+    every = zip(jobs, measure_jobs(jobs, wanted), strict=True)
     return max(_ended(results, each, job.instance.expect, share, as_json) for job, each in every)
 
 
-def _one_of(
+def _require_one_source(
     rig: str | None, url: str | None, file: Path | None, about_url: tuple[object, ...], place: str | None
 ) -> None:
     """End the program unless one of a rig, a URL and a file is named, with what goes with it."""
@@ -169,53 +348,57 @@ def _one_of(
         raise click.UsageError("--as goes with --import")
 
 
-def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool, power: str | None) -> Chosen:
+def _series(depth: str | None, concurrency: str | None, soak: str | None, energy: bool, power: str | None) -> Selection:
     """What is asked for beside the quick measurement; the program ends where it is none."""
-    from llamaherd.bench.courses.amounts import at_once, depths, seconds_of, watts
-    from llamaherd.bench.courses.chosen import Chosen
+    from llamaherd.measure.bench.selection import (
+        Selection,
+        parse_concurrency,
+        parse_depths,
+        parse_duration,
+        parse_watts,
+    )
 
     try:
-        return Chosen(
-            depths(depth) if depth else (),
-            at_once(concurrency) if concurrency else (),
-            seconds_of(soak) if soak else 0,
+        return Selection(
+            parse_depths(depth) if depth else (),
+            parse_concurrency(concurrency) if concurrency else (),
+            parse_duration(soak) if soak else 0,
             energy,
-            watts(power) if power else (),
+            parse_watts(power) if power else (),
         )
     except UserError as error:
         fail(error, UNUSABLE)
 
 
-def _ended(results: Path, measured: Measured, expect: Expect | None, share: Path | None, as_json: bool) -> int:
+def _ended(results: Path, measured: SavedResult, expect: Expect | None, share: Path | None, as_json: bool) -> int:
     """The exit code, once all of a measurement is told."""
     if share:
         _share(measured, share)
-    return _told(results, measured, expect, as_json)
+    return _print_outcome(results, measured, expect, as_json)
 
 
-def _share(measured: Measured, to: Path) -> None:
-    from llamaherd.bench.results.document import to_bytes
-    from llamaherd.bench.results.share import share
+def _share(measured: SavedResult, to: Path) -> None:
+    from llamaherd.measure.results.document import result_bytes
+    from llamaherd.measure.results.redaction import redact_result
 
     try:
-        to.write_bytes(to_bytes(share(measured.result)))
+        to.write_bytes(result_bytes(redact_result(measured.result)))
     except OSError as error:
         say(f"error: cannot write {to}: {error.strerror}\n  help: check the folder, its mode and its disk", err=True)
         sys.exit(UNUSABLE)
 
 
-def _told(results: Path, measured: Measured, expect: Expect | None, as_json: bool) -> int:
+def _print_outcome(results: Path, measured: SavedResult, expect: Expect | None, as_json: bool) -> int:
     """The exit code, once it is printed."""
-    from llamaherd.bench.outcome import outcome
-    from llamaherd.bench.results.document import to_bytes
-    from llamaherd.bench.results.store import last_result
-    from llamaherd.bench.show_outcome import print_outcome
+    from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
+    from llamaherd.measure.results.document import result_bytes
+    from llamaherd.measure.results.store import last_result
     from llamaherd.store.show import console
 
     before = last_result(results, measured.result.rig, measured.result.instance, measured.path)
-    found = outcome(measured.result, expect, before)
+    found = measurement_outcome(measured.result, expect, before)
     if as_json:
-        click.echo(to_bytes(measured.result).decode(), nl=False)
+        click.echo(result_bytes(measured.result).decode(), nl=False)
     else:
         print_outcome(found, console())
         say(f"kept in {measured.path}")

@@ -11,8 +11,8 @@ import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, inventory_option, json_option, say, show
 from llamaherd.diagnostics.findings import Finding, to_print
-from llamaherd.inventory.yamlfile_rules import UNREADABLE
-from llamaherd.pipeline.load_fleet_rules import NO_INVENTORY
+from llamaherd.inventory.yaml_file import UNREADABLE
+from llamaherd.pipeline.rules import NO_INVENTORY
 
 UNREAD = frozenset({UNREADABLE.code, NO_INVENTORY.code})
 """Codes of what could not be read at all."""
@@ -58,7 +58,7 @@ def _examined(paths: Iterable[Path]) -> tuple[list[Finding], list[str], int, int
     """What is wrong, what recipes are as a rig, and how many rigs and recipes were read."""
     from llamaherd.pipeline.load import examined
     from llamaherd.recipes import is_recipe, understand
-    from llamaherd.recipes.suggest import fragment
+    from llamaherd.recipes.suggestions import inventory_fragment
 
     findings: list[Finding] = []
     suggested: list[str] = []
@@ -67,7 +67,7 @@ def _examined(paths: Iterable[Path]) -> tuple[list[Finding], list[str], int, int
         if is_recipe(path):
             recipe = understand(path)
             findings += recipe.findings
-            suggested += [fragment(path, recipe.servers)] if recipe.servers else []
+            suggested += [inventory_fragment(path, recipe.servers)] if recipe.servers else []
             recipes += 1
         else:
             fleet, found = examined(path)

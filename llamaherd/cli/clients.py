@@ -39,14 +39,13 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None, ca:
       herd clients curl --user tom --url https://llm.lan | sh
       herd clients claude-code --user ann --ca /Users/ann/herd-root.pem
     """
-    from llamaherd.gateway.clients import client_facts, told_to
-    from llamaherd.gateway.people import declared_gateway
-    from llamaherd.gateway.told import KEY_VARIABLE
+    from llamaherd.fleet.clients import KEY_VARIABLE, client_config, client_facts
+    from llamaherd.fleet.gateway import declared_gateway
     from llamaherd.pipeline.load import inventory_path
 
     try:
         gateway = usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
-        told = told_to(client, client_facts(gateway, user, url, ca))
+        told = client_config(client, client_facts(gateway, user, url, ca))
     except UserError as error:
         fail(error, UNUSABLE)
     click.echo(told.text, nl=False)

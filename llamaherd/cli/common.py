@@ -16,11 +16,10 @@ from llamaherd.layout import IN_REACH, LOCK_WAIT
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
+    from llamaherd.inventory.api_keys import ServerKey
     from llamaherd.inventory.schema import Rig
-    from llamaherd.inventory.server_keys import ServerKey
-    from llamaherd.pipeline.drift import Causes
-    from llamaherd.pipeline.outlook import Outlook
-    from llamaherd.pipeline.outlook_ask import Hosts
+    from llamaherd.pipeline.diff import Causes
+    from llamaherd.pipeline.preview import Hosts, Preview
     from llamaherd.plan import Plan
     from llamaherd.role.role import Role
 
@@ -164,7 +163,7 @@ def outlooks_or_exit(
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
     making: bool = False,
-) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Outlook]]:
+) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Preview]]:
     """The plans of the rigs that are named, or of all, and what a run would do to each. As `usable_plans`."""
     from llamaherd.pipeline.load import inventory_folder, inventory_path
 
@@ -185,7 +184,7 @@ def looking_or_exit(
     """The plans of the rigs that are named, or of all, and their hosts, logged in to. As `usable_plans`."""
     from llamaherd.host.program import packed_program
     from llamaherd.pipeline.load import inventory_folder, inventory_path
-    from llamaherd.pipeline.outlook_ask import Hosts
+    from llamaherd.pipeline.preview import Hosts
 
     hosts: list[Hosts] = []
 
@@ -204,7 +203,7 @@ def looking_or_exit(
         raise
 
 
-def show_changes(name: str, found: Outlook, causes: Sequence[Causes] = ()) -> None:
+def show_changes(name: str, found: Preview, causes: Sequence[Causes] = ()) -> None:
     """What would be changed on a rig, each with its reason, and with what has moved, where that is known."""
     say(f"{name}: {counted(len(found.changes), 'change')}")
     for number, change in enumerate(found.changes):
@@ -212,7 +211,7 @@ def show_changes(name: str, found: Outlook, causes: Sequence[Causes] = ()) -> No
         say(f"  {change}{f' ({cause})' if cause else ''}{f'; {change.away}' if change.away else ''}")
 
 
-def show_left(name: str, found: Outlook) -> None:
+def show_left(name: str, found: Preview) -> None:
     """One line of what was not chosen, where only a part was."""
     if found.left is None:
         say(f"{name}: others than those that were chosen cannot become as planned; `herd diff {name}` says why")

@@ -13,10 +13,10 @@ from click.shell_completion import CompletionItem
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, fail, inventory_option, say
 from llamaherd.cli.gateway import usable_gateway
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.text.units import parse_duration
+from llamaherd.text.numbers import parse_duration
 
 if TYPE_CHECKING:
-    from llamaherd.gateway.people import DeclaredGateway
+    from llamaherd.fleet.gateway import DeclaredGateway
     from llamaherd.host.remote import RemoteError
     from llamaherd.onhost.gateway import DrainState
 
@@ -26,7 +26,7 @@ LONGEST = 3600
 
 def complete_served(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The gateway's servers, for the shell."""
-    from llamaherd.gateway.people import declared_gateway
+    from llamaherd.fleet.gateway import declared_gateway
     from llamaherd.pipeline.load import inventory_path
 
     try:
@@ -68,7 +68,7 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
       herd drain porch.chat
       herd drain porch.chat --wait 60s
     """
-    from llamaherd.gateway.ask import drain as drain_at
+    from llamaherd.fleet.gateway import drain_server as drain_at
 
     try:
         gateway = usable_gateway(inventory)
@@ -84,12 +84,12 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
 
 def _others_or_exit(gateway: DeclaredGateway, server: str) -> None:
     """End the program where nobody else could answer, or where that is not known."""
-    from llamaherd.gateway.ask import ask_gateways
-    from llamaherd.gateway.now import GatewayNow
+    from llamaherd.fleet.gateway import query_gateways
+    from llamaherd.fleet.gateway_snapshot import GatewaySnapshot
 
     refused = False
-    for rig, now in ask_gateways(gateway.hosts).items():
-        if not isinstance(now, GatewayNow):
+    for rig, now in query_gateways(gateway.hosts).items():
+        if not isinstance(now, GatewaySnapshot):
             say(f"{rig}: {now}", err=True)
             refused = True
             continue
@@ -110,7 +110,7 @@ def _instead(gateway: DeclaredGateway, model: str) -> str:
 
 def _told(server: str, found: Mapping[str, DrainState | RemoteError], *, waited: bool) -> bool:
     """Say what came of it; whether that is what was wanted."""
-    from llamaherd.gateway.now_show import ending_line
+    from llamaherd.fleet.gateway_snapshot import ending_line
     from llamaherd.onhost.gateway import DrainState
 
     for rig, drained in found.items():

@@ -16,11 +16,10 @@ from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_
 if TYPE_CHECKING:
     from llamaherd.gguf.header import Header
     from llamaherd.lock import Lock, ModelKey
-    from llamaherd.memory.answer import Answer
-    from llamaherd.memory.fit import Room
+    from llamaherd.measure.tune.prior_results import PriorResult
+    from llamaherd.memory.fit import FitResult, Room
     from llamaherd.memory.placement import Placement
-    from llamaherd.pipeline.fit_arguments import Told
-    from llamaherd.tune.learned import Learned
+    from llamaherd.pipeline.fit import ArgumentPlacement
 
 NAMED = 4
 """Changes that are named where a model does not fit."""
@@ -89,10 +88,10 @@ def fit(
       herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """
     from llamaherd.memory.fit import changes
-    from llamaherd.pipeline.fit import FitError, room, table
+    from llamaherd.pipeline.fit import FitError, answer_table, parse_room
 
     try:
-        there = room(vram, ram)
+        there = parse_room(vram, ram)
         header, given = _answered(inventory, model, there, wanted, extra_args)
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
@@ -100,11 +99,11 @@ def fit(
     texts = [change.text for change in others]
     measured = _measured(inventory, header, given, vram)
     if as_json:
-        from llamaherd.tune.learned import as_json as told
+        from llamaherd.measure.tune.prior_results import prior_result_json as told
 
         click.echo(json.dumps(_as_json(given) | {"changes": texts, "measured": [told(each) for each in measured]}))
     else:
-        _show(header, given, table(given))
+        _show(header, given, answer_table(given))
         for text in texts:
             say(f"it would with: {text}")
         _show_measured(measured)
@@ -114,15 +113,15 @@ def fit(
 
 def _answered(
     inventory: Path | None, model: str, there: Room, wanted: dict[str, int | str | None], extra_args: str
-) -> tuple[Header, Answer]:
+) -> tuple[Header, FitResult]:
     """The model's header, and how it goes there. Raises FitError, and ValueError with a sentence."""
-    from llamaherd.memory.answer import best_answer
-    from llamaherd.pipeline.fit import cache_type, header_of
+    from llamaherd.memory.fit import best_fit
+    from llamaherd.pipeline.fit import check_cache_type, header_of
 
-    cache_type(str(wanted["kv"]))
+    check_cache_type(str(wanted["kv"]))
     header = header_of(model, *_known(inventory))
     asked = _told(header, _wanted(header, wanted), there, extra_args)
-    return header, best_answer(header, there, asked.placement, by_hand=asked.by_hand)
+    return header, best_fit(header, there, asked.placement, by_hand=asked.by_hand)
 
 
 def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
@@ -139,21 +138,20 @@ def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     )
 
 
-def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> Told:
+def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> ArgumentPlacement:
     """What is wanted, and what `--extra-args` say besides. Raises FitError, and ValueError with a sentence."""
     from llamaherd.inventory.schema.serving import split_as_shell
-    from llamaherd.pipeline.fit import FitError
-    from llamaherd.pipeline.fit_arguments import told
+    from llamaherd.pipeline.fit import FitError, place_by_arguments
 
     words = split_as_shell(extra_args)
-    asked = told(header, wanted, there, words)
+    asked = place_by_arguments(header, wanted, there, words)
     for message, help_ in asked.errors:
         raise FitError(message, help_)
     return asked
 
 
 def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
-    from llamaherd.memory.answer import USUAL_CONTEXT
+    from llamaherd.memory.fit import USUAL_CONTEXT
     from llamaherd.memory.placement import Placement
 
     trained = header.number("context_length") or USUAL_CONTEXT
@@ -170,33 +168,35 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
     )
 
 
-def _measured(inventory: Path | None, header: Header, given: Answer, vram: str) -> list[Learned]:
+def _measured(inventory: Path | None, header: Header, given: FitResult, vram: str) -> list[PriorResult]:
     """What searches beside the inventory have found for this model on such GPUs."""
-    from llamaherd.bench.results.store import results_folder
-    from llamaherd.pipeline.fit import gpu_sizes
+    from llamaherd.measure.results.store import results_folder
+    from llamaherd.pipeline.fit import parse_gpu_sizes
     from llamaherd.pipeline.load import inventory_path
 
     results = results_folder(inventory_path(inventory))
     if not vram or not results.is_dir():
         return []
-    from llamaherd.tune.learned import learned, of_model
+    from llamaherd.measure.tune.prior_results import prior_results, results_of_model
 
     placed = given.placement
-    return of_model(learned(results), placed.engine, header.digest, gpu_sizes(vram), placed.context, placed.parallel)
+    return results_of_model(
+        prior_results(results), placed.engine, header.digest, parse_gpu_sizes(vram), placed.context, placed.parallel
+    )
 
 
-def _show_measured(measured: list[Learned]) -> None:
+def _show_measured(measured: list[PriorResult]) -> None:
+    from llamaherd.measure.tune.prior_results import prior_result_lines
     from llamaherd.text.terminal import shown
-    from llamaherd.tune.learned import said
 
     for each in measured:
-        first, *rest = said(each)
+        first, *rest = prior_result_lines(each)
         say(f"measured: {shown(first)}")
         for line in rest:
             say(f"  {shown(line)}")
 
 
-def _show(header: Header, given: Answer, rows: list[tuple[str, ...]]) -> None:
+def _show(header: Header, given: FitResult, rows: list[tuple[str, ...]]) -> None:
     placement = given.placement
     name = header.name or header.architecture
     say(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
@@ -211,7 +211,7 @@ def _show(header: Header, given: Answer, rows: list[tuple[str, ...]]) -> None:
         say(f"not sure: {doubt}")
 
 
-def _as_json(given: Answer) -> dict[str, object]:
+def _as_json(given: FitResult) -> dict[str, object]:
     """Bytes, as everywhere in JSON."""
     rows = [
         asdict(row.use) | {"where": row.name, "total": row.use.total, "of": row.room, "spare": row.spare}

@@ -13,8 +13,8 @@ from llamaherd.cli.common import FAILED, UNUSABLE, counted, fail, inventory_opti
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.gateway.now import GatewayNow
-    from llamaherd.gateway.people import DeclaredGateway
+    from llamaherd.fleet.gateway import DeclaredGateway
+    from llamaherd.fleet.gateway_snapshot import GatewaySnapshot
     from llamaherd.host.remote import RemoteError
 
 
@@ -48,17 +48,16 @@ def status(inventory: Path | None, as_json: bool) -> None:
       herd gateway status
       herd gateway status --json
     """
-    from llamaherd.gateway.ask import ask_gateways
-    from llamaherd.gateway.now import GatewayNow
-    from llamaherd.gateway.now_show import address_line
+    from llamaherd.fleet.gateway import query_gateways
+    from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, address_line
 
     try:
         declared = usable_gateway(inventory)
-        found = ask_gateways(declared.hosts)
+        found = query_gateways(declared.hosts)
     except UserError as error:
         fail(error, UNUSABLE)
     values = [_told(rig, now, declared, as_json) for rig, now in found.items()]
-    address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewayNow)})
+    address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewaySnapshot)})
     if as_json:
         click.echo(json.dumps({"gateways": values}))
     elif address:
@@ -104,13 +103,13 @@ def ca(inventory: Path | None, as_json: bool) -> None:
 
 def usable_gateway(inventory: Path | None) -> DeclaredGateway:
     """The gateway of an inventory; findings end the program. Raises UserError where there is none."""
-    from llamaherd.gateway.people import declared_gateway
+    from llamaherd.fleet.gateway import declared_gateway
     from llamaherd.pipeline.load import inventory_path
 
     return usable_or_exit(lambda: declared_gateway(inventory_path(inventory)))
 
 
-def _told(rig: str, now: GatewayNow | RemoteError, declared: DeclaredGateway, as_json: bool) -> dict[str, Any]:
+def _told(rig: str, now: GatewaySnapshot | RemoteError, declared: DeclaredGateway, as_json: bool) -> dict[str, Any]:
     """What one host said of its gateway, for machines; for people it is printed at once."""
     from llamaherd.host.remote import RemoteError
 
@@ -123,13 +122,13 @@ def _told(rig: str, now: GatewayNow | RemoteError, declared: DeclaredGateway, as
     return {"rig": rig, "ok": not (now.down or absent), **now.as_json(), "absent": list(absent)}
 
 
-def _show(rig: str, now: GatewayNow, absent: tuple[str, ...]) -> None:
+def _show(rig: str, now: GatewaySnapshot, absent: tuple[str, ...]) -> None:
     """The table of one gateway, and what is wrong or not counted."""
-    from llamaherd.gateway.now_show import ending_line, now_lines
+    from llamaherd.fleet.gateway_snapshot import ending_line, gateway_lines
 
     down = f"{', '.join(now.down)} down" if now.down else "no server is down"
     say(f"{rig}: {counted(len(now.models), 'model')}, {down}")
-    for line in now_lines(now):
+    for line in gateway_lines(now):
         say(line)
     for server in absent:
         say(f"{rig}: {server} is declared, and not at the gateway yet: `herd up {rig}`", err=True)

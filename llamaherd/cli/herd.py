@@ -45,8 +45,8 @@ from llamaherd.cli.unlock import unlock
 from llamaherd.cli.up import up
 from llamaherd.cli.users import users
 from llamaherd.cli.verify import verify
-from llamaherd.diagnostics.endings import ENDINGS
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
 
 _LATER = 0.001
@@ -96,7 +96,7 @@ def _short_usage() -> Iterator[None]:
 @contextmanager
 def _raised() -> Iterator[None]:
     """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
-    before = {each: signal.getsignal(each) for each in ENDINGS}
+    before = {each: signal.getsignal(each) for each in END_SIGNALS}
     hook = sys.unraisablehook
     sys.unraisablehook = _asked_again
     try:
@@ -125,7 +125,7 @@ def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
     """
     error = dropped.exc_value
     code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
-    by = next((each for each in ENDINGS if code == 128 + each), None)
+    by = next((each for each in END_SIGNALS if code == 128 + each), None)
     if by is None:
         sys.__unraisablehook__(dropped)
     else:

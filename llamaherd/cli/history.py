@@ -12,7 +12,7 @@ import click
 from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, say, usable_or_exit
 
 if TYPE_CHECKING:
-    from llamaherd.history.release import Release
+    from llamaherd.pipeline.release import Release
 
 
 @click.command()
@@ -33,14 +33,14 @@ def history(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> Non
       herd history duo --json    one rig, for machines
     """
     from llamaherd.host.remote import RemoteError
-    from llamaherd.pipeline.history_ask import ask_pasts
+    from llamaherd.pipeline.history import query_pasts
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import rigs as declared
 
     fleet = usable_or_exit(lambda: declared(inventory_path(inventory), rigs))
     values: list[dict[str, Any]] = []
     failed = False
-    for name, past in ask_pasts(fleet.rigs).items():
+    for name, past in query_pasts(fleet.rigs).items():
         if isinstance(past, RemoteError):
             failed = True
             say(f"{name}: {past}", err=True)

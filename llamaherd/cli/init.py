@@ -11,7 +11,7 @@ import click
 from llamaherd.cli.common import FAILED, say
 
 if TYPE_CHECKING:
-    from llamaherd.scaffold import FoundHost
+    from llamaherd.onhost.hardware import FoundHost
 
 
 @click.command()
@@ -34,7 +34,8 @@ def init(folder: Path, host: str | None, user: str | None, port: int | None, nam
       herd init ~/fleet --from local --name attic   this machine
     """
     from llamaherd.host.remote import RemoteError
-    from llamaherd.scaffold import EXAMPLE, LookError, example_rig, fleet_files, holds_rigs, write_files
+    from llamaherd.scaffold import EXAMPLE, example_rig, fleet_files, holds_rigs, write_files
+    from llamaherd.scaffold.hardware import ScaffoldError
 
     rigs: dict[str, str] = {}
     try:
@@ -44,7 +45,7 @@ def init(folder: Path, host: str | None, user: str | None, port: int | None, nam
         elif not holds_rigs(folder):
             rigs[EXAMPLE] = example_rig()
         outcomes = write_files(folder, fleet_files(rigs))
-    except (LookError, RemoteError) as error:
+    except (ScaffoldError, RemoteError) as error:
         say(f"error: {error.message}\n  help: {error.help}", err=True)
         sys.exit(FAILED)
     for outcome in outcomes:
@@ -56,12 +57,13 @@ def init(folder: Path, host: str | None, user: str | None, port: int | None, nam
 def _written_rig(folder: Path, host: str, user: str | None, port: int | None, name: str | None) -> tuple[str, str]:
     """A rig's name and its file, from one look at its host. Raises LookError and RemoteError."""
     from llamaherd.inventory.schema import LOCAL
-    from llamaherd.scaffold import connect_to, look, rig_name, rig_yaml
+    from llamaherd.scaffold import connect_to, rig_name, rig_yaml
+    from llamaherd.scaffold.hardware import inspect_hardware
 
     connect = connect_to(LOCAL if host == "local" else host, user, port)
     rig_name(name, host)  # a name that will not do is said before the host is asked
     say(f"asking {'this machine' if host == 'local' else host}", err=True)
-    seen = look(connect)
+    seen = inspect_hardware(connect)
     rig = rig_name(name, seen.name or host)
     measured = measured_lines(folder, seen)
     if measured:
@@ -71,10 +73,10 @@ def _written_rig(folder: Path, host: str, user: str | None, port: int | None, na
 
 def measured_lines(folder: Path, seen: FoundHost) -> list[str]:
     """What searches in a fleet's folder have found best on such GPUs beside as many cores, as lines of a comment."""
-    from llamaherd.bench.results.store import RESULTS
-    from llamaherd.scaffold import written_gpus
-    from llamaherd.tune.learned import learned, of_machine, said
+    from llamaherd.measure.results.store import RESULTS
+    from llamaherd.measure.tune.prior_results import prior_result_lines, prior_results, results_of_machine
+    from llamaherd.scaffold.hardware import written_gpus
 
     gpus = [(gpu.model, gpu.memory << 20) for gpu in written_gpus(seen)]
-    every = of_machine(learned(folder / RESULTS), gpus, seen.cores or seen.threads) if gpus else []
-    return [line for each in every for line in said(each)]
+    every = results_of_machine(prior_results(folder / RESULTS), gpus, seen.cores or seen.threads) if gpus else []
+    return [line for each in every for line in prior_result_lines(each)]

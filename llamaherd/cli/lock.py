@@ -1,10 +1,13 @@
-"""`herd lock`: what names that move stand for now, written down."""
+"""`herd lock`: resolve moving names and write them down, or measure newer ones on a rig before that."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,20 +15,175 @@ import click
 
 from llamaherd.cli.common import (
     FAILED,
+    UNUSABLE,
     complete_rigs,
     counted,
     inventory_option,
     json_option,
     lock_wait_option,
+    measuring_or_exit,
+    roles_of,
     say,
     show,
     usable_or_exit,
 )
-from llamaherd.diagnostics.findings import Finding, to_print
+from llamaherd.diagnostics.findings import Finding, UserError, to_print
 
 if TYPE_CHECKING:
+    from llamaherd.inventory.schema import Rig
     from llamaherd.lock import Lock
-    from llamaherd.lock.resolve.resolve import LockOutcome
+    from llamaherd.lock.resolver import LockOutcome
+    from llamaherd.measure.trials.gate import GateArms
+    from llamaherd.plan import Plan
+
+
+TRIAL_ROLES = ("engines", "models")
+"""The roles that bring what is tried; no server is changed by them."""
+
+_DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
+"""What may be lost, and how long is measured, where an instance has no `gate`."""
+
+
+@dataclass(frozen=True)
+class LockTrial:
+    """A rig as it is locked, and as it would be by another lock."""
+
+    path: Path
+    inventory: Path | None
+    rig: Rig
+    was: Plan
+    new: Plan
+    lock: Lock
+
+    def arms(self) -> Iterator[GateArms]:
+        """The servers that would compute otherwise, beside themselves as they are; of a group, each instance alone."""
+        from llamaherd.measure.trials.gate import gate_arms
+        from llamaherd.measure.trials.units import unit_instances
+
+        units = [name for each in self.was.of("systemd") for name in unit_instances(each)]
+        for name in (name for each in self.new.of("systemd") for name in unit_instances(each)):
+            if name in units and not (arms := gate_arms(self.was, self.new, name)).alike:
+                yield arms
+
+
+def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
+    """Bring what the lock names to a rig, measure its servers by it, and say what came of it. Writes no lock.
+
+    Ends the program with 1 where one costs more than it may, or nothing could be measured.
+    """
+    wanted = _plan_trial(inventory, path, lock, rig)
+    arms = list(wanted.arms())
+    containers = [each.name for each in wanted.new.of("compose")]
+    if containers:
+        say(f"containers are not measured: {', '.join(containers)}", err=True)
+    if not arms:
+        say(f"{rig}: no unit computes otherwise by it")
+        return
+    names = ", ".join(each.b.instance.name for each in arms)
+    say(f"{rig}: brings what is new, and measures {names} beside what serves; nothing is served otherwise", err=True)
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
+        say("nothing was done", err=True)
+        sys.exit(FAILED)
+    with measuring_or_exit():
+        _install(wanted, lock_wait)
+        let_in = [_passes_gate(wanted, each, lock_wait) for each in arms]
+    if not all(let_in):
+        sys.exit(FAILED)
+
+
+def _plan_trial(inventory: Path | None, path: Path, lock: Lock, rig: str) -> LockTrial:
+    from llamaherd.pipeline.load import plans
+
+    roles = roles_of(inventory)
+    declared, was = usable_or_exit(lambda: plans(path, roles, (rig,)))[rig]
+    new = usable_or_exit(lambda: plans(path, roles, (rig,), locked=lock))[rig][1]
+    return LockTrial(path, inventory, declared, was, new, lock)
+
+
+def _install(wanted: LockTrial, lock_wait: int) -> None:
+    """Build and fetch what is new, as `herd up --only engines --only models` does. Raises UserError."""
+    from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.pipeline.load import plans
+
+    load_pyinfra()
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
+    from llamaherd.host.signals import END_SIGNALS
+
+    roles, name = roles_of(wanted.inventory), wanted.rig.rig
+    part = plans(wanted.path, roles, (name,), locked=wanted.lock, deploying=True, only=TRIAL_ROLES)
+    handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
+    try:
+        failed = deploy(part, wanted.path, 0, {}, RunOptions(lock_wait=lock_wait))
+    finally:
+        # A run of pyinfra has its own, which say that `herd up` goes on: what is measured next is ended otherwise.
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    if failed:
+        raise UserError("what is new could not be brought to its host", "the reason is above; the same goes on from it")
+    _require_served(wanted)
+
+
+def _require_served(wanted: LockTrial) -> None:
+    """Raise UserError where the host does not serve what is locked: that is what is measured against."""
+    from llamaherd.host.remote import Remote
+    from llamaherd.measure.trials.units import server_with
+    from llamaherd.pipeline.history import keyless
+    from llamaherd.pipeline.inspection import inspect_host
+
+    roles = roles_of(wanted.inventory)
+    state = inspect_host(Remote(wanted.rig.connect), keyless(wanted.was), roles)
+    for each in wanted.arms():
+        declared = server_with(wanted.was, each.b.instance.name)
+        unit = state.units.get(declared.service)
+        if unit is None or unit.spec != declared.spec:
+            raise UserError(
+                f"{declared.name} does not serve as it is locked, so there is nothing to measure against",
+                f"`herd up {wanted.rig.rig}` first",
+            )
+
+
+def _passes_gate(wanted: LockTrial, arms: GateArms, lock_wait: int) -> bool:
+    """Whether a server's gate would let it in; all that was measured is said."""
+    from llamaherd.deploy.origin import origin
+    from llamaherd.fleet.drain import drained
+    from llamaherd.host.host_lock import HostLock
+    from llamaherd.inventory.api_keys import UnreadableKeyError
+    from llamaherd.measure.results.store import results_folder
+    from llamaherd.measure.trials.gate_run import GateRun
+    from llamaherd.measure.trials.units import server_with
+    from llamaherd.plan import GatePlan
+
+    name = arms.b.instance.name
+    gate = arms.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
+    who = origin(wanted.path).who
+    turn = HostLock(wanted.rig.rig, wanted.rig.connect, who)
+    turn.take(_report, lock_wait)
+    try:
+        aside = partial(drained, wanted.path, wanted.was, (server_with(wanted.was, name),), _report)
+        run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _report, aside)
+        found = run.found()
+    except UnreadableKeyError as error:
+        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
+    finally:
+        turn.give_back()
+    for line in found.told:
+        say(f"{wanted.rig.rig}/{name}: {line}")
+    return found.lets_in
+
+
+def _report(line: str) -> None:
+    say(line, err=True)
+
+
+def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
+    """End the program where a try makes no sense with the other options."""
+    if not upgrade:
+        say("error: --try tries what --upgrade names\n  help: `herd lock --upgrade main --try duo`", err=True)
+        sys.exit(UNUSABLE)
+    if as_json:
+        say("error: --try says what it measures to people\n  help: leave out --json", err=True)
+        sys.exit(UNUSABLE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +207,7 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
     """
     from llamaherd.lock import lock_held, write_lock
 
-    with lock_held(target, _tell):
+    with lock_held(target, _print_progress):
         outcome = _resolved(path, upgrade)
         findings += outcome.findings
         return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
@@ -57,14 +215,14 @@ def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[F
 
 def _resolved(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
     """The lock that an inventory wants. Ends the program where that cannot be read."""
-    from llamaherd.lock.resolve.resolve import lock_fleet, value_places
+    from llamaherd.lock.resolver import lock_fleet, value_places
     from llamaherd.pipeline.load import declared, read_lock
 
     survey = usable_or_exit(lambda: declared(path))
     old = usable_or_exit(lambda: read_lock(path))
     where = value_places(survey.documents, path)
     return usable_or_exit(
-        lambda: lock_fleet(survey.fleet, old, where, _tell, upgrade, whole=path.is_dir(), own=survey.own)
+        lambda: lock_fleet(survey.fleet, old, where, _print_progress, upgrade, whole=path.is_dir(), own=survey.own)
     )
 
 
@@ -77,7 +235,7 @@ def _newer(path: Path, upgrade: tuple[str, ...]) -> Lock:
     return outcome.lock
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     say(text, err=True)
 
 
@@ -130,8 +288,6 @@ def lock(
     from llamaherd.pipeline.load import inventory_path, lock_path, rigs
 
     if rig is not None:
-        from llamaherd.cli.lock_try import refuse_try, try_lock
-
         refuse_try(upgrade, as_json=as_json)
         path = inventory_path(inventory)
         usable_or_exit(lambda: rigs(path, (rig,)))

@@ -27,7 +27,7 @@ from llamaherd.layout import IN_REACH
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
-    from llamaherd.onhost.outcome import Outcome
+    from llamaherd.onhost.removal import Outcome
     from llamaherd.store.holdings import Holdings
 
 LIST = "list"
@@ -148,14 +148,14 @@ def _look(
 ) -> tuple[list[tuple[Holdings, Remote]], list[dict[str, object]]]:
     """The stores of the rigs that can be reached; the others are said, and given as JSON values."""
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.store.ask import look_into
+    from llamaherd.store.holdings import inspect_store
 
     found = []
     failed: list[dict[str, object]] = []
     for name, (rig, plan) in usable_plans(inventory, rigs).items():
         remote = Remote(rig.connect)
         try:
-            found.append((look_into(plan, remote, keep), remote))
+            found.append((inspect_store(plan, remote, keep), remote))
         except RemoteError as error:
             say(f"{name}: {error}", err=True)
             failed.append({"rig": name, "error": str(error)})
@@ -176,10 +176,10 @@ def _say_what_can_go(every: Iterable[Holdings]) -> None:
 def _remove(holdings: Holdings, remote: Remote, keep: int) -> Outcome | str:
     """What was removed, or why that is not known."""
     from llamaherd.host.remote import RemoteError
-    from llamaherd.store.ask import remove
+    from llamaherd.store.holdings import remove_unused
 
     try:
-        return remove(holdings, remote, keep)
+        return remove_unused(holdings, remote, keep)
     except RemoteError as error:
         return str(error)
 

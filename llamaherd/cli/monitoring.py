@@ -56,10 +56,9 @@ def grafana(output: Path) -> None:
     Example:
       herd monitoring grafana -o dashboards
     """
-    from llamaherd.status.dashboards import DASHBOARDS
-    from llamaherd.status.grafana import to_json
+    from llamaherd.fleet.dashboards import DASHBOARDS, dashboard_json
 
-    _write(output, {f"{each.uid}.json": to_json(each) for each in DASHBOARDS})
+    _write(output, {f"{each.uid}.json": dashboard_json(each) for each in DASHBOARDS})
 
 
 @monitoring.command()
@@ -87,7 +86,7 @@ def timer(inventory: Path | None, at: str, output: Path) -> None:
       herd monitoring timer
       herd monitoring timer --at 12:00 -i ~/fleet
     """
-    from llamaherd.pipeline.drift_tell import watching
+    from llamaherd.pipeline.drift_metrics import monitored_fleet
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.render import render
 
@@ -95,7 +94,7 @@ def timer(inventory: Path | None, at: str, output: Path) -> None:
         raise click.BadParameter(f"`{at}` is no time of a day; write it like {AT}", param_hint="--at")
     path = inventory_path(inventory)
     try:
-        watching(path)
+        monitored_fleet(path)
         herd = _herd()
     except UserError as error:
         fail(error, UNUSABLE)
@@ -122,7 +121,7 @@ def _herd() -> Path:
 
 def _write(folder: Path, texts: Mapping[str, str], begins: str = "{") -> None:
     """Write these files, each whole or not at all; a sentence ends the program. One of somebody else stays."""
-    from llamaherd.report.written import write
+    from llamaherd.measure.report.export import write_text
 
     try:
         _make(folder)
@@ -130,7 +129,7 @@ def _write(folder: Path, texts: Mapping[str, str], begins: str = "{") -> None:
             if not _ours(folder / name, begins):
                 raise UserError(f"{folder / name} is none that `herd` has written", "move it away, or name a folder")
         for name, text in texts.items():
-            write(folder / name, text)
+            write_text(folder / name, text)
             say(f"written: {folder / name}", err=True)
     except UserError as error:
         fail(error, UNUSABLE)

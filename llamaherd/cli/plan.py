@@ -46,7 +46,7 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
       herd plan box --json    one rig, for machines
       herd plan box --ask     and what its engines say of memory
     """
-    from llamaherd.pipeline.describe import show_plan
+    from llamaherd.pipeline.plan import show_plan
 
     planned = usable_plans(inventory, rigs)
     said, unreached = _asked(inventory, planned) if ask else ({}, False)
@@ -69,7 +69,7 @@ def plan(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
 def _asked(inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[dict[str, EngineEstimates], bool]:
     """What the engines on the rigs say, by rig; and whether a rig could not be asked, which is said at once."""
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.engine_estimate import ask_engines
+    from llamaherd.pipeline.engine_estimate import query_engines
     from llamaherd.pipeline.load import inventory_path, read_lock
 
     lock = usable_or_exit(lambda: read_lock(inventory_path(inventory)))
@@ -78,7 +78,7 @@ def _asked(inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]) -> t
     for name, (rig, each) in planned.items():
         say(f"asking {name}", err=True)
         try:
-            said[name] = ask_engines(rig, each, lock, Remote(rig.connect))
+            said[name] = query_engines(rig, each, lock, Remote(rig.connect))
         except RemoteError as error:
             say(f"{name}: {error}", err=True)
             said[name] = dict.fromkeys((instance.name for instance in each.instances), error.message)

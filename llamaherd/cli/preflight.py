@@ -59,14 +59,14 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
 
 def _ask(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
     from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.preflight_ask import ask_preflight
+    from llamaherd.pipeline.preflight import run_preflight
 
     rig, plan = rig_and_plan
-    return ask_preflight(plan, roles, Remote(rig.connect))
+    return run_preflight(plan, roles, Remote(rig.connect))
 
 
 def _show(found: Preflight) -> None:
-    from llamaherd.pipeline.preflight_show import print_preflight
+    from llamaherd.pipeline.show import print_preflight
     from llamaherd.store.show import console
 
     print_preflight(found, console())

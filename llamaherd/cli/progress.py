@@ -1,4 +1,4 @@
-"""How far the hashing of a rig's models is, on the terminal or in a log."""
+"""Show the progress of hashing and of measuring, as a bar on a terminal or as lines in a log."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from contextlib import contextmanager
 
 import click
 
-from llamaherd.store.hashes import HashProgress
-from llamaherd.text.units import show_size
+from llamaherd.cli.common import say
+from llamaherd.measure.bench.job import ProgressReporter
+from llamaherd.store.files import HashProgress
+from llamaherd.text.numbers import show_size
+from llamaherd.text.terminal import plain
 
-EVERY_SECONDS = 5
+HASHING_SECONDS = 5
 """How often a log gets a line."""
 
 
 @contextmanager
-def hashing(rig: str) -> Iterator[Callable[[HashProgress], None]]:
+def hashing_progress(rig: str) -> Iterator[Callable[[HashProgress], None]]:
     """What takes each progress and shows it on stderr: a bar where people look on, else a line every few seconds."""
     if not sys.stderr.isatty():
-        yield ProgressLine(rig, time.monotonic).tell
+        yield HashingLines(rig, time.monotonic).tell
         return
     from rich.console import Console
     from rich.markup import escape
@@ -38,7 +41,7 @@ def hashing(rig: str) -> Iterator[Callable[[HashProgress], None]]:
         yield tell
 
 
-class ProgressLine:
+class HashingLines:
     """A line on stderr now and then; `clock` tells the seconds."""
 
     def __init__(self, rig: str, clock: Callable[[], float]) -> None:
@@ -48,13 +51,71 @@ class ProgressLine:
     def tell(self, progress: HashProgress) -> None:
         """Say how far it is, unless that was said just now."""
         now = self._clock()
-        if now - self._said < EVERY_SECONDS:
+        if now - self._said < HASHING_SECONDS:
             return
         self._said = now
         rate = show_size(round(progress.done / (now - self._began)))
-        click.echo(f"{self._rig}: {line(progress)} at {rate}/s: {progress.name}", err=True)
+        click.echo(f"{self._rig}: {hashing_line(progress)} at {rate}/s: {progress.name}", err=True)
 
 
-def line(progress: HashProgress) -> str:
+def hashing_line(progress: HashProgress) -> str:
     """How far it is, in words."""
     return f"hashed {show_size(progress.done)} of {show_size(progress.total)}"
+
+
+MEASURING_SECONDS = 10
+"""How often a log gets a line."""
+
+
+@contextmanager
+def measuring_progress(name: str) -> Iterator[ProgressReporter]:
+    """What is told how it goes: a bar on stderr where people look on, else a line every few seconds."""
+    if not sys.stderr.isatty():
+        yield MeasuringLines(name, time.monotonic)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(name, total=1.0, left="")
+
+        class Bar:
+            """One bar."""
+
+            def say(self, text: str) -> None:
+                """A line above it."""
+                bars.console.print(escape(plain(text)))
+
+            def progress(self, share: float, seconds_left: float, about: str) -> None:
+                """How long it is, and what stands beside it."""
+                left = left_text(seconds_left)
+                bars.update(task, completed=share, description=escape(f"{name}: {about}"), left=left)
+
+        yield Bar()
+
+
+class MeasuringLines:
+    """A line on stderr now and then; `clock` tells the seconds."""
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        self._name, self._clock = name, clock
+        self._said = clock()
+
+    def say(self, text: str) -> None:
+        """A line."""
+        say(text, err=True)
+
+    def progress(self, share: float, seconds_left: float, about: str) -> None:
+        """Say how far it is, unless that was said just now."""
+        now = self._clock()
+        if now - self._said >= MEASURING_SECONDS:
+            self._said = now
+            say(f"{self._name}: {share:.0%}, {left_text(seconds_left)}: {about}", err=True)
+
+
+def left_text(seconds: float) -> str:
+    """The time that is left at most."""
+    whole = max(0, round(seconds))
+    return f"up to {whole // 60}:{whole % 60:02d} left"

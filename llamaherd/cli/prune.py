@@ -20,13 +20,13 @@ from llamaherd.cli.common import (
     say,
     usable_plans,
 )
-from llamaherd.text.units import show_size
+from llamaherd.text.numbers import show_size
 
 if TYPE_CHECKING:
     from llamaherd.host.remote import Remote
-    from llamaherd.onhost.outcome import Outcome
-    from llamaherd.prune.unused import Things
+    from llamaherd.onhost.removal import Outcome
     from llamaherd.store.holdings import Holdings
+    from llamaherd.store.unused import HostItems
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Found:
     """What lies on one host: in its store, and beside it."""
 
     remote: Remote
-    things: Things
+    things: HostItems
     holdings: Holdings
 
     @property
@@ -106,15 +106,15 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
 def _look(inventory: Path | None, rigs: tuple[str, ...], keep: int) -> tuple[dict[str, Found], dict[str, str]]:
     """What lies on the hosts that can be asked; and why the others cannot, which is said."""
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.prune.ask import look_for_unused
-    from llamaherd.store.ask import look_into
+    from llamaherd.store.holdings import inspect_store
+    from llamaherd.store.unused import inspect_items
 
     found: dict[str, Found] = {}
     failed: dict[str, str] = {}
     for name, (rig, plan) in usable_plans(inventory, rigs).items():
         remote = Remote(rig.connect)
         try:
-            found[name] = Found(remote, look_for_unused(plan, remote, keep), look_into(plan, remote, keep))
+            found[name] = Found(remote, inspect_items(plan, remote, keep), inspect_store(plan, remote, keep))
         except RemoteError as error:
             failed[name] = str(error)
             say(f"{name}: {error}", err=True)
@@ -140,13 +140,13 @@ def _show(name: str, found: Found) -> None:
 
 def _remove(found: Found, keep: int) -> Gone:
     from llamaherd.host.remote import RemoteError
-    from llamaherd.prune.ask import clear
-    from llamaherd.store.ask import remove
+    from llamaherd.store.holdings import remove_unused
+    from llamaherd.store.unused import remove_items
 
     try:
         return Gone(
-            clear(found.things, found.remote, keep) if found.things.removals else None,
-            remove(found.holdings, found.remote, keep) if found.holdings.removals else None,
+            remove_items(found.things, found.remote, keep) if found.things.removals else None,
+            remove_unused(found.holdings, found.remote, keep) if found.holdings.removals else None,
         )
     except RemoteError as error:
         return Gone(error=str(error))

@@ -24,7 +24,7 @@ def ready(inventory: Path | None, server: str) -> None:
     Example:
       herd ready porch.chat
     """
-    from llamaherd.gateway.ask import ready as ready_at
+    from llamaherd.fleet.gateway import ready_server as ready_at
 
     try:
         gateway = usable_gateway(inventory)

@@ -40,25 +40,25 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
       herd report duo -o report.html
       herd report duo/chat results.json page.md --markdown
     """
-    from llamaherd.bench.results.store import results_folder
+    from llamaherd.measure.report.export import render_report, report_form, write_text
+    from llamaherd.measure.report.page import page
+    from llamaherd.measure.report.sources import gather_results
+    from llamaherd.measure.results.store import results_folder
+    from llamaherd.measure.tune.analysis import optuna_shares
     from llamaherd.pipeline.load import inventory_path
-    from llamaherd.report.gather import gather
-    from llamaherd.report.page import page
-    from llamaherd.report.written import form_of, write, written
-    from llamaherd.tune.importance import optuna_shares
 
     try:
-        chosen = form_of(output, "json" if as_json else form)
-        gathered = gather(what, results_folder(inventory_path(inventory)), optuna_shares)
+        chosen = report_form(output, "json" if as_json else form)
+        gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
         if chosen is None:
-            from llamaherd.report.show import print_page
+            from llamaherd.measure.report.show import print_page
             from llamaherd.store.show import console
 
             print_page(page(gathered), console())
         elif output is None:
-            click.echo(written(gathered, chosen), nl=False)
+            click.echo(render_report(gathered, chosen), nl=False)
         else:
-            write(output, written(gathered, chosen))
+            write_text(output, render_report(gathered, chosen))
     except UserError as error:
         fail(error, UNUSABLE)
     for text in gathered.left_out:

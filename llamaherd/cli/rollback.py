@@ -25,9 +25,9 @@ from llamaherd.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from llamaherd.host.turn import Turn
+    from llamaherd.host.host_lock import HostLock
     from llamaherd.inventory.schema import Rig
-    from llamaherd.pipeline.rollback_ask import WayBack
+    from llamaherd.pipeline.history import PreparedRollback
     from llamaherd.role.role import Role
 
 
@@ -71,36 +71,38 @@ def rollback(
 
 
 @contextmanager
-def _turn(rig: Rig, path: Path, asks: bool) -> Iterator[Turn | None]:
+def _turn(rig: Rig, path: Path, asks: bool) -> Iterator[HostLock | None]:
     """A turn on the host, to be taken at once; none where a person is asked first, who may take a while."""
     from llamaherd.deploy.lean import load_pyinfra
 
     load_pyinfra()
     from llamaherd.deploy.origin import origin
-    from llamaherd.host.turn import Turn
+    from llamaherd.host.host_lock import HostLock
 
     if asks:
         yield None
         return
-    turn = Turn(rig.rig, rig.connect, origin(path).who)
+    turn = HostLock(rig.rig, rig.connect, origin(path).who)
     try:
         yield turn
     finally:
         turn.give_back()
 
 
-def _way_back(rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None, turn: Turn | None) -> WayBack:
+def _way_back(
+    rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None, turn: HostLock | None
+) -> PreparedRollback:
     from llamaherd.host.remote import RemoteError
-    from llamaherd.pipeline.rollback_ask import ask_way_back
+    from llamaherd.pipeline.history import prepare_rollback
 
     try:
-        return ask_way_back(rig, roles, instance, number, turn, monotonic)
+        return prepare_rollback(rig, roles, instance, number, turn, monotonic)
     except RemoteError as error:
         say(f"{rig.rig}: {error}", err=True)
         sys.exit(FAILED)
 
 
-def _wanted(rig: str, back: WayBack, asks: bool) -> bool:
+def _wanted(rig: str, back: PreparedRollback, asks: bool) -> bool:
     """Whether there is anything to do, which is said and asked about. Ends the program where it is not to be."""
     for problem in back.outlook.problems:
         say(f"{rig}: {problem}", err=True)
@@ -117,16 +119,16 @@ def _wanted(rig: str, back: WayBack, asks: bool) -> bool:
     return True
 
 
-def _carry_out(path: Path, rig: Rig, back: WayBack, lock_wait: int, turn: Turn | None) -> None:
-    from llamaherd.deploy.deploying import deploy
-    from llamaherd.deploy.hosts import Asked
-    from llamaherd.deploy.turns import Held
-    from llamaherd.pipeline.rollback import ROLES
+def _carry_out(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, turn: HostLock | None) -> None:
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
+    from llamaherd.deploy.run_state import HeldLock
+    from llamaherd.pipeline.history import ROLLBACK_ROLES
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    held = Held(turn, back.seen, back.seen_at) if turn and back.seen_at is not None else None
-    asked = Asked(frozenset([rig.rig]), True, ROLES, back.number, lock_wait, held)
+    held = HeldLock(turn, back.seen, back.seen_at) if turn and back.seen_at is not None else None
+    asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
     if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
         say("the host is not as it was; the reason is above", err=True)
         sys.exit(FAILED)

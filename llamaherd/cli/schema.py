@@ -19,7 +19,7 @@ def schema(kind: str) -> None:
       herd schema fleet > fleet.schema.json
     """
     if kind == "result":
-        from llamaherd.bench.results.json_schema import result_schema_text
+        from llamaherd.measure.results.document import result_schema_text
 
         click.echo(result_schema_text(), nl=False)
         return

@@ -29,9 +29,9 @@ from llamaherd.cli.common import (
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
+    from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
     from llamaherd.inventory.schema import Rig
     from llamaherd.plan import Plan
-    from llamaherd.status.now import RigNow, StatusNow
 
 EVERY = 2.0
 """Seconds between two looks, where nobody says another number."""
@@ -91,15 +91,15 @@ def status(
       herd status -o status.html      a page
       herd status --json              for machines
     """
-    from llamaherd.bench.results.store import results_folder
+    from llamaherd.fleet.status import StatusQuery, measured_speeds
+    from llamaherd.measure.results.store import results_folder
     from llamaherd.pipeline.load import inventory_path
-    from llamaherd.status.ask import Asking, measured_speeds
 
     if output and output.suffix.lower() not in (".html", ".htm"):
         say(f"error: {output} does not say that it is to be a page\n  help: call it .html", err=True)
         sys.exit(UNUSABLE)
     planned = _planned(inventory, rigs)
-    asking = Asking(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
+    asking = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
     if watch is None:
         now = _now(asking.ask())
         _tell(now, as_json, output)
@@ -121,13 +121,13 @@ def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[R
         fail(error, UNUSABLE)
 
 
-def _now(rigs: tuple[RigNow, ...]) -> StatusNow:
-    from llamaherd.status.now import StatusNow
+def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
+    from llamaherd.fleet.snapshot import FleetSnapshot
 
-    return StatusNow(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
+    return FleetSnapshot(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
 
 
-def _tell(now: StatusNow, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
+def _tell(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
     """Say it once: as a page, as JSON, or over what the terminal shows (`screen`), or below it."""
     if output:
         _write(now, output)
@@ -137,18 +137,18 @@ def _tell(now: StatusNow, as_json: bool, output: Path | None, *, screen: bool = 
         _print(now, screen)
 
 
-def _write(now: StatusNow, output: Path) -> None:
-    from llamaherd.report.written import write
-    from llamaherd.status.page import to_html
+def _write(now: FleetSnapshot, output: Path) -> None:
+    from llamaherd.fleet.status_page import to_html
+    from llamaherd.measure.report.export import write_text
 
     try:
-        write(output, to_html(now))
+        write_text(output, to_html(now))
     except UserError as error:
         fail(error, UNUSABLE)
 
 
-def _print(now: StatusNow, screen: bool) -> None:
-    from llamaherd.status.show import status_lines
+def _print(now: FleetSnapshot, screen: bool) -> None:
+    from llamaherd.fleet.status_text import status_lines
 
     columns, rows = shutil.get_terminal_size()
     lines = list(status_lines(now, columns if sys.stdout.isatty() else None, _painted))

@@ -7,22 +7,22 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import instance_argument, inventory_option, json_option, lock_wait_option, rig_argument
-from llamaherd.cli.compare_run import budget_of
+from llamaherd.cli.compare import parse_budget
 from llamaherd.diagnostics.findings import UserError
 
 
 def _budget(context: click.Context, parameter: click.Parameter, word: str | None) -> int | None:
     """Seconds, where it is said."""
-    return None if word is None else budget_of(context, parameter, word)
+    return None if word is None else parse_budget(context, parameter, word)
 
 
 def _watts(_context: click.Context, _parameter: click.Parameter, word: str | None) -> tuple[int, ...]:
     """Power limits, where they are said."""
-    from llamaherd.bench.courses.amounts import watts
     from llamaherd.inventory.schema import MOST_LIMITS
+    from llamaherd.measure.bench.selection import parse_watts
 
     try:
-        return () if word is None else watts(word, MOST_LIMITS)
+        return () if word is None else parse_watts(word, MOST_LIMITS)
     except UserError as error:
         raise click.BadParameter(f"{error.message}; {error.help}") from None
 
@@ -100,7 +100,7 @@ def tune(
       herd tune six coder --power 200W..350W/25W
       herd tune duo chat --apply && herd diff duo
     """
-    from llamaherd.cli.tune_run import Wanted, run_search
+    from llamaherd.cli.tune_run import SearchOptions, run_search
 
-    wanted = Wanted(purpose or "", budget or 0, watts, applying, again, yes, lock_wait, as_json)
+    wanted = SearchOptions(purpose or "", budget or 0, watts, applying, again, yes, lock_wait, as_json)
     run_search(inventory, rig, instance, wanted)

@@ -24,8 +24,8 @@ def unlock(inventory: Path | None, rig: str) -> None:
     Example:
       herd unlock duo
     """
+    from llamaherd.host.host_lock import unlock_host as break_lock
     from llamaherd.host.remote import RemoteError
-    from llamaherd.host.turn import unlock as break_lock
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.load import rigs as declared
 

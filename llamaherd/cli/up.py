@@ -26,13 +26,13 @@ from llamaherd.cli.common import (
     show_left,
     usable_plans,
 )
-from llamaherd.cli.saved import read_or_exit, same_or_exit
+from llamaherd.cli.diff import read_saved_or_exit, require_saved_or_exit
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
-    from llamaherd.pipeline.outlook import Outlook
-    from llamaherd.pipeline.saved import SavedDiff
+    from llamaherd.pipeline.diff import SavedDiff
+    from llamaherd.pipeline.preview import Preview
     from llamaherd.plan import Plan
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
@@ -155,7 +155,7 @@ def _wished(wish: Wish, file: Path | None) -> Wish:
     if file and wish.retry:
         raise click.UsageError(f"{file} was saved without --retry; leave that out, or --plan")
     if file:
-        saved = read_or_exit(file)
+        saved = read_saved_or_exit(file)
         wish = replace(wish, rigs=saved.names, only=saved.only or (), saved=(file, saved))
     if wish.canary and wish.rigs and wish.canary not in wish.rigs:
         which, known = f"in {file}" if file else "that are named", nearest(wish.canary, wish.rigs)
@@ -166,7 +166,7 @@ def _wished(wish: Wish, file: Path | None) -> Wish:
 def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
     """Refuses a canary that is no rig, before any host is asked. Raises InventoryError."""
     from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
+    from llamaherd.pipeline.rules import UNKNOWN_RIG
 
     def check(rigs: Mapping[str, Rig]) -> None:
         if wish.canary and wish.canary not in rigs:
@@ -179,14 +179,14 @@ def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
 
 def _with_something_to_do(wish: Wish) -> Begun:
     """The rigs that are not as planned; what they are is said. Ends the program where a saved diff holds no more."""
-    from llamaherd.pipeline.history_ask import ask_causes
+    from llamaherd.pipeline.history import query_causes
 
     planned, found = outlooks_or_exit(
         wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish), only=wish.only, making=True
     )
     if wish.saved:
-        same_or_exit(*wish.saved, planned, found)
-    causes = ask_causes(planned, found, roles_of(wish.inventory))
+        require_saved_or_exit(*wish.saved, planned, found)
+    causes = query_causes(planned, found, roles_of(wish.inventory))
     for name, each in found.items():
         for note in each.notes:
             say(f"{name}: {note}", err=True)
@@ -208,17 +208,17 @@ def _with_something_to_do(wish: Wish) -> Begun:
 def _carry_out(wish: Wish, begun: Begun) -> bool:
     """Change the rigs, wave by wave; whether all are as planned."""
     from llamaherd.deploy.lean import load_pyinfra
-    from llamaherd.pipeline.fleet_file import backing_up, survey_fleet_file
+    from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.waves import Pace, halt, waves
 
     load_pyinfra()  # what is refused, or has nothing to do, needs none of it
-    from llamaherd.deploy.deploying import deploy
-    from llamaherd.deploy.hosts import Asked
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    asked = Asked(begun.changing, retry=wish.retry, lock_wait=wish.lock_wait)
+    asked = RunOptions(begun.changing, retry=wish.retry, lock_wait=wish.lock_wait)
     path = inventory_path(wish.inventory)
     own = survey_fleet_file(path if path.is_dir() else path.parent).declared
     apart = backing_up(own, {name: rig for name, (rig, _) in begun.planned.items()})
@@ -238,8 +238,8 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
 
 def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
     """Which rigs of a wave are not as planned though none failed; what they lack is said."""
-    from llamaherd.pipeline.inspect import program_for
-    from llamaherd.pipeline.outlook_ask import Hosts
+    from llamaherd.pipeline.inspection import program_for
+    from llamaherd.pipeline.preview import Hosts
 
     say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
     rigs = {name: rig for name, (rig, _) in planned.items()}
@@ -250,7 +250,7 @@ def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str
     return tuple(name for name, each in found.items() if not each.as_planned)
 
 
-def _show_left(name: str, found: Outlook) -> None:
+def _show_left(name: str, found: Preview) -> None:
     for sentence in (*found.problems, *filter(None, [found.unreached])):
         say(f"{name}: {sentence}", err=True)
     if found.changes:

@@ -13,8 +13,8 @@ from llamaherd.cli.common import UNUSABLE, fail, inventory_option, json_option, 
 from llamaherd.diagnostics.findings import UserError
 
 if TYPE_CHECKING:
-    from llamaherd.gateway.people import DeclaredGateway
-    from llamaherd.gateway.users import NewKey
+    from llamaherd.fleet.gateway import DeclaredGateway
+    from llamaherd.fleet.users import NewKey
 
 T = TypeVar("T")
 
@@ -49,10 +49,10 @@ def add(inventory: Path | None, name: str, streams: int | None, models: tuple[st
     Example:
       herd users add ann --model chat --streams 2
     """
-    from llamaherd.gateway import users as keys
+    from llamaherd.fleet import users as keys
 
     gateway = _gateway(inventory)
-    _shown(gateway, _or_exit(lambda: keys.add(gateway, name, streams, models)), name)
+    _shown(gateway, _or_exit(lambda: keys.add_user(gateway, name, streams, models)), name)
 
 
 @users.command(name="list")
@@ -94,10 +94,10 @@ def revoke(inventory: Path | None, name: str) -> None:
     Example:
       herd users revoke ann
     """
-    from llamaherd.gateway import users as keys
+    from llamaherd.fleet import users as keys
 
     gateway = _gateway(inventory)
-    gone = _or_exit(lambda: keys.revoke(gateway, name))
+    gone = _or_exit(lambda: keys.revoke_user(gateway, name))
     say(f"{name} is taken out of {gateway.file}{f', and {gone} is removed' if gone else ''}", err=True)
     say(f"the key counts until `herd up {' '.join(gateway.declared.on)}`", err=True)
 
@@ -113,10 +113,10 @@ def rotate(inventory: Path | None, name: str) -> None:
     Example:
       herd users rotate tom
     """
-    from llamaherd.gateway import users as keys
+    from llamaherd.fleet import users as keys
 
     gateway = _gateway(inventory)
-    _shown(gateway, _or_exit(lambda: keys.rotate(gateway, name)), name)
+    _shown(gateway, _or_exit(lambda: keys.rotate_key(gateway, name)), name)
 
 
 def _shown(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
@@ -127,7 +127,7 @@ def _shown(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
 
 
 def _gateway(inventory: Path | None) -> DeclaredGateway:
-    from llamaherd.gateway.people import declared_gateway
+    from llamaherd.fleet.gateway import declared_gateway
     from llamaherd.pipeline.load import inventory_path
 
     return _or_exit(lambda: usable_or_exit(lambda: declared_gateway(inventory_path(inventory))))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llamaherd.plan import Plan
     from llamaherd.role.report import Report
     from llamaherd.role.role import Role
-    from llamaherd.store.hashes import ModelCheck
+    from llamaherd.store.files import ModelCheck
 
 
 @click.command()
@@ -66,7 +66,7 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
 
 def _asked(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.verify import verify as verify_rig
+    from llamaherd.pipeline.verify import verify_rig
 
     try:
         return verify_rig(rig, planned, roles, Remote(rig.connect))
@@ -79,7 +79,7 @@ def _told(
 ) -> dict[str, Any]:
     """What one host said, for machines; for people it is printed at once."""
     from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.verify_show import print_report
+    from llamaherd.pipeline.show import print_report
 
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
     try:
@@ -99,11 +99,11 @@ def _told(
 
 def _hashed(name: str, planned: Plan, remote: Remote, as_json: bool) -> tuple[ModelCheck, ...]:
     """What every byte of the models on one host comes to. Raises RemoteError."""
-    from llamaherd.cli.progress import hashing
-    from llamaherd.store.hashes import check_hashes
+    from llamaherd.cli.progress import hashing_progress
+    from llamaherd.store.files import check_hashes
     from llamaherd.store.show import console, print_checks
 
-    with hashing(name) as tell:
+    with hashing_progress(name) as tell:
         checks = check_hashes(planned, remote, tell)
     if not as_json:
         print_checks(name, checks, console())

@@ -13,9 +13,9 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
-from llamaherd.deploy.reasons import note
+from llamaherd.deploy.run_state import note_failure
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.host.complaints import explained
+from llamaherd.host.errors import explain_failure
 from llamaherd.host.program import request
 from llamaherd.onhost.undo import UNDONE, DisarmInput
 from llamaherd.render import render
@@ -98,11 +98,11 @@ def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, argum
         logger.info(f"{host.print_prefix}{command.says}")
     done, said = host.run_shell_command(command, print_output=True, print_input=state.print_input, **arguments)
     if not done:
-        why = explained(line.line for line in said.combined_lines)
+        why = explain_failure(line.line for line in said.combined_lines)
         sentences = str(why).splitlines() if why else []
         for sentence in sentences:
             logger.error(f"{host.print_prefix}{sentence}")
-        note(host, [*said.stderr_lines, *sentences])
+        note_failure(host, [*said.stderr_lines, *sentences])
     return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
 
 
@@ -120,7 +120,7 @@ class GuardedVerbCommand(VerbCommand):
         for line in said:
             logger.error(f"{host.print_prefix}{line}")
         if said:
-            note(host, said)
+            note_failure(host, said)
         return done and not said, output
 
     def _log_in(self, host: Host, connector_arguments: Any) -> list[str]:
@@ -249,7 +249,7 @@ class RefuseCommand(PyinfraCommand):
             logger.info(f"{host.print_prefix}{plain(line)}")
         for sentence in map(plain, self.sentences):
             logger.error(f"{host.print_prefix}{sentence}")
-            note(host, sentence.splitlines())
+            note_failure(host, sentence.splitlines())
         return False
 
 

@@ -19,11 +19,10 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
-from llamaherd.deploy.turns import Held, is_ours, log_in_for_turn
-from llamaherd.host.pipes import Patience
+from llamaherd.deploy.run_state import HeldLock, holds_host_lock, log_in_for_lock
 from llamaherd.host.program import Events, packed_program
-from llamaherd.host.remote import RemoteError, Shell
-from llamaherd.host.totals import STEP_SECONDS, show_limit, transfer_seconds
+from llamaherd.host.remote import Patience, RemoteError, Shell
+from llamaherd.host.time_limits import STEP_SECONDS, show_limit, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.render import render
@@ -50,7 +49,7 @@ class RigData(TypedDict):
     rig_connect: dict[str, Any]
     rig_unreached: str
     rig_turn_first: bool
-    rig_held: Held | None
+    rig_held: HeldLock | None
 
 
 _META = {
@@ -96,7 +95,7 @@ class RigConnector(BaseConnector):
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
-        turn = [gevent.spawn(log_in_for_turn, self.host)] if self._turn_is_next else []
+        turn = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
             held = self.data["rig_held"]
             self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
@@ -159,7 +158,7 @@ class RigConnector(BaseConnector):
         keep = bool(arguments.pop("_keep", True))
         try:
             with self._shell(root=root, fresh=fresh) as shell:
-                if root and not fresh and not last and is_ours(self.host):
+                if root and not fresh and not last and holds_host_lock(self.host):
                     self._log_in_ahead()
                 if document is None:
                     code = shell.run(_script(command, arguments, root=root), said.hear, patience)

@@ -15,15 +15,15 @@ import click
 from pyinfra.api import InventoryError as PyinfraInventoryError
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.turns import Held
-from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.deploy.run_state import HeldLock
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
-from llamaherd.history.release import Origin
+from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import LOCK_WAIT
 from llamaherd.pipeline.load import inventory_path, plans
-from llamaherd.pipeline.load_fleet_rules import UNKNOWN_RIG
 from llamaherd.pipeline.own_roles import all_roles
+from llamaherd.pipeline.release import Origin
+from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.plan import Plan
 from llamaherd.text.terminal import plain
 
@@ -40,7 +40,7 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
 
     Raises pyinfra's InventoryError, which it prints as one message.
     """
-    for ending in ENDINGS:
+    for ending in END_SIGNALS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, leave)
     if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
@@ -59,11 +59,11 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
     except (InventoryError, UserError) as error:
         raise PyinfraInventoryError(f"\n{error}") from None
     by = origin(path)
-    return [(f"@{CONNECTOR}/{name}", host_data(*each, path, by, Asked())) for name, each in planned.items()]
+    return [(f"@{CONNECTOR}/{name}", host_data(*each, path, by, RunOptions())) for name, each in planned.items()]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What is asked of a run, beside the plans.
 
     `changing`: the rigs on which a look has just found something to do. `retry`: what was tried and taken back is tried
@@ -77,10 +77,12 @@ class Asked:
     roles: tuple[str, ...] = ()
     back_to: int | None = None
     lock_wait: int = LOCK_WAIT
-    held: Held | None = None
+    held: HeldLock | None = None
 
 
-def host_data(rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: Asked, unreached: str = "") -> dict[str, Any]:
+def host_data(
+    rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: RunOptions, unreached: str = ""
+) -> dict[str, Any]:
     """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
     return {
         "rig_turn_first": rig.rig in asked.changing,

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
 
-from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.host.signals import END_SIGNALS
 
 
 def load_pyinfra() -> None:
@@ -31,7 +31,7 @@ def load_pyinfra() -> None:
     gc.unfreeze()
     # While all wait for hosts, Ctrl-C arrives in gevent's loop. It hands it on, and would print it with a date before.
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
-    for each in ENDINGS:
+    for each in END_SIGNALS:
         handler = signal.getsignal(each)
         if callable(handler):
             signal.signal(each, partial(_in_main, handler))

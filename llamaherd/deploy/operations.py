@@ -1,40 +1,188 @@
-"""The operations that pyinfra runs. One never raises: it fails its host alone, with a sentence."""
+"""The operations that pyinfra runs: inspect a host, drain its servers, carry changes out. An error fails one host."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from time import monotonic, sleep
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from pyinfra import host, logger
-from pyinfra.api import Host, operation
+from pyinfra.api import Host, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
-from llamaherd.deploy.draining import drained
-from llamaherd.deploy.driver_gating import JudgeDriverCommand, MeasureBeforeCommand
-from llamaherd.deploy.gating import GateCommand
-from llamaherd.deploy.inspecting import forget, observe, remember, settled
-from llamaherd.deploy.reasons import noted
-from llamaherd.deploy.recording import begun, did, record, saw
-from llamaherd.deploy.turns import give_turn_back, pause_turn, take_turn
+from llamaherd.deploy.gates import GateCommand, JudgeDriverCommand, MeasureBeforeCommand
+from llamaherd.deploy.run_state import (
+    HELP_PREFIX,
+    note_begin,
+    note_change,
+    note_running,
+    noted_failures,
+    pause_host_lock,
+    record_release,
+    release_host_lock,
+    take_host_lock,
+)
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.fleet.drain import ServerGateways, gateways_of
+from llamaherd.host.program import Events
+from llamaherd.host.protocol import result_of
 from llamaherd.host.remote import NoPythonError
-from llamaherd.inventory.keys import UnreadableKeyError, unreadable
+from llamaherd.host.state import HostState
+from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect
+from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_request, python_change, state_of
 from llamaherd.pipeline.load import inventory_folder
-from llamaherd.pipeline.outlook import run_on
-from llamaherd.pipeline.preflight import lines, sends, survey
-from llamaherd.pipeline.preflight_ask import local_sizes, size_of
-from llamaherd.plan import Plan
+from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
+from llamaherd.pipeline.preview import run_on
+from llamaherd.pipeline.selection import role_parts
+from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, SendFile
 from llamaherd.role.role import Role, Task
+from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
-from llamaherd.text.units import show_size
+
+SETTLING_INSPECTIONS = 15
+"""How often a port may be between two holders before it counts as taken: a second apart."""
+
+FRESH_SECONDS = 2
+"""How long a look holds while we change nothing. Longer, and what others do meanwhile would count."""
+
+
+class CachedInspection(NamedTuple):
+    """What a host answered to a plan's question, and when: in seconds, and whether operations were carried out."""
+
+    at: float
+    executing: bool
+    plan: Plan
+    seen: HostState
+
+
+_inspections: WeakKeyDictionary[Host, CachedInspection] = WeakKeyDictionary()
+
+
+def forget_inspection() -> None:
+    """Have whoever comes next look anew: the host is changed now."""
+    _inspections.pop(ctx_host.get(), None)
+
+
+def remember_inspection(plan: Plan, seen: HostState, at: float) -> None:
+    """Have whoever comes next take this look, under our turn, for its own: it holds as long as any."""
+    _inspections[ctx_host.get()] = CachedInspection(at, host.state.is_executing, plan, seen)
+
+
+def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
+    """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
+    here, executing = ctx_host.get(), host.state.is_executing
+    last = _inspections.get(here)
+    if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
+        return last.seen
+    seen = _inspect(plan, roles, install=executing)
+    _inspections[here] = CachedInspection(monotonic(), executing, plan, seen)
+    return seen
+
+
+def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
+    """Inspect the host; where it has no python3, `install` that first. Raise UserError where it cannot be inspected."""
+    here = ctx_host.get()
+    complaints: list[str] = []
+    events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
+    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
+    done, said = here.run_shell_command(
+        StringCommand("python3", "-I", "inspect"),
+        print_output=here.state.print_fact_output,
+        print_input=here.state.print_fact_input,
+        _document=inspect_request(plan, roles),
+        _events=events,
+        _keep=False,
+        _sudo=True,
+        _timeout=INSPECT_SECONDS,
+    )
+    if events.no_python and install:
+        _install_python(here)
+        return _inspect(plan, roles, install=False)
+    if not done and (unasked := _own_words(said.stderr_lines)):
+        raise unasked
+    return state_of(result_of(events, [*complaints, *said.stderr_lines]), roles)
+
+
+def _install_python(here: Host) -> None:
+    """Install python3. Raise UserError where that fails."""
+    change = python_change()
+    logger.info(f"{host.print_prefix}{change.says}")
+    script = f"{{\n{change.script}\n}} </dev/null\n"
+    done, said = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
+    if not done:
+        raise _own_words(said.stderr_lines) or UserError("python3 could not be installed", "install it on the host")
+
+
+def settled_state(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> HostState:
+    """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
+    seen = observe(plan, looking)
+    for again in range(SETTLING_INSPECTIONS if host.state.is_executing else 0):
+        if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
+            break
+        if not again:
+            logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
+        sleep(1)
+        _inspections.pop(ctx_host.get(), None)
+        seen = observe(plan, looking)
+    return seen
+
+
+def _own_words(said: Sequence[str]) -> UserError | None:
+    """Why a host was not asked, in the sentence of ours that its connector ended with, if it did."""
+    *_, message, help_ = ("", "", *said)
+    return UserError(message, help_.removeprefix(HELP_PREFIX)) if help_.startswith(HELP_PREFIX) else None
+
+
+_SPARE_SECONDS = 300
+"""Seconds beyond what a switch takes: downloads that its host is in the middle of slow all down."""
+
+
+@contextmanager
+def drained_servers(host: Host, change: Change) -> Iterator[None]:
+    """While a server that serves is changed, those of its gateways that have others for it send it nothing new.
+
+    What is in flight there is waited for by its own host. A run that is ended in the middle leaves timers on the hosts
+    of gateways, which take it back.
+    """
+    with ExitStack() as stack:
+        for front in _fronts(host, change):
+            if aside := front.step_aside():
+                stack.callback(front.step_back, aside)
+        yield
+
+
+def _fronts(host: Host, change: Change) -> Iterator[ServerGateways]:
+    """Yield what stands in front of each server that serves and is changed, where that is known."""
+    names = {part.name for part in change.parts if part.away is not None}
+    if not names:
+        return
+    plan = Plan.model_validate(host.data.plan)
+    changed = [each for each in plan.instances if each.service in names]
+
+    def say(line: str) -> None:
+        logger.info(f"{host.print_prefix}{plain(line)}")
+
+    seconds = sum(map(_change_seconds, changed))
+    for instance in changed:
+        if front := gateways_of(Path(host.data.inventory), plan, instance, seconds, say):
+            yield front
+
+
+def _change_seconds(instance: InstancePlan) -> int:
+    """Seconds in which it is changed, whatever comes of it: what served before comes back by a second start."""
+    gate = instance.gate.seconds if instance.gate else 0
+    return gate + 2 * (instance.drain + instance.server.start_seconds) + _SPARE_SECONDS
+
 
 Commands = Generator[PyinfraCommand, None, None]
-TOLD = (UserError, InventoryError, UnreadableKeyError)
+HOST_ERRORS = (UserError, InventoryError, UnreadableKeyError)
 """What says in its own words why a host cannot become as planned."""
 
 
@@ -50,22 +198,24 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
             # A host without python3 cannot hold a lock. The next inspection installs python3, and the first change
             # takes the lock.
             with suppress(NoPythonError):
-                if not take_turn(here) and (held := host.data.rig_held):
-                    remember(plan, held.seen, held.at)
-                pause_turn(here)
-        seen = settled(plan, roles, looking)
-        to_send = sends(plan, seen, roles)
-        found = survey(plan, seen, roles, local_sizes(to_send))
-    except TOLD as error:
+                if not take_host_lock(here) and (held := host.data.rig_held):
+                    remember_inspection(plan, held.seen, held.at)
+                pause_host_lock(here)
+        seen = settled_state(plan, roles, looking)
+        to_send = files_to_send(plan, seen, roles)
+        found = survey_host(plan, seen, roles, local_sizes(to_send))
+    except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
     problems = [
         *(f"{row.why}\n  help: {row.help}" for row in found.refused),
         *filter(None, map(wrong_file, to_send)),
-        *filter(None, map(unreadable, (instance.endpoint.key for instance in plan.chosen if instance.endpoint.key))),
+        *filter(
+            None, map(unreadable_key, (instance.endpoint.key for instance in plan.chosen if instance.endpoint.key))
+        ),
     ]
     if problems:
-        yield RefuseCommand(problems, lines(found.doubtful) if found.refused else ())
+        yield RefuseCommand(problems, table_lines(found.doubtful) if found.refused else ())
 
 
 @operation()
@@ -78,20 +228,20 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
     here = ctx_host.get()
     try:
         changes, told = _decide(plan, roles, looking, task)
-        if changes and host.state.is_executing and take_turn(here):
+        if changes and host.state.is_executing and take_host_lock(here):
             # Before that another run may have done it, or something else.
-            forget()
+            forget_inspection()
             changes, told = _decide(plan, roles, looking, task)
-    except TOLD as error:
+    except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
     if changes:
         # What is done now is to be seen by whoever comes next.
-        forget()
+        forget_inspection()
     try:
         yield from _commands(here, changes)
     finally:
-        pause_turn(here)
+        pause_host_lock(here)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
     for remark in told if host.state.is_executing else ():
         logger.warning(f"{host.print_prefix}{plain(remark)}")
@@ -100,7 +250,7 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
 def _commands(here: Host, changes: Sequence[Change]) -> Commands:
     """What carries changes out, one after the other."""
     for change in changes:
-        with drained(here, change) if host.state.is_executing else nullcontext():
+        with drained_servers(here, change) if host.state.is_executing else nullcontext():
             for part in change.parts:
                 if part.gated:
                     yield GateCommand(part.gated)
@@ -111,13 +261,13 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local
-                logger.info(f"{host.print_prefix}sending {local.name} ({show_size(size_of(local))})")
+                logger.info(f"{host.print_prefix}sending {local.name} ({show_size(file_size(local))})")
             if host.state.is_executing and not isinstance(carried, RefuseCommand):
-                begun(here)
+                note_begin(here)
             yield carried
             if host.state.is_executing:
                 for part in change.parts:
-                    did(here, part)
+                    note_change(here, part)
 
 
 def _decide(
@@ -125,7 +275,7 @@ def _decide(
 ) -> tuple[Sequence[Change], Sequence[str]]:
     """What a task changes on the host as it is now, and what it tells people of it."""
     seen = observe(plan, looking)
-    saw(ctx_host.get(), seen)
+    note_running(ctx_host.get(), seen)
     for role in roles if host.state.is_executing else ():
         if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
             logger.info(f"{host.print_prefix}{kept}")
@@ -134,7 +284,7 @@ def _decide(
         roles,
         seen,
         Connect.model_validate(host.data.rig_connect),
-        failed=bool(noted(ctx_host.get())),
+        failed=bool(noted_failures(ctx_host.get())),
         executing=host.state.is_executing,
         retry=host.data.rig_retry,
     )
@@ -152,7 +302,7 @@ def settle() -> Commands:
     """Write down what was done; fail a host where something has failed, and say all of that again."""
     here = ctx_host.get()
     if host.state.is_executing:
-        record(here)
-        give_turn_back(here)
-    if reasons := noted(here):
+        record_release(here)
+        release_host_lock(here)
+    if reasons := noted_failures(here):
         yield RefuseCommand(reasons)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from llamaherd import __version__
-from llamaherd.history.release import Origin
 from llamaherd.pipeline.load import lock_path
+from llamaherd.pipeline.release import Origin
 
 GIT_SECONDS = 5
 """A repository on a sleeping disk is not waited for longer: the commit is good to know, and no more."""

@@ -9,8 +9,8 @@ from pyinfra import host
 from pyinfra.api import deploy
 
 from llamaherd.deploy import operations
-from llamaherd.pipeline.only import tasks_of
 from llamaherd.pipeline.own_roles import all_roles
+from llamaherd.pipeline.selection import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
@@ -48,7 +48,7 @@ def _check(plan: Plan, roles: Sequence[Role]) -> None:
 def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
     try:
         tasks = tuple(tasks_of(plan, role))
-    except operations.TOLD as error:
+    except operations.HOST_ERRORS as error:
         operations.refuse(name="tasks", why=str(error))
         return
     for task in host.loop(tasks):

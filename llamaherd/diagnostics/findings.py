@@ -1,13 +1,15 @@
-"""What is wrong or doubtful in an inventory, said so that a person can act on it."""
+"""Findings: what is wrong in an inventory, where, how to fix it, and the rule that each finding belongs to."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.diagnostics.near import begun, slip
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name
 from llamaherd.text.terminal import MOST_HELP, one_line, plain
 
 Severity = Literal["error", "warning", "note"]
@@ -100,6 +102,78 @@ def to_print(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The name that was surely meant, as a question; all right names where that cannot be told."""
     names = sorted(known)
-    if close := slip(word, names) or begun(word, names):
+    if close := misspelled_name(word, names) or completed_name(word, names):
         return f"did you mean `{close}`?"
     return f"known here: {', '.join(names)}" if names else "there is none to choose from yet"
+
+
+Language = Literal["yaml", "sh", "ini", "console"]
+"""Of an example: parts of a rig, or a recipe; `console` shows what `herd` says of what no example can have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One kind of mistake, under a code that is never given another meaning."""
+
+    code: str
+    title: str
+    """What is wrong, in one sentence."""
+    why: str = ""
+    """What comes of it, and where the line is."""
+    example: str = ""
+    language: Language = "yaml"
+    after: str = ""
+    """What is to be said of the example, or beside it."""
+    way_out: str = ""
+    severity: Severity = "error"
+    """What it is unless the one who finds it says otherwise."""
+    sometimes: tuple[Severity, ...] = ()
+    """What else it may be."""
+
+    def at(self, place: Place, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+        """A finding of this rule: where, one sentence, a way out."""
+        return Finding(self.code, place, message, way_out, self.graded(severity))
+
+    def graded(self, severity: Severity | None) -> Severity:
+        """How bad a finding is of which this is said, or nothing."""
+        assert severity is None or severity in self.severities, f"{self.code} is never a {severity}"
+        return severity or self.severity
+
+    @property
+    def severities(self) -> tuple[Severity, ...]:
+        """All that it may be, the gravest first."""
+        return tuple(sorted({self.severity, *self.sometimes}, key=GRAVITY.__getitem__))
+
+    @property
+    def shown_severity(self) -> str:
+        """In words: `error, warning or note`."""
+        *others, last = self.severities
+        return f"{', '.join(others)} or {last}" if others else last
+
+    @property
+    def shown_example(self) -> str:
+        """The example as it would stand in a file."""
+        return cleandoc(self.example) + "\n"
+
+    @property
+    def row(self) -> str:
+        """Its row in the table of all."""
+        return f"| [{self.code}](findings/{self.code}.md) | {self.shown_severity} | {_joined(self.title)} |"
+
+    @property
+    def page(self) -> str:
+        """Its page, in Markdown."""
+        parts = (
+            f"# {self.code}",
+            f"*{self.shown_severity}*",
+            f"**{_joined(self.title)}** {_joined(self.why)}".rstrip(),
+            f"```{self.language}\n{self.shown_example}```",
+            _joined(self.after),
+            f"Way out: {_joined(self.way_out)}",
+        )
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _joined(text: str) -> str:
+    """Each paragraph on a line of its own; the rows of a table stay as they are."""
+    return re.sub(r"(?<!\n)\n(?![\n|])", " ", cleandoc(text))

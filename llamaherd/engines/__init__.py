@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
-from llamaherd.engines.dialect import Dialect, Server
-from llamaherd.engines.flags.built import listed
-from llamaherd.engines.flags.load import assumed
-from llamaherd.engines.flags.model import Catalogue
+from llamaherd.engines.dialect import Arithmetic, Dialect, Server, Traits
+from llamaherd.engines.flags.definitions import Catalogue, assumed, catalogue_of_build
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
-from llamaherd.engines.traits import Arithmetic, Traits
 from llamaherd.engines.vllm import Vllm
 from llamaherd.inventory.schema import Engine, Instance, Rig
 from llamaherd.reference.releases import is_release
@@ -94,7 +91,7 @@ def flags_of(engine: Engine) -> Catalogue | None:
     known = assumed(engine.kind, version)
     if known is None or known.exact or not engine.built:
         return known
-    return listed(known, (version or "as built")[:9], engine.built)
+    return catalogue_of_build(known, (version or "as built")[:9], engine.built)
 
 
 def on_host_network(engine: Engine, declared: Instance) -> bool:

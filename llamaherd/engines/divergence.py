@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamaherd.engines.flags.meant import meant
-from llamaherd.engines.flags.model import Catalogue
+from llamaherd.engines.flags.definitions import Catalogue
+from llamaherd.engines.flags.effective import effective_options
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read it, in `chunks` of `context` tokens, `batch` of them at once.
+
+    `bytes` is the size of the file that is kept of it on the host's disk.
+    """
+
+    context: int
+    chunks: int
+    batch: int
+    bytes: int
+
 
 BASE = "f16"
 """The cache that others are compared with."""
@@ -113,7 +127,7 @@ def _both(of: Pass) -> tuple[str, ...]:
 def _words(known: Catalogue, arguments: tuple[str, ...], flags: frozenset[str]) -> Iterator[str]:
     """Words of the server's that say one of these flags, each once and as they are written."""
     index = -1
-    for option in meant(known, arguments).said:
+    for option in effective_options(known, arguments).said:
         if option.index > index and not flags.isdisjoint((*option.flag.spellings, *option.flag.negated)):
             index = option.index
             yield from option.words

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import Server, placement_flags, sampling, thinking
-from llamaherd.engines.family import LlamaFamily
-from llamaherd.engines.traits import Arithmetic, Traits
+from llamaherd.engines.dialect import (
+    Arithmetic,
+    LlamaFamily,
+    Server,
+    Traits,
+    placement_flags,
+    sampling_flags,
+    thinking_flags,
+)
 from llamaherd.inventory.schema import Instance, Version
 
 ARITHMETIC = Arithmetic(
@@ -122,8 +128,8 @@ class IkLlamaCpp(LlamaFamily):
             *(("--no-warmup",) if declared.warmup is False else ()),
             *server.option("--mmproj", server.mmproj_path),
             *self._drafting(server),
-            *sampling(server),
-            *thinking(server),
+            *sampling_flags(server),
+            *thinking_flags(server),
             *server.option("--api-key-file", server.api_key_file),
         ]
         return (*arguments, *declared.extra_args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from llamaherd.engines.flags.model import Catalogue
+from llamaherd.engines.flags.definitions import Catalogue
 
 ROUTED_SINCE = "2026-07"
 """Before, a swap ended requests that were being answered (ggml-org/llama.cpp#22447, #24849)."""

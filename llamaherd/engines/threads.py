@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines import reads_gguf
-from llamaherd.engines.command_line import CommandLine, by_hand
+from llamaherd.engines.command_line import CommandLine, overridden_command_line
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
-from llamaherd.text.numbers import whole
+from llamaherd.text.numbers import whole_number
 
 ALL_LAYERS = 99
 """What recipes write for all layers; this few are taken for all where the model's header is not known."""
@@ -89,14 +89,14 @@ def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool
         return True
     if isinstance(instance.gpu_layers, int) and instance.gpu_layers < (header.layers if header else ALL_LAYERS):
         return True
-    line = by_hand(rig, instance)
+    line = overridden_command_line(rig, instance)
     return line is not None and _moves(line, header.layers if header else ALL_LAYERS)
 
 
 def _moves(line: CommandLine, layers: int) -> bool:
     """Whether arguments or variables leave layers, tensors or the cache to the CPU."""
     held = line.own("--gpu-layers", "--n-gpu-layers")
-    if held and (count := whole(held.value)) is not None and count < layers:
+    if held and (count := whole_number(held.value)) is not None and count < layers:
         return True
     cache = line.own("--no-kv-offload")
     if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):

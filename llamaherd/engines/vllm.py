@@ -1,13 +1,174 @@
-"""vLLM, which comes as a container image: its flags."""
+"""vLLM, which comes as a container image: its flags, and the arguments that vLLM 0.33.0 refuses at its start."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
-from llamaherd.engines.dialect import Scratch, Server
-from llamaherd.engines.traits import Traits
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.dialect import Scratch, Server, Traits
+from llamaherd.engines.flags.access import find_wrong_addresses
+from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, ServerContext
+from llamaherd.engines.flags.placement import TOO_MANY, find_gpu_order, find_hidden_gpus, visible_gpus
 from llamaherd.inventory.schema import Instance, Version
+from llamaherd.text.numbers import parse_real
+
+OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
+"""What files of llama.cpp are quantised as; vLLM names methods."""
+IN_HUB = re.compile(r"[\w.-]+/[\w.-]+:(?:UD-)?I?Q[1-8]_\w+", re.IGNORECASE)
+"""A repository with one of its quants, as vLLM writes it."""
+METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
+"""What a model's name says, and the methods that go with it."""
+
+OF_JSON: Mapping[str, str] = {
+    "--speculative-config": '"method": "mtp", "num_speculative_tokens": 2',
+    "--hf-overrides": '"max_position_embeddings": 65536',
+    "--override-generation-config": '"temperature": 0.6',
+}
+"""Options that take a JSON object, each with what may stand in one."""
+
+
+VLLM_REFUSES = Rule(
+    "LH261",
+    "vLLM refuses options together, or by their value.",
+    why="""
+    A share of a GPU is above 1. Tools have no parser. A method is not the model's. A batch has fewer tokens than
+    requests.
+    """,
+    example="""
+    vllm serve Qwen/Qwen3-8B --host 127.0.0.1 --enable-auto-tool-choice
+    """,
+    language="sh",
+    way_out="write what the finding names.",
+)
+
+
+def _share(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """config/cache.py: above 0, 1 at most."""
+    option = meant.get("--gpu-memory-utilization")
+    try:
+        share = parse_real(option.value) if option else 0.9
+    except ValueError:
+        return
+    if option and not 0 < share <= 1:
+        help_ = f"write {share / 100:g}" if 10 <= share <= 100 else "write a share, such as 0.9"
+        message = f"{option} is no share of a card: vLLM takes more than 0 and 1 at most"
+        yield Conflict(VLLM_REFUSES, (option,), message, help_)
+
+
+def _cards(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """config/parallel.py: one process for each GPU, in each stage."""
+    tensor, stages = meant.get("--tensor-parallel-size"), meant.get("--pipeline-parallel-size")
+    wanted = meant.number("--tensor-parallel-size", default=1) * meant.number("--pipeline-parallel-size", default=1)
+    cards = visible_gpus(meant, around)
+    options = tuple(option for option in (tensor, stages) if option)
+    if options and cards is not None and cards < wanted and not meant.get("--nnodes", "--headless"):
+        said = " and ".join(map(str, options))
+        message = f"{said} want {wanted} GPUs, and the server sees {cards}: vLLM does not start"
+        yield Conflict(TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more GPUs")
+
+
+def _tools(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """entrypoints/openai/cli_args.py, validate_parsed_serve_args."""
+    tools = meant.get("--enable-auto-tool-choice")
+    if tools and tools.on and meant.get("--tool-call-parser") is None:
+        message = f"{tools} wants a parser for what the model writes, and vLLM does not start without one"
+        help_ = "add `--tool-call-parser` with the one of the model's family, such as `hermes` for Qwen"
+        yield Conflict(VLLM_REFUSES, (tools,), message, help_)
+
+
+def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """config/scheduler.py."""
+    tokens, requests = meant.get("--max-num-batched-tokens"), meant.get("--max-num-seqs")
+    most = meant.number("--max-num-batched-tokens", default=0)
+    if requests and meant.number("--max-num-seqs", default=1) < 1:
+        yield Conflict(VLLM_REFUSES, (requests,), f"{requests} serves nobody", "write 1 or more")
+    elif tokens and requests and 0 < most < meant.number("--max-num-seqs", default=1):
+        message = f"{requests} are more requests than {tokens} has tokens for, and vLLM refuses that"
+        yield Conflict(VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
+    chunks, length = meant.get("--enable-chunked-prefill"), meant.get("--max-model-len")
+    longest = meant.number("--max-model-len", default=0)
+    if chunks and not chunks.on and tokens and length and 0 < most < longest:
+        message = f"without chunks a prompt of {longest} tokens does not fit into {tokens}, and vLLM refuses that"
+        help_ = f"leave out {chunks}, or write `--max-num-batched-tokens {longest}`"
+        yield Conflict(VLLM_REFUSES, (tokens, chunks), message, help_)
+
+
+def _quantised(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """config/model.py, _verify_quantization: it must be what the model's own files say."""
+    option, model = meant.get("--quantization"), meant.text("--model") or around.model
+    if option is None:
+        return
+    if OF_GGUF.fullmatch(option.value):
+        message = f"{option} is how a GGUF file is quantised, and no method of vLLM"
+        yield Conflict(VLLM_REFUSES, (option,), message, "leave it out: vLLM reads the method from the model's files")
+    for name, methods in METHODS.items():
+        others = {each for key, values in METHODS.items() if key != name for each in values}
+        if option.value in others and re.search(rf"[-_]{name}\b", model, re.IGNORECASE):
+            message = f"{option} is not how `{model}` is quantised, and vLLM refuses that"
+            yield Conflict(VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
+
+
+def _json(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """utils/argparse_utils.py: these are read as JSON, and vLLM does not start with less."""
+    for name in OF_JSON:
+        option = meant.get(name)
+        if option and not _is_object(option.value):
+            message = f"{option} is no JSON object: names and texts stand in double quotes, the whole in single ones"
+            help_ = f"write such as `{name} '{{{OF_JSON[name]}}}'`"
+            yield Conflict(VLLM_REFUSES, (option,), message, help_)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+PLUGGED = Rule(
+    "LH281",
+    "vLLM loads this kind of model by a plugin.",
+    why="""
+    vLLM itself no longer loads GGUF files and `OWNER/NAME:QUANT`, and its images do not have the plugin
+    `vllm-gguf-plugin`. Without `--tokenizer` it converts the tokenizer from the file, which takes long and does
+    not always succeed.
+    """,
+    example="""
+    vllm serve ./Qwen3-8B-Q4_K_M.gguf --host 127.0.0.1
+    """,
+    language="sh",
+    way_out="use llama-server, which GGUF files are made for, or the plugin.",
+    severity="warning",
+)
+
+
+def _plugged(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """docs/features/quantization/gguf.md of vLLM: GGUF files are loaded by a plugin, which its images lack."""
+    option, model = meant.get("--model"), meant.text("--model") or around.model
+    if meant.get("--tokenizer") or not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
+        return  # who names a tokenizer has read that page
+    message = (
+        f"vLLM loads `{model}` by its plugin vllm-gguf-plugin alone, and wants the tokenizer of the model that it "
+    )
+    message += "was made of"
+    way_out = "serve it with llama-server; or install the plugin, and add `--tokenizer` with that model's repository"
+    yield Conflict(PLUGGED, (option,) if option else (), message, way_out)
+
+
+FINDERS: tuple[ConflictFinder, ...] = (
+    _share,
+    _json,
+    _cards,
+    _tools,
+    _batches,
+    _quantised,
+    _plugged,
+    find_gpu_order,
+    find_hidden_gpus,
+    find_wrong_addresses,
+)
 
 
 class Vllm:

@@ -1,17 +1,258 @@
-"""A GGUF header from the first bytes of its file, which may be too few of them or hostile.
-
-What llama.cpp refuses is refused (ggml/src/gguf.cpp:460-820 at b11434), and so is what no honest header comes near to.
-"""
+"""Parse a GGUF header from the first bytes of its file, which may be incomplete or hostile."""
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.gguf.codes import TENSOR_TYPES
 from llamaherd.gguf.header import BLOCKS, tensor_bytes
-from llamaherd.gguf.parsed import GgufError, Incomplete, Meta, Parsed, TensorInfo
+
+# enum ggml_type: mainline's (ggml/include/ggml.h:389-432 at b11434), then ik_llama.cpp's own (its
+# ggml/include/ggml.h:431-486 at 67268c8fd). Where both have a number, both mean the same blocks.
+TENSOR_TYPES: dict[int, str] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    6: "Q5_0",
+    7: "Q5_1",
+    8: "Q8_0",
+    9: "Q8_1",
+    10: "Q2_K",
+    11: "Q3_K",
+    12: "Q4_K",
+    13: "Q5_K",
+    14: "Q6_K",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    20: "IQ4_NL",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    23: "IQ4_XS",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    30: "BF16",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
+    42: "Q2_0",
+    133: "Q6_0",
+    134: "IQ1_BN",
+    135: "IQ2_BN",
+    137: "IQ2_K",
+    138: "IQ3_K",
+    139: "IQ4_K",
+    140: "IQ5_K",
+    141: "IQ6_K",
+    144: "IQ4_KS",
+    145: "IQ2_KS",
+    146: "IQ4_KSS",
+    151: "Q8_KV",
+    152: "IQ5_KS",
+    153: "IQ2_KT",
+    154: "IQ3_KT",
+    155: "IQ4_KT",
+    156: "IQ3_KS",
+    157: "IQ2_KL",
+    158: "IQ1_KT",
+    202: "Q4_0_R8",
+    206: "Q5_0_R4",
+    208: "Q8_0_R8",
+    210: "Q2_K_R4",
+    211: "Q3_K_R4",
+    212: "Q4_K_R4",
+    213: "Q5_K_R4",
+    214: "Q6_K_R4",
+    216: "IQ2_XXS_R4",
+    217: "IQ2_XS_R4",
+    218: "IQ3_XXS_R4",
+    219: "IQ1_S_R4",
+    220: "IQ4_NL_R4",
+    221: "IQ3_S_R4",
+    222: "IQ2_S_R4",
+    223: "IQ4_XS_R8",
+    229: "IQ1_M_R4",
+    230: "BF16_R16",
+    233: "Q6_0_R4",
+    335: "IQ2_BN_R4",
+    337: "IQ2_K_R4",
+    338: "IQ3_K_R4",
+    339: "IQ4_K_R4",
+    340: "IQ5_K_R4",
+    344: "IQ4_KS_R4",
+    352: "IQ5_KS_R4",
+    397: "Q8_K_R16",
+    398: "Q8_KV_R8",
+    399: "Q8_K_R8",
+}
+
+# enum llama_ftype: mainline's (include/llama.h:117-159 at b11434), then ik_llama.cpp's own (its include/llama.h:197-245
+# at 67268c8fd). Of 41, which is Q1_0_G128 to the latter, mainline's meaning is taken.
+FILE_TYPES: dict[int, str] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4_MOE",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+    135: "Q6_0",
+    136: "IQ1_BN",
+    137: "IQ2_BN",
+    138: "IQ2_K",
+    139: "IQ3_K",
+    140: "IQ4_K",
+    141: "IQ5_K",
+    142: "IQ6_K",
+    145: "IQ4_KS",
+    146: "IQ3_KL",
+    147: "IQ2_KS",
+    148: "IQ4_KSS",
+    149: "Q8_KV",
+    150: "IQ5_KS",
+    151: "IQ2_KT",
+    152: "IQ3_KT",
+    153: "IQ4_KT",
+    154: "IQ3_KS",
+    155: "IQ2_KL",
+    156: "IQ1_KT",
+    202: "Q4_0_R8",
+    207: "Q8_0_R8",
+    208: "Q5_0_R4",
+    210: "Q2_K_R4",
+    211: "Q3_K_R4",
+    214: "Q4_K_R4",
+    216: "Q5_K_R4",
+    218: "Q6_K_R4",
+    219: "IQ2_XXS_R4",
+    220: "IQ2_XS_R4",
+    223: "IQ3_XXS_R4",
+    224: "IQ1_S_R4",
+    225: "IQ4_NL_R4",
+    226: "IQ3_S_R4",
+    229: "IQ2_M_R4",
+    230: "IQ4_XS_R8",
+    231: "IQ1_M_R4",
+    232: "BF16_R16",
+    335: "Q6_0_R4",
+    337: "IQ2_BN_R4",
+    338: "IQ2_K_R4",
+    339: "IQ3_K_R4",
+    340: "IQ4_K_R4",
+    341: "IQ5_K_R4",
+    345: "IQ4_KS_R4",
+    350: "IQ5_KS_R4",
+    398: "Q8_KV_R8",
+    399: "Q8_K_R8",
+}
+
+
+Scalar = bool | int | float | str
+Meta = Scalar | tuple[int | float, ...]
+
+
+class GgufError(Exception):
+    """A file that no model can be sized from; one sentence."""
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """The bytes end before the header does, which goes on to byte `needed` at least."""
+
+    needed: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor as listed: `shape` has the fastest axis first, `offset` counts bytes from the start of the data."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One file's header. From `metadata`, arrays of texts or of more than MAX_KEPT entries are left out; texts are cut.
+
+    `data_offset` is where the tensors' bytes begin; `size` is what the whole file has at least, in bytes: writers
+    may fill up the last tensor to `alignment`.
+    """
+
+    metadata: Mapping[str, Meta]
+    vocabulary: int
+    tensors: tuple[TensorInfo, ...]
+    alignment: int
+    data_offset: int
+    size: int
+
+    @property
+    def architecture(self) -> str | None:
+        """What the model is built like; later shards of a set do not say."""
+        value = self.metadata.get("general.architecture")
+        return value if isinstance(value, str) and value else None
+
+    @property
+    def quant(self) -> str | None:
+        """What the file type is called, such as `Q4_K_M`."""
+        return FILE_TYPES.get(self.number("general.file_type", -1))
+
+    @property
+    def shard(self) -> int:
+        """Which of the shards this is, from 0."""
+        return self.number("split.no", 0)
+
+    @property
+    def shards(self) -> int:
+        """How many files the model has."""
+        return max(1, self.number("split.count", 1))
+
+    def number(self, key: str, default: int) -> int:
+        """A value that is one whole number."""
+        value = self.metadata.get(key, default)
+        return value if isinstance(value, int) else default
+
 
 MIB = 1024**2
 MAX_HEADER = 128 * MIB  # bytes; with a vocabulary of 250,000 tokens a header has 6 to 12 MiB
@@ -43,7 +284,7 @@ def parse_header(data: bytes | bytearray) -> Parsed | Incomplete:
         return Incomplete(short.needed)
 
 
-def reach(have: int, needed: int) -> int:
+def bytes_to_fetch(have: int, needed: int) -> int:
     """How many bytes to have before the next try: whole chunks, that all tries together cost linear time."""
     return max(needed, have + max(CHUNK, have // 8))
 

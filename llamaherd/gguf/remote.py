@@ -12,9 +12,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.gguf.parse import CHUNK, MAX_HEADER, parse_header, reach
-from llamaherd.gguf.parsed import GgufError, Parsed
-from llamaherd.text.numbers import whole
+from llamaherd.gguf.parse import CHUNK, MAX_HEADER, GgufError, Parsed, bytes_to_fetch, parse_header
+from llamaherd.text.numbers import whole_number
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -57,7 +56,7 @@ def fetch_header(
     held = _Held(url, size)
     deadline = time.monotonic() + patience.total
     failures = 0
-    bounds = Bounds(MAX_HEADER + reach(MAX_HEADER, 0), patience.silence, patience.total)
+    bounds = Bounds(MAX_HEADER + bytes_to_fetch(MAX_HEADER, 0), patience.silence, patience.total)
     with _sentences(url), BoundedClient(bounds, _MAX_REDIRECTS) as client:
         while held.header is None:
             before, trouble = len(held.data), None
@@ -101,12 +100,12 @@ class _Held:
         """See that the body goes on where `data` ends, in the same file; else drop `data`, or raise HubError."""
         if response.status_code == 206:
             said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if said is None or whole(said["first"]) != len(self.data):
+            if said is None or whole_number(said["first"]) != len(self.data):
                 raise HubError(f"{self.url} was answered with another part than was asked for", "check any proxy")
             size = said["size"]
         else:
             size = response.headers.get("Content-Length", "*")
-        if size != "*" and whole(size) != self.size:
+        if size != "*" and whole_number(size) != self.size:
             raise HubError(f"{self.url} has {size} bytes, and not the {self.size} that are expected of it", _RELOCK)
         etag = response.headers.get("ETag")
         if self.etag and etag and etag != self.etag:
@@ -133,7 +132,7 @@ class _Held:
         needed = found.size if isinstance(found, Parsed) else found.needed
         if needed > self.size or len(self.data) >= self.size:
             raise HubError(f"{self.url} ends too early: its header speaks of more than {self.size} bytes", _RELOCK)
-        self.wanted = min(self.size, reach(len(self.data), needed))
+        self.wanted = min(self.size, bytes_to_fetch(len(self.data), needed))
 
 
 def _ask(client: Client, held: _Held, token: str | None, deadline: float) -> None:
@@ -200,7 +199,7 @@ def _refusal(held: _Held, response: Response, token: str | None) -> Exception:
 def _retry_after(response: Response) -> float | None:
     """For how many seconds the hub asks, which says it as a number or as a date."""
     text = response.headers.get("Retry-After", "")
-    if (seconds := whole(text)) is not None:
+    if (seconds := whole_number(text)) is not None:
         return float(seconds)
     try:
         then = parsedate_to_datetime(text)

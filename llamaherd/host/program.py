@@ -20,7 +20,7 @@ GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3 o
 host's distribution."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_MAIN = "import sys\n\nfrom llamaherd.onhost.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+_MAIN = "import sys\n\nfrom llamaherd.onhost.verbs import main\n\nsys.exit(main(sys.argv[1:]))\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MOST_LINE = 8 << 20
 """Characters of an event that are read: the result of an inspection contains each file of a large store."""
@@ -63,7 +63,8 @@ def packed_program(own_roles: Path | None = None) -> Program:
 
 def _sources(own_roles: Path | None) -> dict[str, bytes]:
     """Return the files in the zip: packages of roles are empty there, as only their `onhost` runs on hosts."""
-    modules = [*(_PACKAGE / "onhost").rglob("*.py"), _PACKAGE / "layout.py"]
+    # The program that fetches models is a package of its own on a host: see llamaherd/role/programs.py.
+    modules = [*(_PACKAGE / "onhost").glob("*.py"), _PACKAGE / "layout.py"]
     found = {each.relative_to(_PACKAGE.parent).as_posix(): each.read_bytes() for each in modules}
     ours = _PACKAGE.parent / "roles"
     for roles in (*([own_roles] if own_roles else []), ours):

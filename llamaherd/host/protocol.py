@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
-from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program, packed_program, request
-from llamaherd.host.remote import Remote
+from llamaherd.host.remote import Patience, Remote
 from llamaherd.host.ssh import RemoteError
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.render import render
@@ -44,7 +43,7 @@ class CutOffError(RemoteError):
         )
 
 
-class UnaskedError(RemoteError):
+class UnexpectedLineError(RemoteError):
     """A line of an answer is none that the script can have printed."""
 
     def __init__(self, line: str) -> None:
@@ -54,7 +53,7 @@ class UnaskedError(RemoteError):
         )
 
 
-class UnreadError(RemoteError):
+class NotInspectedError(RemoteError):
     """A part of a host did not respond to an inspection."""
 
     def __init__(self, parts: Collection[str]) -> None:
@@ -65,7 +64,7 @@ class UnreadError(RemoteError):
         )
 
 
-def question_of(template: str, **values: Any) -> Written:
+def probe_script(template: str, **values: Any) -> Written:
     """The script that asks what a template asks."""
     return render("host/question.sh.j2", begin=Written(BEGIN), end=Written(END), body=render(template, **values))
 
@@ -111,7 +110,7 @@ def query_verb(
     try:
         return decode(kind, result)
     except DocumentError as error:
-        raise UnaskedError(str(error)) from None
+        raise UnexpectedLineError(str(error)) from None
 
 
 def result_of(events: Events, complaints: Iterable[str]) -> object:
@@ -123,12 +122,12 @@ def result_of(events: Events, complaints: Iterable[str]) -> object:
     return events.result
 
 
-def answer(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:
+def marked_lines(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:
     """The lines between the marks. Raises CutOffError, with the last of the host's complaints."""
-    return list(heard(lines, complaints))
+    return list(stream_marked_lines(lines, complaints))
 
 
-def heard(lines: Iterable[str], complaints: Iterable[str] = ()) -> Iterator[str]:
+def stream_marked_lines(lines: Iterable[str], complaints: Iterable[str] = ()) -> Iterator[str]:
     """The lines between the marks, as they come. Raises CutOffError after the last where the end is missing."""
     before: list[str] = []
     begun = False
@@ -144,7 +143,7 @@ def heard(lines: Iterable[str], complaints: Iterable[str] = ()) -> Iterator[str]
     raise CutOffError([*(() if begun else before), *complaints])
 
 
-def take_facts(lines: Iterable[str], take: Callable[[str, list[str]], bool]) -> None:
+def parse_facts(lines: Iterable[str], take: Callable[[str, list[str]], bool]) -> None:
     """Hand over each fact: its kind and its fields.
 
     Raises UnaskedError for a fact that `take` does not know, or raises ValueError or LookupError on.
@@ -156,10 +155,10 @@ def take_facts(lines: Iterable[str], take: Callable[[str, list[str]], bool]) -> 
         except (ValueError, LookupError):
             known = False
         if not known:
-            raise UnaskedError(line)
+            raise UnexpectedLineError(line)
 
 
-def texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:
+def parse_texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:
     """The texts of an answer, by what they are and of what. Raises UnaskedError for a line that is of none."""
     found: dict[tuple[str, str], list[str]] = {}
     text: list[str] | None = None
@@ -170,5 +169,5 @@ def texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:
         elif line.startswith("\t") and text is not None:
             text.append(line[1:])
         else:
-            raise UnaskedError(line)
+            raise UnexpectedLineError(line)
     return {asked: "\n".join(said) for asked, said in found.items()}

@@ -1,4 +1,4 @@
-"""How a rig is logged in to by the OpenSSH client, and why it was not, from what the client and sudo say."""
+"""The command line of the OpenSSH client for a rig, forwarded ports, and why a login failed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.text.quoting import ssh_option
 from llamaherd.text.terminal import shown
 from llamaherd.text.textfile import UnreadableError, read_bytes
+
+
+class Forward(NamedTuple):
+    """From `here` on the loopback of this machine to an address and a port of the host's; IPv6 in brackets."""
+
+    here: int
+    address: str
+    port: int
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """For the ssh client, which ends where the port cannot be had."""
+        return ("-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{self.here}:{self.address}:{self.port}")
+
 
 ROOT_SHELL = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
 """Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.written import create_whole, remove_abandoned, said, write_whole
+from llamaherd.inventory.file_writer import create_atomically, remove_abandoned, report_write_errors, write_atomically
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 KEY, ROOT = "root.key", "root.pem"
@@ -42,11 +42,11 @@ def make_root(folder: Path, now: datetime | None = None) -> bool:
     if root.exists():
         root_in(folder)
         return False
-    with said():
+    with report_write_errors():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not key.exists():
-            create_whole(key, new_key(), 0o600)
-        create_whole(root, root_for(_read(key), now or datetime.now(UTC)), 0o644)
+            create_atomically(key, new_key(), 0o600)
+        create_atomically(root, root_for(_read(key), now or datetime.now(UTC)), 0o644)
     return True
 
 
@@ -82,8 +82,8 @@ def certificate_of(folder: Path, rig: str, names: Collection[str], now: datetime
         made = signed(root.pem, _read(folder / KEY), rig, names, now)
     except WrongPemError as error:
         raise _unusable(folder, error) from None
-    with said():
-        write_whole(file, made, 0o600)
+    with report_write_errors():
+        write_atomically(file, made, 0o600)
     return made
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from llamaherd.diagnostics.findings import InventoryError, Place, nearest
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.inventory.yamlfile import Document, Path_
-from llamaherd.inventory.yamlfile_rules import TOO_LARGE
-from llamaherd.inventory.yamltext import MOST_NODES
+from llamaherd.diagnostics.findings import InventoryError, Place, Rule, nearest
+from llamaherd.inventory.yaml_file import TOO_LARGE, Document, Path_
+from llamaherd.inventory.yaml_text import MOST_NODES
 
 DEFAULTS = "defaults.yaml"
 EXTENDS = "extends"

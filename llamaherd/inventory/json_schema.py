@@ -23,11 +23,11 @@ from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.base import Megahertz, Percent, Size, Watts
-from llamaherd.inventory.schema.examples import EXAMPLES
-from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.inventory.schema.keys import EXAMPLES
+from llamaherd.inventory.schema.rig import DataRate, Hours, StoreOrigin
 from llamaherd.inventory.schema.serving import Rate, Share
-from llamaherd.inventory.schema.store import DataRate, Hours, StoreOrigin
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.yaml_text import Loader
 
 Schema = dict[str, Any]
 

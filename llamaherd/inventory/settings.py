@@ -1,15 +1,18 @@
-"""Keys of an instance as somebody says them beside the inventory: `KEY=VALUE`, the value as YAML has it. Pure."""
+"""Keys of an instance as `KEY=VALUE`, set in a loaded rig or written into the text of its file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llamaherd.diagnostics.findings import Place, UserError
-from llamaherd.inventory.yamlfile import Document, Path_, parse
+import yaml
+
+from llamaherd.diagnostics.findings import InventoryError, Place, UserError
+from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
+from llamaherd.inventory.yaml_text import nodes_of
 
 _FORM = "write KEY=VALUE, such as `--with batch=1024` or `--with draft.mtp=2`; null takes a key away"
 _DEEPEST = 8
@@ -33,7 +36,7 @@ def parse_setting(word: str) -> Setting:
     path = tuple(key.strip().split("."))
     if not equals or not all(path) or len(path) > _DEEPEST or "\n" in text:
         raise UserError(f"`{word}` sets nothing", _FORM)
-    value = parse(Path(word), f"value: {text.strip() or 'null'}").data["value"]
+    value = parse_yaml(Path(word), f"value: {text.strip() or 'null'}").data["value"]
     return Setting(path, value, word)
 
 
@@ -47,7 +50,7 @@ def with_settings(document: Document, instance: str, settings: Sequence[Setting]
     if not isinstance(instances, dict) or not isinstance(instances.get(instance), dict):
         return document
     for each in settings:
-        set_in(instances[instance], each)
+        apply_setting(instances[instance], each)
         path: Path_ = ("instances", instance, *each.path)
         gone = {at for at in (*keys, *values) if at[: len(path)] == path}
         for places in (keys, values):
@@ -57,7 +60,7 @@ def with_settings(document: Document, instance: str, settings: Sequence[Setting]
     return replace(document, data=data, keys=keys, values=values)
 
 
-def set_in(instance: dict[str, Any], setting: Setting) -> None:
+def apply_setting(instance: dict[str, Any], setting: Setting) -> None:
     """Set a key of an instance's data, or take it away."""
     *above, last = setting.path
     at = instance
@@ -70,3 +73,148 @@ def set_in(instance: dict[str, Any], setting: Setting) -> None:
         at.pop(last, None)
     else:
         at[last] = setting.value
+
+
+_BESIDE = ("kv", "context", "on", "model", "engine")
+"""Keys that a new one is written below, the first that is there."""
+
+
+def text_with_settings(text: str, file: Path, instance: str, settings: Sequence[Setting]) -> str:
+    """The text with these keys of an instance. Raises UserError where it cannot be done without touching more."""
+    meant = parse_yaml(file, text).data
+    instances = meant.get("instances")
+    if not isinstance(instances, dict) or not isinstance(instances.get(instance), dict):
+        raise UserError(
+            f"{file} does not declare `{instance}` itself", "write these keys where the instance is declared"
+        )
+    meant = _apart(meant)
+    for each in settings:
+        apply_setting(meant["instances"][instance], each)
+        if meant["instances"][instance].get(each.path[0]) == {}:
+            del meant["instances"][instance][each.path[0]]
+    for path, value in _grouped(settings, instances[instance]):
+        text = _with(text, ("instances", instance, *path), value)
+    return _as_meant(text, file, meant)
+
+
+def text_with_value(text: str, file: Path, path: Sequence[str], value: Any) -> str:
+    """The text with this value at a path, whose nearest mapping is made where there is none.
+
+    None takes a key away, and with its last one the mapping that it is in. Raises UserError where it cannot be done
+    without touching more.
+    """
+    meant = _apart(parse_yaml(file, text).data)
+    above: dict[str, Any] = meant
+    at = 0
+    if value is None and _found(meant, path[:-1]) == {path[-1]: _found(meant, path)}:
+        path = path[:-1]
+    while at < len(path) - 1 and isinstance(above.get(path[at]), dict):
+        above, at = above[path[at]], at + 1
+    for key in reversed(path[at + 1 :]):
+        value = {key: value}
+    if value is None:
+        above.pop(path[at], None)
+    else:
+        above[path[at]] = value
+    return _as_meant(_with(text, tuple(path[: at + 1]), value), file, meant)
+
+
+def _found(data: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _as_meant(text: str, file: Path, meant: dict[str, Any]) -> str:
+    """The text, if it is read as it was meant. Raises UserError."""
+    try:
+        same = parse_yaml(file, text).data == meant
+    except InventoryError:
+        same = False
+    if not same:
+        raise UserError(f"{file} is written in a way that cannot be changed by itself", "write these keys into it")
+    return text
+
+
+def _grouped(settings: Sequence[Setting], there: dict[str, Any]) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Keys to write one by one: those of a mapping that is not there yet are written together."""
+    new: dict[str, dict[str, Any]] = {}
+    for each in settings:
+        top = each.path[0]
+        if len(each.path) == 2 and not isinstance(there.get(top), dict):
+            if each.value is not None:
+                new.setdefault(top, {})[each.path[1]] = each.value
+        else:
+            yield each.path, each.value
+    for top, values in new.items():
+        yield (top,), values
+
+
+def _with(text: str, path: tuple[str, ...], value: Any) -> str:
+    """The text with the value at a path; None takes its key away."""
+    above = _at(nodes_of(text), path[:-1])
+    if above is None:
+        return text
+    pair = next((each for each in above.value if each[0].value == path[-1]), None)
+    if value is None:
+        return _without(text, above, pair) if pair else text
+    if pair is None:
+        return _added(text, above, path[-1], value)
+    start, end = pair[1].start_mark.index, pair[1].end_mark.index
+    return text[:start] + _inline(value) + text[end:]
+
+
+def _at(node: yaml.Node | None, path: Sequence[str]) -> yaml.MappingNode | None:
+    for key in path:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == key), None)
+    return node if isinstance(node, yaml.MappingNode) else None
+
+
+def _added(text: str, mapping: yaml.MappingNode, key: str, value: Any) -> str:
+    said = f"{key}: {_inline(value)}"
+    if mapping.flow_style:
+        last = mapping.value[-1][1].end_mark.index if mapping.value else mapping.start_mark.index + 1
+        return text[:last] + (", " if mapping.value else "") + said + text[last:]
+    names = [name.value for name, _ in mapping.value]
+    beside = next((each for each in _BESIDE if each in names), names[0])
+    name, below = mapping.value[names.index(beside)]
+    if not _is_inline(below):
+        # Before it: where a block ends, only the next thing tells.
+        at = text.rfind("\n", 0, name.start_mark.index) + 1
+        return f"{text[:at]}{' ' * name.start_mark.column}{said}\n{text[at:]}"
+    at = text.find("\n", max(name.end_mark.index, below.end_mark.index if _is_inline(below) else 0))
+    line = " " * name.start_mark.column + said
+    return f"{text}\n{line}\n" if at < 0 else f"{text[: at + 1]}{line}\n{text[at + 1 :]}"
+
+
+def _without(text: str, mapping: yaml.MappingNode, pair: tuple[yaml.Node, yaml.Node]) -> str:
+    start, end = pair[0].start_mark.index, pair[1].end_mark.index
+    if not mapping.flow_style:
+        first = text.rfind("\n", 0, start) + 1
+        if _is_inline(pair[1]):
+            last = text.find("\n", end)
+            return text[:first] + (text[last + 1 :] if last >= 0 else "")
+        return text[:first] + text[text.rfind("\n", 0, end) + 1 :]
+    place = mapping.value.index(pair)
+    if place + 1 < len(mapping.value):
+        return text[:start] + text[mapping.value[place + 1][0].start_mark.index :]
+    before = mapping.value[place - 1][1].end_mark.index if place else mapping.start_mark.index + 1
+    return text[:before] + text[end:]
+
+
+def _apart(value: Any) -> Any:
+    """A copy in which nothing is there twice: what aliases share would be changed for all."""
+    if isinstance(value, dict):
+        return {key: _apart(each) for key, each in value.items()}
+    return [_apart(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_inline(node: yaml.Node) -> bool:
+    """Whether it ends where its last sign stands: a block ends where the next thing begins."""
+    return isinstance(node, yaml.ScalarNode) or bool(getattr(node, "flow_style", False))
+
+
+def _inline(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()

@@ -10,10 +10,9 @@ from llamaherd.lock.entries import (
     LockedModel,
     LockedRef,
     ModelKey,
+    contradiction,
 )
-from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, read_lock_file, write_lock
-from llamaherd.lock.hold import lock_held
-from llamaherd.lock.sizes import contradiction
+from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, lock_held, read_lock_file, write_lock
 from llamaherd.lock.stale import PlaceOf, stale
 
 __all__ = [

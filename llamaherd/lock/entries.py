@@ -1,15 +1,15 @@
-"""What a lock holds: every moving name as declared, and what it stood for when it was resolved."""
+"""The entries of a lock: every moving name as declared, and what it was resolved to."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, Protocol
 from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from llamaherd.gguf.header import Header
+from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.inventory.schema import Model
 from llamaherd.text.characters import harmful
 
@@ -229,3 +229,37 @@ def _refuse_twice(names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"`{name}` is locked twice")
         seen.add(name)
+
+
+# Each tensor begins at a multiple of the file's alignment: 32 by default, and no writer goes beyond a page.
+_MOST_PADDING = 4096
+
+
+class SizedFile(Protocol):
+    """A file of a model; both in bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def data_offset(self) -> int | None: ...
+
+
+def contradiction(files: Sequence[SizedFile], header: Header) -> str | None:
+    """What is wrong with the sizes of a model's files, in one sentence; None where they can be."""
+    tensors = weights = 0
+    for group in header.tensors:
+        layers = len(spread(group.layers)) if group.layers else 1
+        weights += tensor_bytes(group.type, group.shape) * layers
+        tensors += layers
+    size = sum(file.size for file in files)
+    if any(file.data_offset is None for file in files):
+        least, most = weights, None
+    else:
+        least = weights + sum(file.data_offset or 0 for file in files)
+        most = least + tensors * _MOST_PADDING
+    if size < least:
+        return f"its files have {size} bytes in all, and its header and tensors alone take {least}"
+    if most is not None and size > most:
+        return f"its files have {size} bytes in all, and its header and tensors take no more than {most}"
+    return None

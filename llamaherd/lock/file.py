@@ -1,8 +1,13 @@
-"""The lock as a file: read with places for what is wrong in it, written in one atomic step."""
+"""The lock as a file: read with places for errors, written in one atomic step, held against other runs."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +15,10 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.inventory import yamlfile
-from llamaherd.inventory.yamlfile import Document
-from llamaherd.inventory.yamlfile_rules import NO_RIG
-from llamaherd.lock.entries import Lock
-from llamaherd.lock.sizes import contradiction
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place, Rule
+from llamaherd.inventory import yaml_file
+from llamaherd.inventory.yaml_file import NO_RIG, Document
+from llamaherd.lock.entries import Lock, contradiction
 from llamaherd.text.terminal import MOST_HELP, one_line
 
 VERSION = 2
@@ -69,7 +71,7 @@ def read_lock_file(path: Path) -> Lock:
     if not path.exists():
         return Lock()
     try:
-        document = yamlfile.read_yaml(path, _MOST_BYTES, _MOST_NODES)
+        document = yaml_file.read_yaml(path, _MOST_BYTES, _MOST_NODES)
     except InventoryError as error:
         finding = error.findings[0]
         message = "this file holds no lock" if finding.code == NO_RIG.code else finding.message
@@ -138,7 +140,7 @@ class _OneLine(dict[str, Any]):
     """A mapping that is written on one line."""
 
 
-class _Dumper(yamlfile.Dumper):
+class _Dumper(yaml_file.Dumper):
     """Block style, but for arrays of numbers and tensors: one line each."""
 
 
@@ -201,3 +203,53 @@ def _sentence(details: ErrorDetails) -> str:
         return f"`{field}` is no key of a lock"
     problem = details["msg"].removeprefix("Value error, ")
     return f"`{field}`: {problem[0].lower()}{problem[1:]}"
+
+
+HOLD_SECONDS = 600.0
+"""Seconds; to lock a large fleet over a slow line takes minutes."""
+_RETRY_SECONDS = 0.1  # seconds between two tries
+
+
+@contextmanager
+def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SECONDS) -> Iterator[None]:
+    """Keep other runs out of the folder of a lock; waits for one that is there, and says so. Raises LockError (LH030).
+
+    The folder itself is locked, which leaves no file behind and can be done where nothing can be written.
+    """
+    folder = path.resolve().parent
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise LockError(
+            Place(path), f"{folder} cannot be opened: {error.strerror}", "check the folder and its mode"
+        ) from None
+    try:
+        _wait_for_lock(handle, folder, path, say, patience)
+        yield
+    finally:
+        # Closing it lets others in, as does the end of this process, however it comes.
+        os.close(handle)
+
+
+def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], None], patience: float) -> None:
+    told, until = False, time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                # Network filesystems lock files that are open for writing, or nothing at all.
+                say(f"{folder} is where no lock can be held: let no other `herd lock` run there meanwhile")
+                return
+        else:
+            return
+        if time.monotonic() > until:
+            raise LockError(
+                Place(path),
+                f"another `herd lock` has been at work in {folder} for {patience:.0f} s",
+                f"see what it waits for, or end it: `fuser -v {folder}` names it",
+            )
+        if not told:
+            say(f"another `herd lock` is at work in {folder}: waiting for it")
+            told = True
+        time.sleep(_RETRY_SECONDS)

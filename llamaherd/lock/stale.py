@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
 

@@ -1,21 +1,148 @@
-"""Arithmetic: a header and a placement give what each GPU and the host will hold."""
+"""The bytes that each GPU and the host hold for a model and a placement: weights, KV cache, state and buffers."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from llamaherd.engines.flags.overrides import Override
 from llamaherd.gguf.header import Header
-from llamaherd.memory.cache import draft_kv, kv, state
-from llamaherd.memory.compute import compute, draft_compute
-from llamaherd.memory.laid import lay_out
-from llamaherd.memory.layers import ROLLBACK, doubts, layers
+from llamaherd.memory.compute import compute_bytes, draft_compute_bytes
+from llamaherd.memory.layers import ROLLBACK, Layer, doubts, layers
+from llamaherd.memory.layout import Layout, lay_out, shared_bytes
 from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes, searching
-from llamaherd.memory.use import DraftUse, Memory, Use
-from llamaherd.memory.weights import shared
+
+
+@dataclass(frozen=True)
+class DraftUse:
+    """What speculation by a model's own head adds, in bytes.
+
+    `state` is the copies of the recurrent state beyond one per slot: the engine keeps one for each drafted token, so
+    that it can go back.
+    """
+
+    weights: int = 0
+    kv: int = 0
+    state: int = 0
+    compute: int = 0
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return self.weights + self.kv + self.state + self.compute
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one GPU, or the host's RAM, holds, in bytes."""
+
+    weights: int = 0
+    kv: int = 0
+    state: int = 0
+    compute: int = 0
+    draft: DraftUse = DraftUse()
+
+    @property
+    def total(self) -> int:
+        """All parts, the draft's included."""
+        return self.weights + self.context + self.compute + self.draft.weights + self.draft.kv + self.draft.compute
+
+    @property
+    def context(self) -> int:
+        """What the engine calls context: KV and every copy of the state, without the draft's own KV."""
+        return self.kv + self.state + self.draft.state
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What each GPU and the host hold. `doubts` are sentences on what could not be known."""
+
+    devices: tuple[Use, ...]
+    host: Use
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def everywhere(self) -> Use:
+        """All GPUs and the host together."""
+        total = self.host
+        for use in self.devices:
+            total = add_memory(total, use)
+        return total
+
+
+def add_memory(one: Use, other: Use) -> Use:
+    """Both, part by part."""
+    return Use(
+        weights=one.weights + other.weights,
+        kv=one.kv + other.kv,
+        state=one.state + other.state,
+        compute=one.compute + other.compute,
+        draft=DraftUse(
+            weights=one.draft.weights + other.draft.weights,
+            kv=one.draft.kv + other.draft.kv,
+            state=one.draft.state + other.draft.state,
+            compute=one.draft.compute + other.draft.compute,
+        ),
+    )
+
+
+_F32 = 4
+
+
+def kv_bytes(laid: Layout) -> Counter[int]:
+    """Bytes of the KV cache on each device."""
+    return _kv(laid, laid.trunk, (laid.placement.type_k, laid.placement.type_v))
+
+
+def draft_kv_bytes(laid: Layout) -> Counter[int]:
+    """Bytes of the prediction heads' KV: a context of its own (speculative.cpp:2599-2650), with types of its own.
+
+    ik_llama.cpp keeps their KV in the model's context too (llama.cpp:737, 853).
+    """
+    placement = laid.placement
+    if not placement.mtp:
+        return Counter()
+    size = _kv(laid, laid.heads, (placement.draft_type_k, placement.draft_type_v))
+    if placement.does.heads_also_in_cache:
+        size += _kv(laid, laid.heads, (placement.type_k, placement.type_v))
+    return size
+
+
+def state_bytes(laid: Layout) -> tuple[Counter[int], Counter[int]]:
+    """Bytes of the recurrent state on each device: a copy for each slot, and the further copies that a draft needs.
+
+    llama-memory-recurrent.cpp:101-103.
+    """
+    placement = laid.placement
+    own: Counter[int] = Counter()
+    for layer in laid.trunk:
+        if layer.state:
+            device = HOST if placement.no_kv_offload else laid.places[layer.index]
+            for part, size in shared_bytes(device, layer.state * _F32 * placement.parallel, placement):
+                own[part] += size
+    keeps = placement.does.copies_state_to_draft and laid.header.architecture in ROLLBACK
+    more = Counter({part: size * placement.mtp for part, size in own.items()} if keeps else {})
+    return own, more
+
+
+def _kv(laid: Layout, which: tuple[Layer, ...], types: tuple[str, str]) -> Counter[int]:
+    placement = laid.placement
+    size: Counter[int] = Counter()
+    kept = [layer for layer in which if layer.keys and (layer.cached or placement.does.caches_encoders)]
+    # Without flash attention V lies across, and all layers get the widest (llama-kv-cache.cpp:158, 210).
+    widest = max((layer.values for layer in kept), default=0)
+    for layer in kept:
+        device = HOST if placement.no_kv_offload else laid.places[layer.index]
+        values = layer.values if placement.flash_attention else widest
+        for part, bytes_ in shared_bytes(
+            device, placement.cache_bytes(layer.keys, values, layer.window, types), placement
+        ):
+            size[part] += bytes_
+    return size
+
 
 _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS (llama-hparams.h)."""
@@ -61,11 +188,11 @@ def estimate(header: Header, placement: Placement) -> Memory:
     laid = lay_out(header, placement)
     model, heads = Counter[int](), Counter[int]()
     for tensor in laid.tensors:
-        for part, size in shared(tensor.device, tensor.size, placement):
+        for part, size in shared_bytes(tensor.device, tensor.size, placement):
             (heads if tensor.head else model)[part] += size
-    caches, drafts = kv(laid), draft_kv(laid)
-    states, copies = state(laid)
-    computing, drafting = compute(laid), draft_compute(laid)
+    caches, drafts = kv_bytes(laid), draft_kv_bytes(laid)
+    states, copies = state_bytes(laid)
+    computing, drafting = compute_bytes(laid), draft_compute_bytes(laid)
 
     def use(device: int) -> Use:
         return Use(

@@ -1,4 +1,4 @@
-"""Whether a placement fits its GPUs and RAM, and what would make it fit: each way computed, none guessed."""
+"""Whether a placement fits its GPUs and RAM, which changes make it fit, and the best placement for given GPUs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
-from llamaherd.memory.estimate import estimate
-from llamaherd.memory.experts import moe_layers, pattern
-from llamaherd.memory.laid import places_of
+from llamaherd.memory.estimate import Memory, Use, estimate
+from llamaherd.memory.layout import experts_pattern, moe_layers, places_of
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.use import Memory
 
 MIB = 1024**2
 
@@ -105,7 +103,7 @@ def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, .
     return tuple(change for way in ways for change in way(header, placement, room))
 
 
-def _tried(header: Header, room: Room, kind: str, text: str, placement: Placement) -> Change:
+def _tried_change(header: Header, room: Room, kind: str, text: str, placement: Placement) -> Change:
     return Change(kind, text, placement, fit_in(header, placement, room))
 
 
@@ -149,19 +147,21 @@ def _with_one_moved(counts: list[int], fullest: int, emptiest: int) -> list[int]
 
 def _with_split(header: Header, placement: Placement, room: Room, shares: tuple[float, ...]) -> Change:
     text = "tensor split " + ",".join(f"{share:g}" for share in shares)
-    return _tried(header, room, "tensor_split", text, replace(placement, tensor_split=shares))
+    return _tried_change(header, room, "tensor_split", text, replace(placement, tensor_split=shares))
 
 
 def _smaller_batch(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
     sizes = [size for size in (1024, 512, 256, 128, 64) if size < placement.ubatch]
     yield from _first(
-        _tried(header, room, "ubatch", f"ubatch {size}", replace(placement, ubatch=size)) for size in sizes
+        _tried_change(header, room, "ubatch", f"ubatch {size}", replace(placement, ubatch=size)) for size in sizes
     )
 
 
 def _fewer_drafted(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
     yield from _first(
-        _tried(header, room, "mtp", f"{count} drafted tokens" if count else "no draft", replace(placement, mtp=count))
+        _tried_change(
+            header, room, "mtp", f"{count} drafted tokens" if count else "no draft", replace(placement, mtp=count)
+        )
         for count in range(placement.mtp - 1, -1, -1)
     )
 
@@ -169,7 +169,7 @@ def _fewer_drafted(header: Header, placement: Placement, room: Room) -> Iterator
 def _smaller_draft_cache(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
     if placement.mtp and placement.flash_attention and "f16" in (placement.draft_type_k, placement.draft_type_v):
         smaller = replace(placement, draft_type_k="q8_0", draft_type_v="q8_0")
-        yield from _first(iter([_tried(header, room, "draft_kv", "the draft's KV in q8_0", smaller)]))
+        yield from _first(iter([_tried_change(header, room, "draft_kv", "the draft's KV in q8_0", smaller)]))
 
 
 def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
@@ -177,7 +177,7 @@ def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[C
     low, high, best = 1, placement.parallel - 1, None
     while low <= high:
         count = (low + high) // 2
-        tried = _tried(header, room, "parallel", f"{count} parallel", replace(placement, parallel=count))
+        tried = _tried_change(header, room, "parallel", f"{count} parallel", replace(placement, parallel=count))
         if tried.fit.fits:
             best, low = tried, count + 1
         else:
@@ -197,7 +197,7 @@ def _cache_of_4_bits(header: Header, placement: Placement, room: Room) -> Iterat
 def _cache(header: Header, placement: Placement, room: Room, type_: str, wider: tuple[str, ...]) -> Iterator[Change]:
     if placement.flash_attention and {placement.type_k, placement.type_v} & set(wider):
         smaller = replace(placement, type_k=type_, type_v=type_)
-        yield from _first(iter([_tried(header, room, "kv", f"KV in {type_}", smaller)]))
+        yield from _first(iter([_tried_change(header, room, "kv", f"KV in {type_}", smaller)]))
 
 
 def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
@@ -217,7 +217,7 @@ def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> I
             return
         left.remove(here[0])
         gone.append(here[0])
-        more = (pattern(header, gone), "CPU")
+        more = (experts_pattern(header, gone), "CPU")
         change = replace(placement, overrides=(more, *placement.overrides))
         tried = fit_in(header, change, room)
         if tried.fits:
@@ -237,7 +237,7 @@ def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[C
     now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
     for count in range(now - 1 if placement.devices else -1, -1, -1):
         text = f"{count} layers on GPUs" if count else "all layers in RAM"
-        change = _tried(header, room, "gpu_layers", text, replace(placement, gpu_layers=count))
+        change = _tried_change(header, room, "gpu_layers", text, replace(placement, gpu_layers=count))
         if change.fit.fits:
             yield change
         if change.fit.fits or (change.fit.spare_ram or 0) < 0:
@@ -249,7 +249,7 @@ def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterat
     trained = header.number("context_length") * placement.parallel or placement.context
     size = largest_context(header, placement, room, min(placement.context - 1, trained))
     if size:
-        yield _tried(header, room, "context", f"context {size}", replace(placement, context=size))
+        yield _tried_change(header, room, "context", f"context {size}", replace(placement, context=size))
 
 
 def largest_context(header: Header, placement: Placement, room: Room, most: int) -> int:
@@ -265,3 +265,72 @@ def largest_context(header: Header, placement: Placement, room: Room, most: int)
         else:
             high = middle - 1
     return found
+
+
+USUAL_CONTEXT = 32_768
+"""The context where none is asked for, if the model was trained for as much."""
+
+
+@dataclass(frozen=True)
+class FitRow:
+    """One line of an answer: what a GPU or the RAM holds, and what it has, in bytes; None where that is not known."""
+
+    name: str
+    use: Use
+    room: int | None
+    spare: int | None
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A placement, in words and as arguments, and how it goes into the room.
+
+    `largest_context` is the most that the same placement has room for; 0 if it does not even fit as it is.
+    """
+
+    how: str
+    placement: Placement
+    fit: Fit
+    rows: tuple[FitRow, ...]
+    largest_context: int
+
+
+def best_fit(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> FitResult:
+    """The best placement that fits, or the one that lacks least if none does.
+
+    `wanted` has what is asked for: context, slots, cache, batch, draft; `by_hand` also where the model goes. Raises
+    ValueError as `fit` does.
+    """
+    base = replace(wanted or _usual_placement(header), devices=len(room.cards))
+    as_placed = Change("by_hand", "as it is placed", base, fit_in(header, base, room))
+    tried = [as_placed] if by_hand else list(_candidates(header, base, room))
+    best = next((change for change in tried if change.fit.fits), None)
+    best = best or min(tried, key=lambda change: sum(missing for _, missing in change.fit.short))
+    placement = best.placement
+    most = largest_context(header, placement, room, header.number("context_length") or placement.context)
+    return FitResult(best.text, placement, best.fit, _fit_rows(best.fit, room), most if best.fit.fits else 0)
+
+
+def _usual_placement(header: Header) -> Placement:
+    return Placement(context=min(header.number("context_length") or USUAL_CONTEXT, USUAL_CONTEXT))
+
+
+def _candidates(header: Header, base: Placement, room: Room) -> Iterator[Change]:
+    """Placements from the fastest to the slowest; the later ones are worked out only if the earlier do not fit."""
+    if not room.cards:
+        yield Change("cpu", "all in RAM", base, fit_in(header, base, room))
+        return
+    yield Change("cards", "all on the GPUs", base, fit_in(header, base, room))
+    yield from another_split(header, base, room)
+    yield from fewest_experts_on_cpu(header, base, room)
+    yield from fewer_layers(header, base, room)
+    alone = replace(base, gpu_layers=0)
+    yield Change("gpu_layers", "all layers in RAM", alone, fit_in(header, alone, room))
+
+
+def _fit_rows(found: Fit, room: Room) -> tuple[FitRow, ...]:
+    gpus = tuple(
+        FitRow(f"GPU {index}", use, room.cards[index], found.spare[index])
+        for index, use in enumerate(found.memory.devices)
+    )
+    return (*gpus, FitRow("RAM", found.memory.host, room.ram, found.spare_ram))

@@ -1,4 +1,4 @@
-"""A rig's instances as placements, and what its GPUs and RAM hold with all of them running."""
+"""A rig's instances as placements, with their projectors and draft models, and the memory that all of them hold."""
 
 from __future__ import annotations
 
@@ -9,22 +9,86 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from llamaherd.engines import SIZED, USUAL, flags_of, reads_gguf
-from llamaherd.engines.command_line import CommandLine, by_hand
-from llamaherd.engines.flags.model import Catalogue
-from llamaherd.engines.same import Same
+from llamaherd.engines.command_line import CommandLine, IdentityKey, overridden_command_line
+from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.memory.estimate import estimate
-from llamaherd.memory.experts import layers_on_cpu, pattern
+from llamaherd.memory.estimate import DraftUse, Memory, Use, add_memory, estimate
+from llamaherd.memory.explicit_flags import with_explicit_flags
 from llamaherd.memory.fit import Fit, Room, fit_in
-from llamaherd.memory.growth import Growth, growth
-from llamaherd.memory.overhead import cuda_on_gpus, in_ram
-from llamaherd.memory.placed_by_hand import placed_by_hand
+from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
+from llamaherd.memory.overhead import Growth, cuda_on_gpus, in_ram, layouts_of, ram_growth
 from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Layout, Placement
-from llamaherd.memory.repacked import layouts_of
-from llamaherd.memory.sidecars import beside, drafting_header, summed
-from llamaherd.memory.use import Memory
-from llamaherd.reference.cards import usable
+from llamaherd.reference.cards import usable_memory
+
+
+def sidecar_memory(
+    instance: Instance, placed: Placement, headers: Mapping[str, Header], projectors: Mapping[str, int]
+) -> Memory:
+    """What is held for an instance besides its model. `projectors` are bytes by name of model."""
+    held = _nothing(placed)
+    if size := projectors.get(instance.model, 0):
+        doubt = "what the vision projector takes while it reads an image is not counted"
+        held = summed_memory(held, _on_first(placed, Use(weights=size), doubt, in_ram=placed.projector_in_ram))
+    if instance.draft and instance.draft.model:
+        name = instance.draft.model
+        held = summed_memory(held, _drafting(name, headers.get(name), placed, head=instance.draft.mtp is not None))
+    return held
+
+
+def drafting_header(instance: Instance, headers: Mapping[str, Header]) -> Header | None:
+    """The header of the model that drafts for an instance, as far as it is known."""
+    return headers.get(instance.draft.model) if instance.draft and instance.draft.model else None
+
+
+def summed_memory(one: Memory, other: Memory) -> Memory:
+    """What both hold, GPU by GPU."""
+    devices = tuple(add_memory(*each) for each in zip(one.devices, other.devices, strict=True))
+    return Memory(devices, add_memory(one.host, other.host), (*one.doubts, *other.doubts))
+
+
+def _nothing(placed: Placement) -> Memory:
+    return Memory((Use(),) * placed.devices, Use())
+
+
+def _on_first(placed: Placement, use: Use, doubt: str, *, in_ram: bool = False) -> Memory:
+    """Held by the first GPU, and by the RAM where there is none or it is to be there."""
+    if in_ram:
+        return replace(_nothing(placed), host=use, doubts=(doubt,))
+    devices = tuple(use if device == 0 else Use() for device in range(placed.devices))
+    return Memory(devices, Use() if devices else use, (doubt,))
+
+
+def _drafting(name: str, header: Header | None, placed: Placement, *, head: bool) -> Memory:
+    if header is None:
+        return replace(_nothing(placed), doubts=(f"what `{name}` takes to draft is not known: it is not in the lock",))
+    if head:
+        weights = Use(draft=DraftUse(weights=sum(tensor.bytes for tensor in header.each)))
+        return _on_first(placed, weights, f"of the prediction head `{name}`, cache and buffers are not counted")
+    try:
+        memory = estimate(header, draft_placement(placed))
+    except ValueError as error:
+        return replace(_nothing(placed), doubts=(f"what `{name}` takes to draft is not known: {error}",))
+    doubts = tuple(f"`{name}`, which drafts: {doubt}" for doubt in memory.doubts)
+    return Memory(tuple(map(_as_draft, memory.devices)), _as_draft(memory.host), doubts)
+
+
+def draft_placement(placed: Placement) -> Placement:
+    """How an engine lays out a model that drafts for the one that is placed so: all of it on the same GPUs.
+
+    llama.cpp gives it a cache of f16 (common/speculative.cpp:2527-2563 of b11434), ik_llama.cpp one of the same types
+    and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
+    """
+    whole = replace(placed, gpu_layers=placed.draft_gpu_layers, overrides=placed.draft_overrides, mtp=0)
+    if placed.does.drafts_for_one_slot:
+        return replace(whole, context=placed.context // placed.parallel, parallel=1, no_kv_offload=False)
+    return replace(whole, type_k=placed.draft_type_k, type_v=placed.draft_type_v)
+
+
+def _as_draft(use: Use) -> Use:
+    """All that a model holds, as what drafting adds."""
+    return Use(draft=DraftUse(weights=use.weights, kv=use.kv, state=use.state, compute=use.compute))
+
 
 MARGIN = 128 << 20
 """Bytes that are left free on each GPU: no plan was further below what a server took (docs/gpus.md)."""
@@ -62,7 +126,7 @@ class InstanceMemory:
     @cached_property
     def growth(self) -> Growth:
         """The most that comes to its RAM while it works."""
-        return growth(self.header, self.placement, self.drafting)
+        return ram_growth(self.header, self.placement, self.drafting)
 
 
 @dataclass(frozen=True)
@@ -86,7 +150,7 @@ class Sized:
     @cached_property
     def growth(self) -> Growth:
         """The most that comes to its RAM while it works."""
-        return growth(self.header, self.placement, self.drafting)
+        return ram_growth(self.header, self.placement, self.drafting)
 
     @cached_property
     def fit(self) -> Fit:
@@ -137,24 +201,24 @@ def instance_memory(
     gpus = rig.gpus.cards if rig.gpus else {}
     sizes = tuple(gpus[name].multiprocessors for name in instance.on)
     size = projectors.get(instance.model, 0)
-    return _held(Same(instance), header, drafting_header(instance, headers), Same(placed), size, sizes)
+    return _held(IdentityKey(instance), header, drafting_header(instance, headers), IdentityKey(placed), size, sizes)
 
 
 @lru_cache(maxsize=1024)
 def _held(
-    of: Same[Instance],
+    of: IdentityKey[Instance],
     header: Header,
     drafting: Header | None,
-    at: Same[Placement],
+    at: IdentityKey[Placement],
     projector: int,
     multiprocessors: tuple[int, ...],
 ) -> InstanceMemory:
     instance, placed = of.value, at.value
     drafts = {instance.draft.model: drafting} if drafting and instance.draft and instance.draft.model else {}
     memory = estimate(header, placed)
-    extra = beside(instance, placed, drafts, {instance.model: projector})
+    extra = sidecar_memory(instance, placed, drafts, {instance.model: projector})
     cuda = tuple(cuda_on_gpus(multiprocessors, header, placed, drafts=instance.draft is not None))
-    return InstanceMemory(instance, header, placed, summed(memory, extra), extra, cuda, drafting)
+    return InstanceMemory(instance, header, placed, summed_memory(memory, extra), extra, cuda, drafting)
 
 
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
@@ -163,22 +227,22 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     engine = rig.engines[instance.engine]
     free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)
     layouts = layouts_of(engine, rig.host.cpu)
-    said = Same(by_hand(rig, instance))
-    return _placement(Same(instance), header, engine.kind, Same(flags_of(engine)), said, free, layouts)
+    said = IdentityKey(overridden_command_line(rig, instance))
+    return _placement(IdentityKey(instance), header, engine.kind, IdentityKey(flags_of(engine)), said, free, layouts)
 
 
 @lru_cache(maxsize=1024)
 def _placement(
-    of: Same[Instance],
+    of: IdentityKey[Instance],
     header: Header,
     kind: str,
-    flags: Same[Catalogue | None],
-    said: Same[CommandLine | None],
+    flags: IdentityKey[Catalogue | None],
+    said: IdentityKey[CommandLine | None],
     free: tuple[int, ...],
     layouts: tuple[Layout, ...],
 ) -> Placement:
     placed = replace(_by_keys(of.value, header, kind, flags.value, free), layouts=layouts)
-    return placed_by_hand(placed, said.value, header) if said.value else placed
+    return with_explicit_flags(placed, said.value, header) if said.value else placed
 
 
 def _by_keys(
@@ -213,8 +277,8 @@ def experts_on_cpu(instance: Instance, header: Header) -> str | None:
 
     Raises ValueError, with a sentence.
     """
-    layers = layers_on_cpu(header, str(instance.experts_on_cpu)) if instance.moves_experts else ()
-    return pattern(header, layers) if layers else None
+    layers = expert_layers_on_cpu(header, str(instance.experts_on_cpu)) if instance.moves_experts else ()
+    return experts_pattern(header, layers) if layers else None
 
 
 def capacity(rig: Rig, gpu: str) -> int | None:
@@ -228,7 +292,7 @@ def capacity(rig: Rig, gpu: str) -> int | None:
 def usable_bytes(rig: Rig, gpu: str) -> int:
     """What servers can get of a GPU, in bytes; 0 where that is not known."""
     known = rig.gpus.cards.get(gpu) if rig.gpus else None
-    return max(usable(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
+    return max(usable_memory(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
 def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) -> tuple[int, ...]:

@@ -10,9 +10,8 @@ import re
 from dataclasses import replace
 
 from llamaherd.gguf.header import Header
-from llamaherd.memory.estimate import estimate
+from llamaherd.memory.estimate import Memory, Use, add_memory, estimate
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.use import Memory, Use, add
 from llamaherd.text.terminal import one_line
 
 MIB = 1024**2
@@ -76,7 +75,7 @@ def logged(text: str, devices: int) -> Memory:
         size, gpu = round(float(figure) * MIB), _CARD.fullmatch(name)
         index = int(gpu[1]) if gpu and int(gpu[1]) < devices else devices
         part = {"model": Use(weights=size), "KV": Use(kv=size), "RS": Use(state=size)}[what]
-        uses[index] = add(uses[index], part)
+        uses[index] = add_memory(uses[index], part)
     if not any(use.weights for use in uses):
         raise NoFigureError("the log says nothing of buffers; the server wants `-lv 4`")
     return Memory(devices=tuple(uses[:devices]), host=uses[devices])

@@ -1,20 +1,103 @@
-"""What a server takes besides the buffers that its engine allocates: of each GPU, and of the RAM.
-
-Measured on H100s with llama.cpp b11434 and ik_llama.cpp 67268c8fd, and on an H200: docs/gpus.md has the figures. What
-is not of a model's kind or a batch's size did not depend on the model, the context or the length of a prompt, but for
-what `scratch_memory` says.
-"""
+"""Memory that a server takes besides its buffers: CUDA, libraries, repacked matrices, saved prompts and checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
-from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.laid import lay_out, places_of
-from llamaherd.memory.layers import layers
-from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.repacked import repacked
-from llamaherd.memory.working import head_width
+from llamaherd.engines import SIZED, is_on
+from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
+from llamaherd.inventory.schema import Cpu, Engine
+from llamaherd.memory.compute import head_width
+from llamaherd.memory.layers import Layer, layers
+from llamaherd.memory.layout import INPUT, lay_out, places_of
+from llamaherd.memory.placement import HOST, Layout, Placement, row_bytes
+
+_AMX_ADDS = {"Q4_0": 0, "Q4_1": 0, "Q8_0": 4, "Q4_K": 4, "Q5_K": 4, "Q6_K": 0, "IQ4_XS": 2, "F16": 0}
+"""Bytes that a block is longer in AMX's layout. F16 is copied as it is."""
+
+_AMX_ROWS, _AMX_COLUMNS = 32, {"F16": 16}
+"""What rows, and their length where it is no whole block, must be a multiple of."""
+
+_VECTOR_TYPES, _VECTOR_ROWS = {"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"}, 8
+"""What AVX2 computes with in another layout; Q2_K wants AVX-512, and is taken to have it."""
+
+_EXPERTS = "_exps."
+
+
+@dataclass(frozen=True)
+class Repacked:
+    """Bytes of all copies in another layout, and those of what they are copies of."""
+
+    copies: int
+    originals: int
+
+
+def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
+    """The layouts that a build for this processor copies matrices to; an image has all that there are."""
+    if engine.kind not in SIZED or not SIZED[engine.kind].repacks:
+        return ()
+    options = engine.options
+    native = is_on(options.get("GGML_NATIVE", True)) or is_on(options.get("GGML_CPU_ALL_VARIANTS", False))
+    amx = cpu.amx and (native or is_on(options.get("GGML_AMX_INT8", False)))
+    vector = is_on(options.get("GGML_CPU_REPACK", True))
+    return (*(("amx",) if amx else ()), *(("vector",) if vector else ()))
+
+
+def repacked_bytes(header: Header, placement: Placement) -> Repacked:
+    """What a server of this model holds in other layouts; nothing where it has a GPU or is told to leave them."""
+    if not placement.layouts or placement.devices:
+        return Repacked(0, 0)
+    copies = originals = 0
+    for group, count in _matrices(header, placement.mtp > 0):
+        if size := _copy(group, placement):
+            copies += count * size
+            originals += count * tensor_bytes(group.type, group.shape)
+    return Repacked(copies + _tied(header, placement), originals)
+
+
+@lru_cache(maxsize=256)
+def _matrices(header: Header, drafts: bool) -> tuple[tuple[TensorGroup, int], ...]:
+    """Return what is multiplied by, and in how many layers; matrices of prediction heads only where these draft."""
+    return tuple(_each_matrix(header, drafts))
+
+
+def _each_matrix(header: Header, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+    trunk = header.trunk
+    for group in header.tensors:
+        if len(group.shape) < 2 or group.name.startswith(INPUT) or "embed_tokens" in group.name:
+            continue
+        if group.layers is None:
+            yield group, int(drafts or not group.name.startswith("nextn."))
+        else:
+            yield group, sum(drafts or layer < trunk for layer in spread(group.layers))
+
+
+def _tied(header: Header, placement: Placement) -> int:
+    """The copy of embeddings that are the output, too: looked up in the file, multiplied by in a layout."""
+    outside = {group.name: group for group in header.tensors if group.layers is None}
+    if "output.weight" in outside or "token_embd.weight" not in outside:
+        return 0
+    return _copy(outside["token_embd.weight"], placement)
+
+
+def _copy(group: TensorGroup, placement: Placement) -> int:
+    """Return the bytes of a matrix in the first layout that takes it; 0 if no layout takes it, or if it is a vector."""
+    if len(group.shape) < 2:
+        return 0
+    columns, rows = group.shape[0], group.shape[1]
+    size = tensor_bytes(group.type, group.shape)
+    experts = _EXPERTS in group.name
+    if "amx" in placement.layouts and not experts and group.type in _AMX_ADDS and not rows % _AMX_ROWS:
+        block = BLOCKS[group.type]
+        if not columns % _AMX_COLUMNS.get(group.type, block[1]):
+            return size // block[0] * (block[0] + _AMX_ADDS[group.type])
+    flat = len(group.shape) == 2 or experts
+    if "vector" in placement.layouts and flat and group.type in _VECTOR_TYPES and not rows % _VECTOR_ROWS:
+        return size
+    return 0
+
 
 MIB = 1 << 20
 _F16 = 2
@@ -125,7 +208,7 @@ def in_ram(header: Header, placement: Placement) -> int:
     """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary; and what
     its matrices take more in another layout."""
     if not placement.devices:
-        layouts = repacked(header, placement)
+        layouts = repacked_bytes(header, placement)
         return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY + layouts.copies - layouts.originals
     each = _IK_GPU_RAM if placement.does.makes_communicators else _GPU_RAM
     nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
@@ -143,7 +226,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
     if not (placement.mmap and placement.does.maps_ranges):
         return 0
     if not placement.devices:
-        return repacked(header, placement).originals
+        return repacked_bytes(header, placement).originals
     laid = lay_out(header, placement)
     here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)
     last = max(_layers_in_ram(header, placement, laid.places), default=-1)
@@ -166,3 +249,94 @@ def _layers_in_ram(header: Header, placement: Placement, places: tuple[int, ...]
             if tensor.layer is not None and tensor.layer < header.trunk and placement.override(tensor.name) == HOST
         }
     return found
+
+
+_F32 = 4
+
+Types = tuple[str, str]
+"""Of keys and of values."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The most that comes to a server's RAM, in bytes; `prompts` is None where it saves them without a limit."""
+
+    prompts: int | None = 0
+    checkpoints: int = 0
+
+    @property
+    def total(self) -> int | None:
+        """Both; None without a limit."""
+        return None if self.prompts is None else self.prompts + self.checkpoints
+
+
+def ram_growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
+    """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
+    does = placement.does
+    if not any(layer.state or (layer.keys and layer.cached) for layer in layers(header)):
+        return Growth()
+    tokens = placement.context // placement.parallel if does.slots_share_cells else placement.cells
+    prompts = placement.cache_ram
+    if prompts and does.saves_one_at_least:
+        prompts = max(prompts, saved_prompt_bytes(header, placement, tokens, drafting))
+    each = checkpoint_bytes(header, placement, tokens, drafting)
+    return Growth(prompts, placement.parallel * placement.checkpoints * each)
+
+
+def saved_prompt_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
+    """Bytes of a saved prompt of so many tokens, without its checkpoints: all that a slot holds of it."""
+    own = _whole(_trunk(header), placement, tokens, (placement.type_k, placement.type_v))
+    return own + sum(_whole(which, placement, tokens, types) for which, types in _drafts(header, placement, drafting))
+
+
+def checkpoint_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
+    """Bytes of a checkpoint after so many tokens; 0 for a model of which none are made.
+
+    None are of attention to the whole context alone; ik_llama.cpp makes them of recurrent states only. llama.cpp keeps
+    with each what the draft holds, and of a draft's attention that is its whole cache.
+    """
+    each = _kept(_trunk(header), placement, tokens, (placement.type_k, placement.type_v))
+    if not each:
+        return 0
+    drafts = _drafts(header, placement, drafting)
+    return each + sum(
+        _kept(which, placement, tokens, types) or _whole(which, placement, tokens, types) for which, types in drafts
+    )
+
+
+def _trunk(header: Header) -> tuple[Layer, ...]:
+    return tuple(layer for layer in layers(header) if not layer.head)
+
+
+def _drafts(
+    header: Header, placement: Placement, drafting: Header | None
+) -> tuple[tuple[tuple[Layer, ...], Types], ...]:
+    """The layers that draft, and the types of their caches: in llama.cpp, a context beside the model's."""
+    if not placement.does.saves_drafts:
+        return ()
+    heads = tuple(layer for layer in layers(header) if layer.head) if placement.mtp else ()
+    other = _trunk(drafting) if drafting else ()
+    types = (placement.draft_type_k, placement.draft_type_v)
+    return tuple((which, types) for which in (heads, other) if which)
+
+
+def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
+    """Bytes that cannot be cut back: the recurrent state, or what a window shows (…_FLAGS_PARTIAL_ONLY)."""
+    states = sum(layer.state * _F32 for layer in which)
+    if states or placement.swa_full or not placement.does.windows_cut_cache:
+        return states
+    return sum(_row(layer, types) * min(layer.window, tokens) for layer in which)
+
+
+def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
+    """Bytes of all that a slot holds of a prompt; what a window shows no more is left out, but by ik_llama.cpp."""
+    all_ = not placement.does.windows_cut_cache
+    return sum(
+        layer.state * _F32 + _row(layer, types) * (tokens if all_ or not layer.window else min(layer.window, tokens))
+        for layer in which
+    )
+
+
+def _row(layer: Layer, types: Types) -> int:
+    """Bytes of one token's keys and values."""
+    return row_bytes(types[0], layer.keys) + row_bytes(types[1], layer.values)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.files import WrittenFile, write_files
+from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600

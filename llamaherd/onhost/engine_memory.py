@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamaherd.layout import STATE
-from llamaherd.onhost.disk import cannot_write
-from llamaherd.onhost.manifest import is_vouched
+from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.store import is_vouched
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 

@@ -1,13 +1,70 @@
-"""Files that verbs write: their texts, modes and owners."""
+"""Write files with a mode and an owner, read the state of filesystems, and explain why a write failed."""
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.system import Entry, System
+from llamaherd.onhost.system import Entry, FailedError, System
+
+
+def cannot_write(error: OSError, instead: str = "") -> FailedError:
+    """Return the failure that a write ended with. `instead` is the sentence about what was left as it was."""
+    if not error.filename:  # not a file, such as a group that cannot be set: no advice is better than wrong advice
+        return FailedError(f"{error.strerror or error}{instead}")
+    path = Path(str(error.filename))
+    near = next(each for each in (path, *path.parents) if each.is_dir() or each == Path("/"))
+    mount = next(each for each in (near, *near.parents) if each.is_mount() or each == Path("/"))
+    helps = {
+        errno.ENOSPC: f"make room on {mount} (`df -h {mount}`; `df -i {mount}` if no more files fit), then run again",
+        errno.EDQUOT: f"raise the quota on {mount} or make room there, then run again",
+        errno.EROFS: f"make {mount} writable (`findmnt {mount}` shows how it is mounted; a disk with errors is mounted "
+        "read-only, see `dmesg`), then run again",
+        errno.EPERM: f"`lsattr -d {near} {path}` shows whether it is immutable (`chattr -i`), then run again",
+    }
+    fix = helps.get(error.errno or 0, f"see what is at {near} with `ls -la`, then run again")
+    return FailedError(f"cannot write {path}: {error.strerror}{instead}", fix)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The filesystem of a folder: the folder, bytes free, its device, its kind, and whether it is mounted writable."""
+
+    folder: str
+    free: int
+    device: str
+    kind: str
+    writable: bool
+
+
+def disk_of(path: str, system: System) -> Disk:
+    """Return the filesystem of a folder, or of the nearest folder above it that exists."""
+    near = PurePosixPath(path)
+    while (free := system.free(str(near))) is None and near != near.parent:
+        near = near.parent
+    real = PurePosixPath(system.resolved(str(near)))
+    device, kind, options = "", "", ""
+    longest = -1
+    for line in (system.read("/proc/self/mountinfo") or "").splitlines():
+        before, dash, after = line.partition(" - ")
+        words, more = before.split(" "), after.split(" ")
+        if not dash or len(words) < 6 or len(more) < 2:
+            continue
+        mount = PurePosixPath(_unescaped(words[4]))
+        # Of mounts over each other, the last counts.
+        if real.is_relative_to(mount) and len(mount.parts) >= longest:
+            longest = len(mount.parts)
+            kind, device, options = more[0], _unescaped(more[1]), words[5]
+    return Disk(str(near), free or 0, device, kind, "ro" not in options.split(","))
+
+
+def _unescaped(field: str) -> str:
+    """Return a field of mountinfo as it is: blanks are written there as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,60 @@
-"""A host and a server on it, as files of the kernel report them: memory, processor time, energy, processes."""
+"""Read the load of a host and a server: memory, processor time, energy, processes and requests in flight."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import threading
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llamaherd.onhost.in_flight import in_flight
+LONGEST_ANSWER = 5.0
+"""Seconds in which a whole response must arrive, also one that arrives byte by byte."""
+
+BUSY = re.compile(
+    r"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))\S* ([0-9.]+)", re.MULTILINE
+)
+
+
+def count_in_flight(metrics: Sequence[str], key: str) -> int | None:
+    """Return the requests that a server processes or defers, by its metrics at these URLs; None where it has none.
+
+    A server of several models has metrics of the loaded model, and refuses URLs of other models.
+    """
+    counts = [count for url in metrics if (count := count_within_limit(url, key)) is not None]
+    return sum(counts) if counts else None
+
+
+def count_within_limit(url: str, key: str) -> int | None:
+    """Return the requests at one URL; None after LONGEST_ANSWER seconds. A slow response ends with this program."""
+    found: list[int | None] = []
+    reader = threading.Thread(target=lambda: found.append(count_at_url(url, key)), daemon=True)
+    reader.start()
+    reader.join(LONGEST_ANSWER)
+    return found[0] if found else None
+
+
+def count_at_url(url: str, key: str) -> int | None:
+    """Return the requests that a server counts at a URL; None where it does not respond."""
+    request = urllib.request.Request(url)
+    try:
+        if key:
+            request.add_header("Authorization", "Bearer " + Path(key).read_text(encoding="utf-8").strip())
+        # No proxy: the server is on this host.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=3) as response:
+            text = response.read(1 << 20).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+    found = BUSY.findall(text)
+    return round(sum(float(number) for number in found)) if found else None
+
 
 PROC, SYS = Path("/proc"), Path("/sys")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -295,7 +337,7 @@ class Here:
             "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
             "apps": known and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in known],
             "listens": listens(self._given.port, ours),
-            "in_flight": in_flight(self._given.metrics, self._given.key),
+            "in_flight": count_in_flight(self._given.metrics, self._given.key),
             "load": os.getloadavg()[0],
             "battery": on_battery(),
         }

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from llamaherd.onhost.manifest import manifest_lines, without, write_manifest
+from llamaherd.onhost.store import lines_without, manifest_lines, write_manifest
 from llamaherd.onhost.system import Entry, FailedError, HeldError, System
 from llamaherd.onhost.verbs import Verb
 
@@ -112,7 +112,7 @@ def _drop(system: System, file: HashedFile, before: Entry) -> bool:
                 return False
             lines = manifest_lines(system, file.folder)
             if lines is not None:
-                write_manifest(system, file.folder, without(lines, [file.name]), keep_time=False)
+                write_manifest(system, file.folder, lines_without(lines, [file.name]), keep_time=False)
     except (HeldError, OSError):
         return False
     return True

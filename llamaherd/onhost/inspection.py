@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.posix import MOST_OUTPUT
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 

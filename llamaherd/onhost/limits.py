@@ -11,10 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
-from llamaherd.onhost.conversation import exit_by_signals, heartbeat, receive
-from llamaherd.onhost.exclusivity import take_within
-from llamaherd.onhost.guard import Guard, guard_waits, start_guard, stop_guard
+from llamaherd.onhost.exclusivity import exit_by_signals, heartbeat, receive, take_within
 from llamaherd.onhost.system import HeldError, System
+from llamaherd.onhost.undo import Guard, guard_waits, start_guard, stop_guard
 from llamaherd.onhost.verbs import Verb
 
 DRIVER_SECONDS = 60

@@ -19,8 +19,7 @@ from typing import Any
 
 from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.gauges import Here, MeterInput
-from llamaherd.onhost.gpu_sources import GpuSources, Line, end_with_parent, name_process
-from llamaherd.onhost.nvml import serve
+from llamaherd.onhost.gpu_sources import GpuSources, Line, end_with_parent, name_process, serve_library
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verbs import Verb
 
@@ -188,7 +187,7 @@ def watch(given: MeterInput, system: System) -> None:
     pid, spec = find_server(given, system)
     virtual = system.run(["systemd-detect-virt"]).out.strip()
     here = Here(given, pid, spec, virtual)
-    run_meter(given, here, lambda: GpuSources(serve, given.every))
+    run_meter(given, here, lambda: GpuSources(serve_library, given.every))
 
 
 def run_meter(given: MeterInput, here: Here, sources: Callable[[], GpuSources]) -> None:

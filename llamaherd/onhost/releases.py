@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from llamaherd.layout import KEPT, LOCK_WAIT, RELEASES, WRITTEN
-from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verbs import Verb
 

@@ -1,4 +1,4 @@
-"""Gateways and other services: a new configuration is checked, swapped in, and rolled back if it does not run."""
+"""Inspect units of systemd, and change a service: check its configuration, swap it in, roll back on failure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,90 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from llamaherd.layout import LOCK_WAIT, UNITS
-from llamaherd.onhost.clients import systemctl
-from llamaherd.onhost.disk import cannot_write
-from llamaherd.onhost.files import WrittenFile, write_files
-from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
+from llamaherd.layout import LOCK_WAIT, UNITS, WRITTEN
+from llamaherd.onhost.clients import query_systemctl, systemctl
+from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
 from llamaherd.onhost.system import Ended, FailedError, System
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """A unit of a service, as systemd reports it, and the hash of its text by which the process runs."""
+
+    active: str
+    enabled: str
+    needs_reload: bool
+    spec: str
+
+
+def show_units(units: Iterable[str], properties: Iterable[str], system: System) -> dict[str, dict[str, str]]:
+    """Return properties of units by name, from one call. Raise UnknownStateError where systemd does not respond.
+
+    A unit that systemd does not know has `LoadState=not-found`, if that is requested.
+    """
+    names = [*units]
+    if not names:
+        return {}
+    shown = query_systemctl(system, "show", "-p", ",".join(["Id", *properties]), *names).out
+    found: dict[str, dict[str, str]] = {}
+    for block in shown.split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in values:
+            found[values["Id"]] = values
+    return found
+
+
+def find_services(units: Iterable[str], system: System) -> dict[str, ServiceState]:
+    """Return the state of those units that have a file of llamaherd's."""
+    there = [unit for unit in units if (found := system.entry(f"{UNITS}/{unit}")) and found.kind == "file"]
+    shown = show_units(there, ("ActiveState", "UnitFileState", "NeedDaemonReload", "MainPID"), system)
+    return {
+        unit: ServiceState(
+            active=shown.get(unit, {}).get("ActiveState", ""),
+            enabled=shown.get(unit, {}).get("UnitFileState", ""),
+            needs_reload=shown.get(unit, {}).get("NeedDaemonReload") == "yes",
+            spec=spec_of(shown.get(unit, {}).get("MainPID", "0"), system),
+        )
+        for unit in there
+    }
+
+
+def spec_of(pid: str, system: System) -> str:
+    """Return the spec that a process was started with; empty where it has none."""
+    variables = (system.read(f"/proc/{pid}/environ") or "").split("\0") if pid.isdigit() and pid != "0" else []
+    return next((each.partition("=")[2] for each in variables if each.startswith("LLAMAHERD_SPEC=")), "")
+
+
+def runs_unchanged(unit: str, package: str, configuration: str, system: System) -> bool:
+    """Return whether a distribution's own unit runs, or will, with the configuration that its package brought.
+
+    `configuration` is the beginning of the paths of its files.
+    """
+    shown = show_units([unit], ("ActiveState", "UnitFileState"), system).get(unit, {})
+    if shown.get("UnitFileState") not in ("enabled", "enabled-runtime") and shown.get("ActiveState") != "active":
+        return False
+    return f" {configuration}" not in system.run(["dpkg", "--verify", package]).out
+
+
+def forget_fingerprints(system: System, name: str) -> None:
+    """Forget the fingerprints of files that are about to be written: a run that is cut off leaves none."""
+    system.remove(f"{WRITTEN}/{name}")
+
+
+def record_fingerprints(system: System, name: str, paths: Iterable[str]) -> None:
+    """Record fingerprints of files as they are. They depend on a secret of the host: a reader cannot try keys.
+
+    A disk that cannot be written to costs only the record.
+    """
+    secret = f"{WRITTEN}/.secret"
+    with suppress(OSError):
+        system.folder(str(WRITTEN), mode=0o700)
+        there = system.entry(secret)
+        if there is None or not there.size:
+            system.write(secret, system.random().hex())
+        lines = [f"{system.digest([secret, path])}\t{path}\n" for path in paths]
+        system.write(f"{WRITTEN}/{name}", "".join(lines))
+
 
 STOP_SECONDS = 150
 """A unit may take 90 s to stop, and its kill some more."""

@@ -1,19 +1,255 @@
-"""The state of the host now: its servers, GPUs, newest release and gateway. All queries are bounded."""
+"""Return the state of a host now: servers, GPUs, newest release and gateway. All queries are bounded."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from threading import Thread
+from typing import Any
 
 from llamaherd.layout import RELEASES
 from llamaherd.onhost import gateway
 from llamaherd.onhost.gateway import GatewayState
-from llamaherd.onhost.nvidia_smi import parse_number
-from llamaherd.onhost.status_probe import Probe, ServerInput, ServerStatus
+from llamaherd.onhost.hardware import parse_number
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
+
+HTTP_SECONDS = 2.0
+"""The limit for one response: ik_llama.cpp responds to no client while it reads a prompt."""
+BETWEEN_SECONDS = 1.0
+"""The time between two reads of a count."""
+MOST_BYTES = 4 << 20
+"""Bytes of a response. Each of ik_llama.cpp's slots contains its prompt."""
+IDLE_TICKS = 2
+"""Ticks of processor time that an idle server uses in two seconds."""
+_NOT_LOADED = "400"
+"""The HTTP status that a server of several models returns for a model that it has not loaded."""
+_RUNNING = re.compile(r"^(?:llamacpp:requests_processing|vllm:num_requests_running)(?:\{.*\})? ([0-9.e+]+)$", re.M)
+_WAITING = re.compile(r"^(?:llamacpp:requests_deferred|vllm:num_requests_waiting)(?:\{.*\})? ([0-9.e+]+)$", re.M)
+_WRITTEN = re.compile(r"^vllm:generation_tokens_total(?:\{.*\})? ([0-9.e+]+)$", re.M)
+"""vLLM's counter grows while a response is written. llama.cpp's counter grows at the end of a response."""
+_WORD = re.compile(r"[a-z]{1,20}")
+_MOST_COUNT = 1 << 40
+
+
+@dataclass(frozen=True)
+class ServerInput:
+    """A server: its unit or container, where it listens, and the paths that it is queried at.
+
+    `figures` are pairs of paths, of its slots and of its metrics: of a server of several models, a pair for each.
+    """
+
+    name: str
+    backend: str
+    host: str
+    port: int
+    health: str
+    figures: tuple[tuple[str, str], ...]
+    in_turn: tuple[str, ...]
+    """The models that it loads one after another."""
+    models: str
+    """The path of its list of models."""
+    key: str | None
+    """The file of its key."""
+    one_process: bool
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """A server: what systemd or Docker report of it, and how it responds.
+
+    `health` is an HTTP status, or `refused`, `silent`, `broken`. `still` is set for a silent server: `idle` if it has
+    computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such
+    as `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
+    prompt. `wrote` contains tokens, and the milliseconds in which they were written.
+    """
+
+    active: str = ""
+    doing: str = ""
+    ended: str = ""
+    health: str = ""
+    still: str = ""
+    silent: bool = False
+    slots: int | None = None
+    busy: int | None = None
+    reading: int | None = None
+    waiting: int | None = None
+    wrote: tuple[int, int] | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+
+
+class Probe:
+    """Queries one server. `status` contains all that is known by now, even if a later response never comes."""
+
+    def __init__(self, server: ServerInput, pid: int, status: ServerStatus, system: System) -> None:
+        self.server, self.status = server, status
+        self._pid, self._system = pid, system
+
+    def run(self) -> None:
+        """Query the server, up to the first response that does not come in time."""
+        server = self.server
+        before = _stat(self._system, self._pid)
+        health, _ = self._get(server.health)
+        self._found(health=health)
+        if health == "silent" and self._pid and server.one_process:
+            self._found(still=_stands_still(self._system, self._pid, before))
+        if health != "200":
+            return
+        if server.in_turn:
+            code, text = self._get(server.models)
+            known = _models(text) if code == "200" else {}
+            self._found(models={name: word for name, word in known.items() if name in server.in_turn})
+        self._count_requests()
+
+    def _count_requests(self) -> None:
+        code, text, paths = "", "", ("", "")
+        for paths in self.server.figures:
+            code, text = self._get(paths[0])
+            if code != _NOT_LOADED:
+                break
+        slots_path, metrics_path = paths
+        if code == "silent":
+            self._found(silent=True)
+            return
+        slots, since = _slots(text) if code == "200" else None, self._system.now()
+        code, metrics = self._get(metrics_path)
+        metrics = metrics if code == "200" else ""
+        self._requests(slots, metrics)
+        written = _total(_WRITTEN, metrics)
+        if slots is None and written is None:
+            return
+        self._system.sleep(max(0.0, since + BETWEEN_SECONDS - self._system.now()))
+        code, text = self._get(metrics_path if slots is None else slots_path)
+        milliseconds = max(1, round((self._system.now() - since) * 1000))
+        if code != "200":
+            return
+        if slots is not None and (later := _slots(text)) is not None:
+            self._found(wrote=(_written_since(slots, later), milliseconds))
+        elif slots is None and written is not None and (total := _total(_WRITTEN, text)) is not None:
+            self._found(wrote=(max(0, round(total - written)), milliseconds))
+
+    def _requests(self, slots: Sequence[Mapping[str, Any]] | None, metrics: str) -> None:
+        if slots is not None:
+            active = [slot for slot in slots if _is_busy(slot)]
+            reading = sum(_decoded(slot) == 0 for slot in active)
+            self._found(slots=len(slots), busy=len(active), reading=reading)
+        elif (running := _total(_RUNNING, metrics)) is not None:
+            self._found(busy=round(running))
+        if (waiting := _total(_WAITING, metrics)) is not None:
+            self._found(waiting=round(waiting))
+
+    def _found(self, **fields: Any) -> None:
+        self.status = replace(self.status, **fields)
+
+    def _get(self, path: str) -> tuple[str, str]:
+        """Return the status of a response and its text; in place of a status `refused`, `silent` or `broken`."""
+        server = self.server
+        headers = {}
+        if server.key and path != server.health:
+            key = self._system.read(server.key)
+            if key is None:
+                return "broken", ""
+            headers["Authorization"] = f"Bearer {key.partition(chr(10))[0].strip()}"
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=HTTP_SECONDS)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            data = response.read(MOST_BYTES + 1)
+            return str(response.status) if len(data) <= MOST_BYTES else "broken", data.decode(errors="replace")
+        except TimeoutError:
+            return "silent", ""
+        except ConnectionRefusedError:
+            return "refused", ""
+        except (OSError, ValueError, http.client.HTTPException):
+            return "broken", ""
+        finally:
+            connection.close()
+
+
+def _stat(system: System, pid: int, thread: str = "") -> list[str]:
+    """Return the fields of a process, or of a thread of it, from its state on."""
+    text = system.read(f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat") if pid else None
+    return (text or "").rpartition(") ")[2].split()
+
+
+def _stands_still(system: System, pid: int, before: Sequence[str]) -> str:
+    """Return `stopped`, or `idle` if a process has computed nothing since and waits for no processor or disk."""
+    now = _stat(system, pid)
+    if now[:1] in (["T"], ["t"]):
+        return "stopped"
+    if not before or not now or now[9] != before[9] or _ticks(now) - _ticks(before) > IDLE_TICKS:
+        return ""
+    states = {state for thread in system.names(f"/proc/{pid}/task") for state in _stat(system, pid, thread)[:1]}
+    return "" if states & {"R", "D"} else "idle"
+
+
+def _ticks(fields: Sequence[str]) -> int:
+    """Return the processor time of a process."""
+    return int(fields[11]) + int(fields[12])
+
+
+def _slots(text: str) -> list[dict[str, Any]] | None:
+    """Return the slots in a response; None where it contains something else."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+            return found
+    return None
+
+
+def _models(text: str) -> dict[str, str]:
+    """Return the state of each of several models: `loaded`, `loading`, `unloaded`, or `failed`."""
+    listed: Any = None
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        listed = json.loads(text)["data"]
+    found = {}
+    for each in listed if isinstance(listed, list) else []:
+        status = each.get("status") if isinstance(each, dict) else None
+        if isinstance(status, dict) and _WORD.fullmatch(str(status.get("value"))):
+            found[str(each.get("id"))] = "failed" if status.get("failed") is True else str(status["value"])
+    return found
+
+
+def _is_busy(slot: Mapping[str, Any]) -> bool:
+    """Return whether a slot has a request; ik_llama.cpp has a number for that."""
+    return slot.get("is_processing") is True or slot.get("state") == 1
+
+
+def _decoded(slot: Mapping[str, Any]) -> int:
+    """Return the tokens of the response by now; 0 while the server reads the prompt."""
+    found = slot.get("next_token")
+    found = found[0] if isinstance(found, list) and found else found
+    count = found.get("n_decoded") if isinstance(found, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_COUNT else 0
+
+
+def _written_since(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> int:
+    """Return the tokens that slots wrote between two reads: all tokens of requests that began since."""
+
+    def key(slot: Mapping[str, Any], name: str) -> str:
+        return json.dumps(slot.get(name))
+
+    known = {key(slot, "id"): (key(slot, "id_task"), _decoded(slot)) for slot in before if _is_busy(slot)}
+    total = 0
+    for slot in now:
+        if _is_busy(slot):
+            task, count = known.get(key(slot, "id"), ("", 0))
+            total += max(0, _decoded(slot) - (count if task == key(slot, "id_task") else 0))
+    return total
+
+
+def _total(pattern: re.Pattern[str], text: str) -> float | None:
+    """Return the sum of a metric over its labels; None if it is not a possible count."""
+    with suppress(ValueError):
+        found = [float(each) for each in pattern.findall(text)]
+        if found and sum(found) < _MOST_COUNT:
+            return sum(found)
+    return None
+
 
 PROGRAM_SECONDS = 5
 """The limit for each program of systemd, Docker and the driver."""

@@ -1,4 +1,4 @@
-"""The store of models on a host: what is in it and who uses it, and the removal of what is unused."""
+"""The store of models on a host: its manifests, its content and users, and the removal of unused files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,63 @@ from dataclasses import dataclass, field
 
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, IN_REACH, INCOMING
 from llamaherd.onhost.clients import unit_properties
-from llamaherd.onhost.manifest import NAME, manifest_lines, without, write_manifest
-from llamaherd.onhost.outcome import Outcome, Removals, empty_trash
+from llamaherd.onhost.files import as_seconds
+from llamaherd.onhost.removal import Outcome, Removals, Use, empty_trash, find_uses, is_within, real_path
 from llamaherd.onhost.system import Entry, HeldError, System
-from llamaherd.onhost.uses import Use, is_within, real_path, uses
 from llamaherd.onhost.verbs import Verb
+
+MANIFEST = ".manifest"
+MOST_MANIFEST_BYTES = 8 << 20
+"""Bytes of a manifest: a folder has some hundred files at most."""
+_OTHERS_WRITE = 0o022
+
+
+def manifest_line(system: System, folder: str, name: str, sha256: str) -> str:
+    """Return the line of a manifest by which a file is whole as it is now; empty where there is no file."""
+    found = system.entry(f"{folder}/{name}")
+    if found is None:
+        return ""
+    return f"{found.size}\t{as_seconds(found.modified)}\t{sha256}\t{name}"
+
+
+def manifest_lines(system: System, folder: str) -> list[str] | None:
+    """Return the lines of a folder's manifest; None where it has none."""
+    text = system.read(f"{folder}/{MANIFEST}", MOST_MANIFEST_BYTES)
+    return None if text is None else text.split("\n")[: None if text and not text.endswith("\n") else -1]
+
+
+def is_vouched(system: System, folder: str, name: str, sha256: str) -> bool:
+    """Return whether a file is there as its manifest lists it."""
+    line = manifest_line(system, folder, name, sha256)
+    return bool(line) and line in (manifest_lines(system, folder) or ())
+
+
+def write_manifest(system: System, folder: str, lines: Iterable[str], *, keep_time: bool) -> None:
+    """Replace a folder's manifest. With `keep_time`, its time stays. Raise OSError.
+
+    Its time is when a server may have begun to run something else.
+    """
+    manifest, new = f"{folder}/{MANIFEST}", f"{folder}/{MANIFEST}.part"
+    system.write(new, "".join(f"{line}\n" for line in lines), mode=0o644)
+    if keep_time:
+        system.run(["touch", "-r", manifest, new])
+    system.rename(new, manifest)
+
+
+def lines_without(lines: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return lines of a manifest without those of some files."""
+    gone = set(names)
+    return [line for line in lines if _name(line) not in gone]
+
+
+def _name(line: str) -> str:
+    return line.split("\t")[3] if line.count("\t") > 2 else ""
+
+
+def is_writable_by_root_only(entry: Entry | None) -> bool:
+    """Return whether a path is a file that only root can write to."""
+    return entry is not None and entry.kind == "file" and entry.owner == "root" and not entry.mode & _OTHERS_WRITE
+
 
 BLOCK = 512
 """Bytes."""
@@ -116,7 +168,7 @@ def look(given: LookInput, system: System) -> StoreState:
         odd=tuple(sorted({_odd_in(path) for path, _ in found if _CONTROL.search(path)})),
         manifests=tuple(folder or "." for folder in manifests),
         vouched=vouched,
-        uses=tuple(uses(system, given.store, given.keep)),
+        uses=tuple(find_uses(system, given.store, given.keep)),
         fetch=fetch,
         sent=sent,
     )
@@ -127,7 +179,7 @@ def _stored(path: str, found: Entry) -> StoredFile:
 
 
 def _is_manifest(path: str, found: Entry) -> bool:
-    return found.kind == "file" and path.rpartition("/")[2] == NAME
+    return found.kind == "file" and path.rpartition("/")[2] == MANIFEST
 
 
 def _vouched(folder: str, lines: Iterable[str]) -> dict[str, int]:
@@ -213,7 +265,7 @@ def _is_there(folder: str, real: str, system: System) -> bool:
 def _user(item: Item, given: PruneInput, system: System) -> str:
     """Return what uses a folder, or a file in it that is not kept; empty if the folder is unused."""
     folder = f"{given.store}/{item.folder}"
-    for use in uses(system, given.store, given.keep):
+    for use in find_uses(system, given.store, given.keep):
         if any(is_within(use.path, f"{folder}/{name}") for name in item.keep):
             continue
         if is_within(use.path, folder) or use.path == given.store:
@@ -227,7 +279,7 @@ def _unlist(folder: str, names: Iterable[str], system: System) -> bool:
     if lines is None:
         return False
     try:
-        write_manifest(system, folder, without(lines, names), keep_time=True)
+        write_manifest(system, folder, lines_without(lines, names), keep_time=True)
     except OSError:
         return False
     return True

@@ -21,9 +21,19 @@ from pathlib import Path
 from typing import Protocol
 
 from llamaherd.layout import LOCKS
-from llamaherd.onhost.lock_file import SHELLS_DESCRIPTOR, HostLockFile
-from llamaherd.onhost.paths import ids_of, make_folder, pieces, sync_folder
-from llamaherd.onhost.processes import MOST_OUTPUT, PIPE_SECONDS, ended_by_force, processor_seconds, text_of
+from llamaherd.onhost.posix import (
+    MOST_OUTPUT,
+    PIPE_SECONDS,
+    SHELLS_DESCRIPTOR,
+    HostLockFile,
+    ended_by_force,
+    ids_of,
+    make_folder,
+    pieces,
+    processor_seconds,
+    sync_folder,
+    text_of,
+)
 
 COMMAND_SECONDS = 30
 """Default limit of a program."""

@@ -10,10 +10,9 @@ from typing import Literal
 
 from llamaherd.layout import APT_ARCHIVES, BUILDS, CACHE, PRESETS, WORK
 from llamaherd.onhost.clients import docker, systemctl
-from llamaherd.onhost.outcome import Outcome, Removals, empty_trash
 from llamaherd.onhost.releases import needed
+from llamaherd.onhost.removal import Outcome, Removals, Use, empty_trash, find_uses, real_path
 from llamaherd.onhost.system import HeldError, System
-from llamaherd.onhost.uses import Use, real_path, uses
 from llamaherd.onhost.verbs import Verb
 
 Kind = Literal["build", "image", "preset", "source", "work", "packages"]
@@ -128,7 +127,7 @@ def _needs(system: System, keep: int) -> set[Use]:
     found = {
         Use(use.kind, use.name, use.path.removeprefix(f"{folder}/"))
         for folder in folders
-        for use in uses(system, folder, keep)
+        for use in find_uses(system, folder, keep)
     }
     for kind, name, text in needed(system, keep):
         found |= {Use(kind, name, thing) for thing in (*builds, *images, *presets) if thing in text}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import Secret, decode
-from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost.posix import MOST_OUTPUT
 from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 

@@ -1,24 +1,79 @@
-"""How the texts of a host's files differ from those that are planned."""
+"""The diff of a host and its plan: causes of changes, texts of files, and the saved diff of `herd up --plan`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from difflib import unified_diff
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final, Literal, Self
 
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
+from llamaherd.inventory.schema import Rig
+from llamaherd.layout import UNPLANNED
 from llamaherd.onhost.queries import TextsFound, TextsInput
-from llamaherd.plan import TextFile
+from llamaherd.pipeline.preview import Preview
+from llamaherd.plan import Plan, TextFile
+from llamaherd.role.changes import Action, Change
 
-_SECONDS = 60
+
+@dataclass(frozen=True)
+class Causes:
+    """Why a change is to be made: reasons for which the host has moved, and those for which the inventory has."""
+
+    drift: tuple[str, ...] = ()
+    inventory: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        moved = {"drift": self.drift, "the inventory has moved": self.inventory}
+        return " and ".join(what for what, reasons in moved.items() if reasons)
 
 
-def ask_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
+def find_causes(found: Preview, before: Preview, texts: Mapping[str, bool]) -> tuple[Causes, ...]:
+    """The causes of each change, in their order; `before` is what would be done for the plan of the last run.
+
+    A key is in no plan, nor is what is made of keys, such as a gateway's configuration. `texts` says of these whether
+    they are as a run wrote them; of what no run noted nobody can say which side has changed it.
+    """
+    again = {(change.kind, change.name, reason) for change in before.changes for reason in change.reasons}
+
+    def of(change: Change) -> Causes:
+        drift, inventory = [], []
+        for reason in change.reasons:
+            path = _file_of_keys(reason)
+            moved = (change.kind, change.name, reason) in again if path is None else not texts.get(path, True)
+            if moved:
+                drift.append(reason)
+            elif path is None or path in texts:
+                inventory.append(reason)
+        return Causes(tuple(drift), tuple(inventory))
+
+    return tuple(map(of, found.changes))
+
+
+def _file_of_keys(reason: str) -> str | None:
+    """The file that has another text by this reason, if that is made of keys."""
+    path, says, _ = reason.partition(" has another text")
+    return path if says and any(PurePosixPath(path).is_relative_to(each) for each in UNPLANNED) else None
+
+
+_TEXTS_SECONDS = 60
+
+
+def query_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
     """Return a unified diff of each file, by path, from the host's text to the planned text. Raise RemoteError."""
     planned = {file.path: file for file in stale}
     if not planned:
         return {}
-    found = query_verb(remote, "llamaherd.queries.texts", TextsInput(tuple(planned)), TextsFound, _SECONDS)
+    found = query_verb(remote, "llamaherd.queries.texts", TextsInput(tuple(planned)), TextsFound, _TEXTS_SECONDS)
     there = found.texts
     return {path: text_diff(there[path], file) for path, file in planned.items() if path in there}
 
@@ -29,3 +84,220 @@ def text_diff(there: str, file: TextFile) -> str:
         there.splitlines(), file.text.splitlines(), f"{file.path} (there)", f"{file.path} (planned)", lineterm=""
     )
     return "\n".join(lines)
+
+
+SAVED_FORMAT: Final = 2
+"""Counted up with what an earlier version could not read, or would read otherwise. A diff of everything is of 1."""
+
+MOST_SAVED_BYTES, _MOST_VALUES = 8 << 20, 100_000
+"""Bytes and values of a saved diff. A change has some 200 bytes and six values; the texts of a rig's files have some
+30 kB where all of them differ."""
+
+SAVED_PREFIX = b'{\n "format":'
+"""What a file that we wrote begins with."""
+
+_READINGS = re.compile(r"\d+(?= (?:MHz|%))")
+"""What a GPU did in the moment of a look: another figure at the next, though nobody has changed anything."""
+
+
+class _Saved(BaseModel):
+    """Base of all that a saved diff holds: taken as it is, and nothing besides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, allow_inf_nan=False)
+
+
+class SavedDowntime(_Saved):
+    """How long a server answers nobody, as it was shown."""
+
+    seconds: float
+    measured: bool
+    beside: bool = False
+    gate: int = 0
+
+
+class SavedChange(_Saved):
+    """A change, as it was shown; `drift` and `inventory` are its causes, where they were known."""
+
+    action: Action
+    kind: str
+    name: str
+    reasons: tuple[str, ...]
+    away: SavedDowntime | None = None
+    drift: tuple[str, ...] | None = None
+    inventory: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells it from others: no cause, no time away, no order of reasons, and nothing that moves by itself."""
+        reasons = sorted(_READINGS.sub("…", reason) for reason in self.reasons)
+        return (self.action, self.kind, self.name, *reasons)
+
+
+class SavedRig(_Saved):
+    """A rig, as it was shown; `plan` is the digest of its plan, and of where its host is.
+
+    `left` counts changes of what was not chosen, where only a part was.
+    """
+
+    rig: str
+    plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    changes: tuple[SavedChange, ...]
+    diffs: dict[str, str]
+    problems: tuple[str, ...]
+    unreached: str
+    left: int | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """What `herd diff --json` prints of it."""
+        return self.model_dump(mode="json", exclude={"plan"}, exclude_none=True)
+
+
+class SavedDiff(_Saved):
+    """All that one `herd diff` showed; `llamaherd` is the version that did. `only`: what was chosen, if a part was."""
+
+    format: Literal[1, 2] = 1
+    llamaherd: str = __version__
+    only: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    rigs: Annotated[tuple[SavedRig, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("must name each rig once")
+        if (self.only is not None) != (self.format == SAVED_FORMAT):
+            raise ValueError(f"must be of format {SAVED_FORMAT} where it is of a part alone, and of no other")
+        return self
+
+    @classmethod
+    def of(cls, rigs: Sequence[SavedRig], only: Sequence[str]) -> Self:
+        """What was shown of rigs, or of `only` a part of each."""
+        return cls(rigs=tuple(rigs), only=tuple(only), format=SAVED_FORMAT) if only else cls(rigs=tuple(rigs))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its rigs, in the order in which they were shown."""
+        return tuple(each.rig for each in self.rigs)
+
+
+@dataclass(frozen=True)
+class SavedDifference:
+    """How a rig is no longer as in a saved diff: its plan is another, changes are new, or are to be made no more."""
+
+    rig: str
+    another_plan: bool
+    new: tuple[SavedChange, ...]
+    gone: tuple[SavedChange, ...]
+
+
+def saved_rig(
+    rig: Rig, plan: Plan, found: Preview, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str
+) -> SavedRig:
+    """A rig, as it is shown: `texts` are diffs by path, `unreached` why the host could not be asked to the end."""
+    return SavedRig(
+        rig=plan.rig,
+        plan=plan_digest(rig, plan),
+        changes=_saved_changes(found.changes, causes),
+        diffs=dict(texts),
+        problems=found.problems,
+        unreached=unreached,
+        left=len(found.left) if plan.only and found.left is not None else None,
+    )
+
+
+def plan_digest(rig: Rig, plan: Plan) -> str:
+    """A hash of all that is planned of a rig, or of the part that was chosen, and of which host that is."""
+    host = [rig.connect.host, rig.connect.port]
+    chosen = {"only", *plan.only.fields, *(["parts"] if plan.only.roles else [])} if plan.only else None
+    text = json.dumps([plan.model_dump(mode="json", include=chosen), host], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def compare_with_saved(saved: SavedRig, rig: Rig, plan: Plan, found: Preview) -> SavedDifference | None:
+    """How a rig that was looked at again is no longer as it was saved; None where it is."""
+    now = _saved_changes(found.changes, ())
+    then = {change.identity for change in saved.changes}
+    still = {change.identity for change in now}
+    new = tuple(change for change in now if change.identity not in then)
+    gone = tuple(change for change in saved.changes if change.identity not in still)
+    another_plan = plan_digest(rig, plan) != saved.plan
+    return SavedDifference(plan.rig, another_plan, new, gone) if another_plan or new or gone else None
+
+
+def _saved_changes(changes: Sequence[Change], causes: Sequence[Causes]) -> tuple[SavedChange, ...]:
+    return tuple(
+        SavedChange(
+            action=change.action,
+            kind=change.kind,
+            name=change.name,
+            reasons=tuple(change.reasons),
+            away=SavedDowntime(**asdict(change.away)) if change.away else None,
+            **(asdict(causes[number]) if causes else {}),
+        )
+        for number, change in enumerate(changes)
+    )
+
+
+def saved_diff_bytes(saved: SavedDiff, again: str) -> bytes:
+    """The saved diff as a file holds it. Raises UserError where it is larger than what is read again."""
+    value = saved.model_dump(mode="json", exclude_none=True)
+    data = json.dumps(value, indent=1).encode() + b"\n"
+    if len(data) > MOST_SAVED_BYTES or _too_many(value):
+        raise UserError(
+            "what was shown is more than a saved diff may hold, and was not saved",
+            f"save fewer rigs at a time: `{again}`",
+        )
+    return data
+
+
+def parse_saved_diff(data: bytes, name: str, again: str) -> SavedDiff:
+    """The saved diff in a file of this name. Raises UserError; `again` is the command that would save it anew."""
+    try:
+        value = json.loads(data.decode())
+    except RecursionError:
+        raise _unusable(name, "it is nested too deeply", again) from None
+    except ValueError as error:
+        ends = isinstance(error, json.JSONDecodeError) and _ends_early(error)
+        raise (_unusable(name, "it ends in the middle", again) if ends else _not_a_saved_diff(name)) from None
+    found = value.get("format") if isinstance(value, dict) else None
+    if type(found) is not int or "llamaherd" not in value:
+        raise _not_a_saved_diff(name)
+    if found > SAVED_FORMAT:
+        raise UserError(
+            f"{name} is a saved diff of format {found}, and this llamaherd, {__version__}, reads format {SAVED_FORMAT}",
+            f"use the llamaherd that saved it, or save it again with this one: `{again}`",
+        )
+    if _too_many(value):
+        raise _unusable(name, f"it holds more than {_MOST_VALUES:,} values", again)
+    try:
+        return SavedDiff.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = first["msg"].removeprefix("Value error, ")
+        raise _unusable(name, f"`{place or 'rigs'}`: {problem[0].lower()}{problem[1:]}", again) from None
+
+
+def _unusable(name: str, why: str, again: str) -> UserError:
+    return UserError(f"{name} is no saved diff that can be used: {why}", f"save it again: `{again}`")
+
+
+def _not_a_saved_diff(name: str) -> UserError:
+    return UserError(f"{name} is no saved diff", "name a file that `herd diff --save FILE` has written")
+
+
+def _ends_early(error: json.JSONDecodeError) -> bool:
+    return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+
+
+def _too_many(value: Any) -> bool:
+    """Whether it holds more values than are looked at: pydantic has a sentence for each that is wrong."""
+    left, count = [value], 0
+    while left and count <= _MOST_VALUES:
+        each = left.pop()
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        count += len(inner)
+        left.extend(inner)
+    return count > _MOST_VALUES

@@ -16,21 +16,19 @@ from urllib.parse import quote
 
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parsed import GgufError
+from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.remote import fetch_header
+from llamaherd.gguf.shards import read_header
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.layout import ASK_USER
 from llamaherd.lock import Lock
-from llamaherd.lock.resolve.hub import token_for
+from llamaherd.lock.hub import token_for
 from llamaherd.memory import oracle
-from llamaherd.memory.estimate import estimate
-from llamaherd.memory.instances import capacity, placement
+from llamaherd.memory.estimate import Memory, estimate
+from llamaherd.memory.instances import capacity, placement, sidecar_memory, summed_memory
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.sidecars import beside, summed
-from llamaherd.memory.use import Memory
 from llamaherd.onhost.engine_memory import (
     EstimateInput,
     FileInput,
@@ -41,8 +39,8 @@ from llamaherd.onhost.engine_memory import (
     ToolRuns,
 )
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
-from llamaherd.plan.environment import environment
-from llamaherd.role.held import held
+from llamaherd.plan.devices import server_environment
+from llamaherd.plan.estimate import memory_held
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
@@ -79,7 +77,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Question:
+class EstimateRequest:
     """What one instance's engine is to be asked; `path` is the argument that stands for the model."""
 
     name: str
@@ -94,12 +92,12 @@ class Question:
     beside: Memory
 
 
-def ask_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstimates:
+def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstimates:
     """What each instance takes by its own engine, or a sentence on why there is no figure. Raises RemoteError."""
     found: dict[str, Estimate | str] = {}
-    open_: list[Question] = []
+    open_: list[EstimateRequest] = []
     for planned in plan.instances:
-        asked = question_to_engine(rig, plan, planned, lock)
+        asked = estimate_request(rig, plan, planned, lock)
         if isinstance(asked, str):
             found[planned.name] = asked
         else:
@@ -113,11 +111,11 @@ def ask_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstim
         if each.model in failed and each in absent:
             found[each.name] = failed[each.model]
         else:
-            found[each.name] = judged(rig, each, again if each in brought else runs)
+            found[each.name] = judge_run(rig, each, again if each in brought else runs)
     return {planned.name: found[planned.name] for planned in plan.instances}
 
 
-def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> Question | str:
+def estimate_request(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> EstimateRequest | str:
     """What to ask of an instance, or a sentence on why nothing can be asked."""
     if planned.members:
         return "it has one model after the other: `herd fit` says what each takes"
@@ -142,21 +140,23 @@ def question_to_engine(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) 
         arguments = oracle.tool_arguments(placed, planned.model_path)
     except ValueError as error:
         return str(error)
-    return Question(
+    return EstimateRequest(
         name=planned.name,
         model=planned.model,
         build=build.folder,
         path=planned.model_path,
-        environment=tuple(f"{key}={value}" for key, value in environment(rig, outside, build).items()),
+        environment=tuple(f"{key}={value}" for key, value in server_environment(rig, outside, build).items()),
         arguments=arguments,
         declared=declared,
         header=header,
         placement=placed,
-        beside=beside(declared, placed, headers, projectors),
+        beside=sidecar_memory(declared, placed, headers, projectors),
     )
 
 
-def estimate_input(plan: Plan, questions: Iterable[Question], hollow: Mapping[str, tuple[Shard, ...]]) -> EstimateInput:
+def estimate_input(
+    plan: Plan, questions: Iterable[EstimateRequest], hollow: Mapping[str, tuple[Shard, ...]]
+) -> EstimateInput:
     """Return the input of the tool; `hollow` contains the shards of models that may be absent from the host."""
     asked = tuple(questions)
     models = tuple(
@@ -181,7 +181,7 @@ def is_absent(name: str, runs: Mapping[str, ToolRun]) -> bool:
     return name in runs and runs[name].state == "absent"
 
 
-def judged(rig: Rig, asked: Question, runs: Mapping[str, ToolRun]) -> Estimate | str:
+def judge_run(rig: Rig, asked: EstimateRequest, runs: Mapping[str, ToolRun]) -> Estimate | str:
     """Return the memory of one instance by the tool, or a sentence with the reason why it is unknown."""
     run = runs.get(asked.name, ToolRun("absent"))
     if run.state == "unbuilt":
@@ -195,15 +195,15 @@ def judged(rig: Rig, asked: Question, runs: Mapping[str, ToolRun]) -> Estimate |
         memory = oracle.completed(oracle.parse_figures(run.figures), asked.header, placed)
     except ValueError as error:
         return str(error)
-    whole = summed(memory, asked.beside)
+    whole = summed_memory(memory, asked.beside)
     return Estimate(
         source="engine",
-        holds=held(rig, asked.declared, asked.header, placed, whole),
+        holds=memory_held(rig, asked.declared, asked.header, placed, whole),
         doubts=(*_doubts(asked), *asked.beside.doubts),
     )
 
 
-def _doubts(asked: Question) -> tuple[str, ...]:
+def _doubts(asked: EstimateRequest) -> tuple[str, ...]:
     """In what the tool is known to differ from the server that it speaks of."""
     placed, header = asked.placement, asked.header
     doubts = []
@@ -231,7 +231,7 @@ def _failure(code: int, said: str) -> str:
 
 
 def _runs(
-    remote: Remote, plan: Plan, questions: list[Question], hollow: Mapping[str, tuple[Shard, ...]]
+    remote: Remote, plan: Plan, questions: list[EstimateRequest], hollow: Mapping[str, tuple[Shard, ...]]
 ) -> Mapping[str, ToolRun]:
     """Run the tool on the host. Raise RemoteError."""
     seconds = _BASE_SECONDS + len(questions) * TOOL_SECONDS

@@ -1,27 +1,76 @@
-"""`herd fit`: where the header of a model comes from that may be in no inventory, and the answer as people read it."""
+"""Read what `herd fit` is given: a model, sizes of GPUs and RAM, and arguments of an engine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from llamaherd.diagnostics.findings import HubError, UserError, nearest
-from llamaherd.diagnostics.near import slip
+from llamaherd.diagnostics.spelling import misspelled_name
+from llamaherd.engines import TRAITS
+from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines.flags import Catalogue, catalogues, check_arguments
+from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
+from llamaherd.engines.flags.conflicts import find_conflicts
+from llamaherd.engines.flags.effective import ServerContext, effective_options
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
-from llamaherd.gguf.parsed import GgufError
-from llamaherd.inventory.repairs import candidates
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema.serving import CacheType
+from llamaherd.inventory.suggestions import candidate_values
 from llamaherd.lock import Lock, ModelKey
-from llamaherd.memory.answer import Answer
-from llamaherd.memory.fit import Room
+from llamaherd.memory.explicit_flags import MOVING, with_explicit_flags
+from llamaherd.memory.fit import FitResult, Room
 from llamaherd.memory.instances import SYSTEM_RAM
-from llamaherd.reference.cards import usable
-from llamaherd.text.numbers import whole
-from llamaherd.text.units import parse_size, show_mib
+from llamaherd.memory.placement import Placement
+from llamaherd.reference.cards import usable_memory
+from llamaherd.text.numbers import parse_size, show_mib, whole_number
+
+PLACING = (*MOVING, "--gpu-layers", "--n-gpu-layers", "--tensor-split", "--split-mode", "--main-gpu", "--device")
+"""Options after which nobody looks for a better place."""
+BESIDE_MEMORY = frozenset((OPEN, SECRET, DOWNLOADS, ENDS))
+"""What is wrong with arguments and changes no figure."""
+
+
+class ArgumentPlacement(NamedTuple):
+    """A placement with what arguments say of it."""
+
+    placement: Placement
+    by_hand: bool
+    """Whether they say where the model goes."""
+    errors: tuple[tuple[str, str], ...]
+    """What the engine would not take, or not as it is meant: a sentence and a way out, each."""
+
+
+def place_by_arguments(header: Header, wanted: Placement, room: Room, arguments: Sequence[str]) -> ArgumentPlacement:
+    """What is `wanted`, changed by arguments of the newest version that is known of its engine.
+
+    Raises ValueError, with a sentence, for what no engine takes or nobody can work out.
+    """
+    known = catalogues(wanted.engine)[-1]
+    line = CommandLine(effective_options(known, arguments), keys=0)
+    errors = tuple(_argument_errors(known, arguments, header, room))
+    placed = replace(wanted, devices=len(room.cards), free=room.cards)
+    if not errors:
+        placed = with_explicit_flags(placed, line, header)
+    return ArgumentPlacement(placed, any(line.meant.get(name) for name in PLACING), errors)
+
+
+def _argument_errors(
+    known: Catalogue, arguments: Sequence[str], header: Header, room: Room
+) -> Iterator[tuple[str, str]]:
+    others = [each for kind in TRAITS for each in catalogues(kind) if each != known]
+    for problem in check_arguments(known, arguments, others):
+        if problem.severity == "error" and problem.rule not in BESIDE_MEMORY:
+            yield problem.message, problem.help
+    around = ServerContext(cards=len(room.cards), tensors=tuple(tensor.name for tensor in header.each))
+    for clash in find_conflicts(effective_options(known, arguments), around):
+        if clash.severity == "error" and clash.rule not in BESIDE_MEMORY:
+            yield clash.message, clash.help
+
 
 _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
@@ -41,41 +90,41 @@ def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
             raise FitError(f"model `{model}` is not in the lock", "run `herd lock` first")
         return locked.header
     if model.endswith(".gguf") or Path(model).is_file():
-        return _from_file(Path(model))
+        return _header_from_file(Path(model))
     on_hub = _ON_HUB.fullmatch(model)
     if on_hub is None:
         known = f", or one of the inventory's: {', '.join(sorted(names))}" if names else ""
-        if close := slip(model, names):
+        if close := misspelled_name(model, names):
             raise FitError(f"`{model}` is no model", f"did you mean `{close}`?")
         if Path(model).is_dir():
             raise FitError(
                 f"`{model}` is a folder, and no model", "give the GGUF file in it; of a set, the first shard"
             )
         raise FitError(f"`{model}` is no model", f"give a GGUF file, or OWNER/NAME:QUANT of a hub{known}")
-    return _from_hub(on_hub["repo"], f"*{on_hub['quant']}*.gguf" if on_hub["quant"] else "*.gguf")
+    return _header_from_hub(on_hub["repo"], f"*{on_hub['quant']}*.gguf" if on_hub["quant"] else "*.gguf")
 
 
-def room(vram: str, ram: str | None) -> Room:
+def parse_room(vram: str, ram: str | None) -> Room:
     """What GPUs such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
-    gpus = tuple(map(usable, gpu_sizes(vram)))
-    return Room(gpus, max(_binary(ram) - SYSTEM_RAM, 0) if ram else None)
+    gpus = tuple(map(usable_memory, parse_gpu_sizes(vram)))
+    return Room(gpus, max(_parse_binary_size(ram) - SYSTEM_RAM, 0) if ram else None)
 
 
-def gpu_sizes(vram: str) -> tuple[int, ...]:
+def parse_gpu_sizes(vram: str) -> tuple[int, ...]:
     """Bytes of each GPU of `24G,12G`. Raises FitError for what is no size."""
-    return tuple(_binary(size) for size in vram.split(",") if size.strip())
+    return tuple(_parse_binary_size(size) for size in vram.split(",") if size.strip())
 
 
-def cache_type(name: str) -> None:
+def check_cache_type(name: str) -> None:
     """Raise FitError for what is no type of a cache."""
     types = get_args(CacheType)
     if name not in types:
-        meant = next((each for each in candidates("Instance.kv", name) if each in types), None)
+        meant = next((each for each in candidate_values("Instance.kv", name) if each in types), None)
         help_ = f"did you mean `--kv {meant}`?" if meant else nearest(name, types)
         raise FitError(f"`{name}` is no type of a cache", help_)
 
 
-def table(answer: Answer) -> list[tuple[str, ...]]:
+def answer_table(answer: FitResult) -> list[tuple[str, ...]]:
     """The answer's rows in MiB, below a head."""
     rows: list[tuple[str, ...]] = [("", "weights", "kv", "state", "compute", "draft", "total", "of", "spare")]
     for row in answer.rows:
@@ -86,31 +135,31 @@ def table(answer: Answer) -> list[tuple[str, ...]]:
     return rows
 
 
-def _binary(text: str) -> int:
+def _parse_binary_size(text: str) -> int:
     """Bytes of `24G`: memory is sold in powers of two, whatever is printed on its box."""
     written = re.sub(r"(?i)([kmgt])b?$", r"\1iB", text.strip())
     try:
         return parse_size(written)
     except ValueError:
         number = text.strip()
-        unit = f"; is `{number}{'G' if len(number) < 4 else 'M'}` meant?" if whole(number) is not None else ""
+        unit = f"; is `{number}{'G' if len(number) < 4 else 'M'}` meant?" if whole_number(number) is not None else ""
         raise FitError(f"`{text}` is no size{unit}", "write it like 24G; several GPUs like 24G,24G,12G") from None
 
 
-def _from_file(path: Path) -> Header:
+def _header_from_file(path: Path) -> Header:
     if not path.exists():
         beside = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
-        close = slip(path.name, beside)
+        close = misspelled_name(path.name, beside)
         help_ = f"did you mean `{path.with_name(close)}`?" if close else "check the path; of a set, give the first"
         raise FitError(f"there is no file {path}", help_)
     try:
-        return join(read_headers(path))
+        return join_headers(read_headers(path))
     except GgufError as error:
         raise FitError(f"this cannot be sized: {error}", "give a GGUF file; of a set, the first shard") from None
 
 
-def _from_hub(repo: str, files: str) -> Header:
-    from llamaherd.lock.resolve import hub
+def _header_from_hub(repo: str, files: str) -> Header:
+    from llamaherd.lock import hub
 
     try:
         header = hub.with_header(hub.resolve(repo, "main", files)).header

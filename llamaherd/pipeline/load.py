@@ -1,24 +1,109 @@
-"""The impure edge before the plan: which inventory, its lock, and the plans that follow."""
+"""Load an inventory, its lock, the keys of its servers, and the plans of its rigs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from llamaherd import lock
+from llamaherd.checks.files import MISSING_FILE
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
+from llamaherd.host.protocol import UnexpectedLineError, query_verb
+from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
+from llamaherd.inventory.api_keys import ServerKey, UnmadeKey, make_key, with_server_keys
 from llamaherd.inventory.schema import Fleet, Rig
+from llamaherd.layout import KEYS
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
-from llamaherd.pipeline.fleet_file import FLEET
-from llamaherd.pipeline.load_fleet import Edit, Survey, choose, examine_fleet, load_fleet, survey_fleet
-from llamaherd.pipeline.local_headers import local_headers
-from llamaherd.pipeline.only import choose as choose_parts
+from llamaherd.onhost.queries import KeysFound, KeysInput
+from llamaherd.pipeline.fleet_files import (
+    FLEET,
+    Edit,
+    Survey,
+    choose_rigs,
+    examine_fleet,
+    load_fleet,
+    local_headers,
+    survey_fleet,
+)
 from llamaherd.pipeline.plan import plan
-from llamaherd.pipeline.server_keys import Made, with_keys
+from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
+
+OnKeyMade = Callable[[ServerKey], None]
+"""Is told of a key that was just made."""
+_KEYS_SECONDS = 60
+_NEW_KEY_COMMAND = "`openssl rand -hex 32`, with mode 600"
+
+
+def with_keys(surveyed: Survey, chosen: Collection[str], made: OnKeyMade | None) -> Survey:
+    """The fleet, whose servers on the rigs that are chosen have keys, as gateways before them do.
+
+    Those that are missing are made where somebody is told so; else they are as if they were. None is made while a rig
+    that asks for it does not answer: a finding says so. Raises InventoryError where a host has one that is not here.
+    """
+    of_all = surveyed.own is not None and not surveyed.own.on.isdisjoint(chosen)
+    missing = [
+        key for key in surveyed.keys if not key.is_made and (of_all or not key.servers.keys().isdisjoint(chosen))
+    ]
+    if not missing:
+        return surveyed
+    there = _query_keys(missing, surveyed.around)
+    if elsewhere := [finding for key in missing for finding in _made_elsewhere(key, there)]:
+        raise InventoryError(elsewhere)
+    silent = {rig for rig, found in there.items() if isinstance(found, RemoteError)}
+    new = [key for key in missing if silent.isdisjoint(key.servers)]
+    untold = [_unknown_key(key, min(silent & key.servers.keys())) for key in missing if key not in new]
+    told = replace(surveyed, findings=(*surveyed.findings, *untold))
+    if made is None:
+        return replace(told, around={name: with_server_keys(rig, new, UnmadeKey) for name, rig in told.around.items()})
+    for key in new:
+        make_key(key)
+        made(key)
+    return told
+
+
+def _made_elsewhere(key: ServerKey, there: Mapping[str, Collection[str] | RemoteError]) -> Iterator[Finding]:
+    """A key that a host has, and this machine has not."""
+    for rig in key.servers:
+        found = there[rig]
+        if not isinstance(found, RemoteError) and found:
+            server = min(found)
+            message = f"there is no file {key.file}, and the host of rig `{rig}` has a key for `{server}`"
+            help_ = f"bring the file from where `herd up` made it, or what is in {KEYS / server} on that host; or "
+            yield MISSING_FILE.at(
+                Place(key.file), message, f"{help_}write another key there: {_NEW_KEY_COMMAND}", "error"
+            )
+            return
+
+
+def _unknown_key(key: ServerKey, rig: str) -> Finding:
+    message = f"there is no file {key.file}, and rig `{rig}` cannot be asked whether it has that key"
+    help_ = f"`herd up` makes it when that rig answers; or write a key there: {_NEW_KEY_COMMAND}"
+    return MISSING_FILE.at(Place(key.file), message, help_, "warning")
+
+
+def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str, frozenset[str] | RemoteError]:
+    """Which servers have a key on the hosts of these rigs; or why one could not be asked."""
+    asked = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
+
+    def ask(name: str) -> frozenset[str] | RemoteError:
+        given = KeysInput(tuple(asked[name]))
+        try:
+            remote = Remote(rigs[name].connect, note_key=True)
+            found = frozenset(query_verb(remote, "llamaherd.queries.keys", given, KeysFound, _KEYS_SECONDS).names)
+        except NoPythonError:
+            return frozenset()  # such a host was never set up
+        except RemoteError as error:
+            return error
+        return found if found <= {*given.names} else UnexpectedLineError(f"a key of {min(found)}")
+
+    with ThreadPoolExecutor(min(AT_ONCE, len(asked))) as pool:
+        return dict(zip(asked, pool.map(ask, asked), strict=True))
 
 
 def inventory_path(named: Path | None) -> Path:
@@ -64,7 +149,7 @@ def declared(inventory: Path) -> Survey:
 
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
     """The rigs that are named, or all. Raises InventoryError."""
-    return choose(load_fleet(inventory, read_lock(inventory), deploying=deploying), names, inventory)
+    return choose_rigs(load_fleet(inventory, read_lock(inventory), deploying=deploying), names, inventory)
 
 
 def plans(
@@ -78,7 +163,7 @@ def plans(
     only: Sequence[str] = (),
     edit: Edit | None = None,
     locked: lock.Lock | None = None,
-    made: Made | None = None,
+    made: OnKeyMade | None = None,
 ) -> dict[str, tuple[Rig, Plan]]:
     """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
 
@@ -93,7 +178,7 @@ def plans(
     surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
-    fleet = choose(surveyed.fleet, names, inventory)
+    fleet = choose_rigs(surveyed.fleet, names, inventory)
     command = f"herd -i {inventory} lock"
     stale = _stale(fleet, locked, surveyed, command)
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
@@ -101,7 +186,7 @@ def plans(
     surveyed = with_keys(surveyed, parts, made) if deploying else surveyed
     rigs = {name: surveyed.around[name] for name in fleet.rigs if name in parts}
     planned = _planned(rigs, parts, surveyed, locked, roles, lock_path(inventory), command)
-    chosen = _files(surveyed, rigs)
+    chosen = _chosen_files(surveyed, rigs)
     doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
     return planned
 
@@ -118,7 +203,7 @@ def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> l
     return stale
 
 
-def _files(surveyed: Survey, rigs: Collection[str]) -> set[Path]:
+def _chosen_files(surveyed: Survey, rigs: Collection[str]) -> set[Path]:
     """The files that are about these rigs, and the fleet's own where it is."""
     chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
     chosen |= {key.file for key in surveyed.keys}

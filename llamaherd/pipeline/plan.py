@@ -1,7 +1,4 @@
-"""From a rig and its lock to exactly what must be true on the host: what its roles say, put together.
-
-Pure: no network, no clock, no environment, no pyinfra. The same rig and lock give the same plan, byte for byte.
-"""
+"""Make the plan of a rig from the parts of its roles, and show it as text. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from types import MappingProxyType
 
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
-from llamaherd.pipeline.only import filled, needed
-from llamaherd.plan import Only, Plan
+from llamaherd.pipeline.selection import filled_fields, needed_plan
+from llamaherd.plan import Estimate, Only, Plan
 from llamaherd.role.role import PlanFields, Planning, PlanPart, Role
 
 
@@ -45,8 +42,8 @@ def plan(
         alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in names}})
         planning = Planning(alone, lock, rigs, unlocked, PlanFields())
         own = _planned(roles, planning)[0]
-        needs = needed(whole, own, only.instances, own.models)
-    fields = filled((role, parts[role.name]) for role in roles if role.thing in only.roles)
+        needs = needed_plan(whole, own, only.instances, own.models)
+    fields = filled_fields((role, parts[role.name]) for role in roles if role.thing in only.roles)
     return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})
 
 
@@ -70,3 +67,9 @@ def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[s
         **fields,
     )
     return planned, parts
+
+
+def show_plan(plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None) -> str:
+    """The whole plan; `asked` is what the engines said of the instances' memory, by name."""
+    lines = (line for role in roles for line in role.describe(plan, asked or {}))
+    return "\n".join([f"rig {plan.rig} ({plan.os})", *lines]) + "\n"

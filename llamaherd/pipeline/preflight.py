@@ -1,20 +1,53 @@
-"""What a host is before anything is changed, row by row, beside what is wanted of it. Pure, as plan and state are."""
+"""Compare a host with what its plan needs, before any change: facts, disk space, refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from llamaherd.host.remote import NoPythonError, Remote, RemoteError
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.disks import disk_refusals, needs
-from llamaherd.pipeline.only import asked, parts
+from llamaherd.pipeline.inspection import inspect_host, python_row
+from llamaherd.pipeline.selection import refusing_parts, role_parts
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
-from llamaherd.role.facts import Row
-from llamaherd.role.refusal import Refusal, disk_row
+from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal, disk_row
 from llamaherd.role.role import Role
-from llamaherd.text.units import show_size
+from llamaherd.text.numbers import show_size
+
+
+def disk_refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
+    """What the disks lack. `local_sizes`: bytes of the controller's files, by sha256."""
+    return [
+        problem for each in disk_needs(plan, state, roles, local_sizes) for problem in _missing_space(plan, state, each)
+    ]
+
+
+def disk_needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[DiskNeed]:
+    """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
+    # Neighbours by name may be one disk: what all of them need is then asked of it together.
+    combined: dict[str, DiskNeed] = {}
+    for need in (need for role, part in role_parts(plan, roles) for need in role.needs(part, state, local_sizes)):
+        there = combined.get(need.device)
+        combined[need.device] = need._replace(need=need.need + (there.need if there else 0))
+    return list(combined.values())
+
+
+def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> list[Refusal]:
+    folder, free, _, need = each
+    if need <= free:
+        return []
+    unused = sum(size for kept, size in state.kept.items() if kept not in {model.folder for model in plan.models})
+    prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
+    return [
+        Refusal(
+            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
+            f"{prune}free {show_size(need - free)} there, or mount a larger disk",
+            disk_row(folder),
+        )
+    ]
 
 
 @dataclass(frozen=True)
@@ -22,15 +55,15 @@ class Preflight:
     """The rows of one rig."""
 
     rig: str
-    rows: tuple[Row, ...]
+    rows: tuple[PreflightRow, ...]
 
     @property
-    def refused(self) -> tuple[Row, ...]:
+    def refused(self) -> tuple[PreflightRow, ...]:
         """What stands in the way."""
         return tuple(row for row in self.rows if row.verdict == "refused")
 
     @property
-    def doubtful(self) -> tuple[Row, ...]:
+    def doubtful(self) -> tuple[PreflightRow, ...]:
         """That, and what a person should know."""
         return tuple(row for row in self.rows if row.verdict != "ok")
 
@@ -44,43 +77,45 @@ class Preflight:
         return {"rig": self.rig, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
 
-def survey(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Preflight:
+def survey_host(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Preflight:
     """The whole table. `local_sizes`: bytes of the controller's files, by sha256."""
-    told = (row for role, part in asked(plan, roles) for row in role.facts(part, state))
-    facts = [*told, *_disks(plan, state, roles, local_sizes)]
+    told = (row for role, part in refusing_parts(plan, roles) for row in role.facts(part, state))
+    facts = [*told, *_disk_rows(plan, state, roles, local_sizes)]
     return Preflight(plan.rig, _with_refusals(facts, refusals(plan, state, roles, local_sizes)))
 
 
 def refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What stands in the way, found before anything is changed. `local_sizes`: bytes by sha256."""
-    said = [problem for role, part in asked(plan, roles) for problem in role.refusals(part, state)]
+    said = [problem for role, part in refusing_parts(plan, roles) for problem in role.refusals(part, state)]
     return [*said, *disk_refusals(plan, state, roles, local_sizes)]
 
 
-def sends(plan: Plan, state: HostState, roles: Iterable[Role]) -> list[SendFile]:
+def files_to_send(plan: Plan, state: HostState, roles: Iterable[Role]) -> list[SendFile]:
     """The files of the controller's that a run would send."""
-    return [send for role, part in parts(plan, roles) for send in role.sends(part, state)]
+    return [send for role, part in role_parts(plan, roles) for send in role.sends(part, state)]
 
 
-def _disks(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Iterator[Row]:
-    for each in needs(plan, state, roles, local_sizes):
+def _disk_rows(
+    plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]
+) -> Iterator[PreflightRow]:
+    for each in disk_needs(plan, state, roles, local_sizes):
         to_come = f"{show_size(each.need)} to come" if each.need else ""
-        yield Row(disk_row(each.folder), f"{show_size(each.free)} free", to_come)
+        yield PreflightRow(disk_row(each.folder), f"{show_size(each.free)} free", to_come)
 
 
-def unreachable(rig: str, message: str, help_: str) -> Preflight:
+def unreachable_host(rig: str, message: str, help_: str) -> Preflight:
     """The table of a host that could not be asked."""
-    return Preflight(rig, (Row("host", "cannot be asked", "", "refused", message, help_),))
+    return Preflight(rig, (PreflightRow("host", "cannot be asked", "", "refused", message, help_),))
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def table_lines(rows: Sequence[PreflightRow]) -> list[str]:
     """A table as plain text."""
     cells = [("", "found", "wanted", ""), *((row.what, row.found, row.wanted, row.verdict) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def _with_refusals(facts: Sequence[Row], problems: Iterable[Refusal]) -> tuple[Row, ...]:
+def _with_refusals(facts: Sequence[PreflightRow], problems: Iterable[Refusal]) -> tuple[PreflightRow, ...]:
     """Every problem in the row that it is about, or in one of its own after that."""
     rows = list(facts)
     for problem in problems:
@@ -88,8 +123,32 @@ def _with_refusals(facts: Sequence[Row], problems: Iterable[Refusal]) -> tuple[R
         places = [place for place, row in enumerate(rows) if row.what == what]
         if places and rows[places[-1]].verdict != "refused":
             fact = rows[places[-1]]
-            rows[places[-1]] = Row(what, fact.found, fact.wanted, "refused", problem.message, problem.help)
+            rows[places[-1]] = PreflightRow(what, fact.found, fact.wanted, "refused", problem.message, problem.help)
         else:
-            row = Row(what, "", "", "refused", problem.message, problem.help)
+            row = PreflightRow(what, "", "", "refused", problem.message, problem.help)
             rows.insert(places[-1] + 1 if places else len(rows), row)
     return tuple(rows)
+
+
+def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
+    """The table of a rig; one that cannot be asked has one row."""
+    try:
+        seen = inspect_host(remote, plan, roles)
+    except NoPythonError:
+        return Preflight(plan.rig, (python_row(),))
+    except RemoteError as error:
+        return unreachable_host(plan.rig, error.message, error.help)
+    return survey_host(plan, seen, roles, local_sizes(files_to_send(plan, seen, roles)))
+
+
+def local_sizes(to_send: Iterable[SendFile]) -> dict[str, int]:
+    """Bytes of the controller's files, by sha256."""
+    return {send.sha256: file_size(send.local) for send in to_send}
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file; 0 for one that cannot be read, which is said elsewhere."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

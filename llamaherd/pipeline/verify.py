@@ -1,29 +1,71 @@
-"""Verify a live host against the plan, by other means than those that apply it.
-
-One run of the program on the host runs all probes and verbs. Pure functions judge here what they returned.
-"""
+"""Verify a running host against its plan, by other means than those that apply it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from llamaherd.host import protocol
-from llamaherd.host.answers import Answers
 from llamaherd.host.program import request
 from llamaherd.host.remote import Remote
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import FETCHER
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.verification import Probe, VerifyInput, VerifyResult
-from llamaherd.pipeline.brought import brought_checks, places
-from llamaherd.pipeline.inspect import program_for
-from llamaherd.plan import Plan
+from llamaherd.pipeline.inspection import program_for
+from llamaherd.plan import Plan, TextFile
 from llamaherd.role.dial import reached
+from llamaherd.role.programs import programs
 from llamaherd.role.reach import Reach, doors, walls
 from llamaherd.role.report import Check, Report, chat_seconds
 from llamaherd.role.role import Judging, Role, Verified
+from llamaherd.text.numbers import parse_mode
 from llamaherd.text.quoting import Written
+
+_NAMED = 3
+"""Files that are named in one sentence."""
+
+
+def shipped_files(plan: Plan, roles: Sequence[Role]) -> dict[str, TextFile]:
+    """Every such file by its path. What may be somebody else's, such as a repository's entry, is not among them."""
+    return {file.path: file for file in (*(file for role in roles for file in role.brings(plan)), *programs())}
+
+
+def shipped_paths(plan: Plan, roles: Sequence[Role]) -> list[str]:
+    """Where a host is to look for them: all of the fetcher's folder, in which nothing else may lie."""
+    inside = f"{FETCHER}/"
+    return [inside, *(path for path in shipped_files(plan, roles) if not path.startswith(inside))]
+
+
+def shipped_checks(plan: Plan, roles: Sequence[Role], answers: ProbeOutputs) -> Iterator[Check]:
+    """One check of all of them."""
+    if ("shipped", "") not in answers:
+        return
+    files = shipped_files(plan, roles)
+    wrong = list(_shipped_faults(files, answers["shipped", ""], answers.get(("shipped sums", ""), "")))
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    named = f"{'; '.join(wrong[:_NAMED])}{more}: `herd up` mends that"
+    yield Check("programs", not wrong, named if wrong else f"{len(files)} files beside servers are as planned")
+
+
+def _shipped_faults(files: dict[str, TextFile], stats: str, sums: str) -> Iterator[str]:
+    """Each line of `stats` is octal mode, owner, path; each of `sums` a sha256, two blanks, path."""
+    rows = (line.split("\t", 2) for line in stats.split("\n"))
+    there = {path: (mode, owner) for mode, owner, path in (row for row in rows if len(row) == 3)}
+    hashes = {path: sha256 for sha256, _, path in (line.partition("  ") for line in sums.split("\n"))}
+    for path, file in files.items():
+        if path not in there:
+            yield f"{path} is not there"
+        elif hashes.get(path) != hashlib.sha256(file.text.encode()).hexdigest():
+            yield f"{path} is not as planned"
+        elif (parse_mode(there[path][0]), there[path][1]) != (int(file.mode, 8), file.owner):
+            mode, owner = there[path]
+            yield f"{path} has mode {mode} and is {owner}'s, not {int(file.mode, 8):o} and {file.owner}'s"
+    yield from (f"{path} is not in the plan" for path in there if path not in files)
+
 
 _BASE_SECONDS = 60
 
@@ -32,19 +74,19 @@ _BASE_SECONDS = 60
 class HostFacts:
     """What a host returned: texts of probes and scripts, and the results of roles' verbs, by type."""
 
-    answers: Answers = field(default_factory=dict)
+    answers: ProbeOutputs = field(default_factory=dict)
     parts: Mapping[type[Any], Any] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     """The part of the host that did not respond to a verb, by the verb's name."""
 
 
-def verify(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
+def verify_rig(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> Report:
     """Verify the rig's host, and judge the results. Raise RemoteError if the host cannot be verified."""
     chats = [chat_seconds(each) for each in plan.instances for _ in each.members or (each,)]
     seconds = _BASE_SECONDS + sum(each + 20 for each in chats)
     document = request("verify", verify_input(plan, roles))
     facts = facts_of(protocol.query_host(remote, program_for(roles), document, seconds), roles)
-    return judge(rig, plan, roles, facts, _reached(rig, plan, roles, facts))
+    return judge_host(rig, plan, roles, facts, _reached(rig, plan, roles, facts))
 
 
 def facts_of(result: object, roles: Sequence[Role]) -> HostFacts:
@@ -54,9 +96,9 @@ def facts_of(result: object, roles: Sequence[Role]) -> HostFacts:
         found = decode(VerifyResult, result)
         parts = {kind: decode(kind, found.parts[verb]) for verb, kind in verbs.items() if verb in found.parts}
     except DocumentError as error:
-        raise protocol.UnaskedError(str(error)) from None
+        raise protocol.UnexpectedLineError(str(error)) from None
     texts = {(each.what, each.of): each.text for each in found.texts}
-    lines = protocol.texts(protocol.answer(found.lines)) if found.lines else {}
+    lines = protocol.parse_texts(protocol.marked_lines(found.lines)) if found.lines else {}
     return HostFacts({**texts, **lines}, parts, found.unknown)
 
 
@@ -73,7 +115,7 @@ def _reached(rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts) -> d
 
 def verify_input(plan: Plan, roles: Sequence[Role]) -> VerifyInput:
     """Return what is run on a host."""
-    shipped = places(plan, roles)
+    shipped = shipped_paths(plan, roles)
     probes = [
         Probe("shipped", "", ("find", *shipped, "!", "-type", "d", "-printf", r"%m\t%u\t%p\n")),
         Probe("shipped sums", "", ("find", *shipped, "-type", "f", "-exec", "sha256sum", "{}", "+")),
@@ -88,28 +130,28 @@ def verify_input(plan: Plan, roles: Sequence[Role]) -> VerifyInput:
     }
     # A fleet's own role returns a plain text.
     scripts = [Written(script) for role in roles if (script := role.verify(plan))]
-    script = protocol.question_of("host/verify.sh.j2", parts=scripts) if scripts else ""
+    script = protocol.probe_script("host/verify.sh.j2", parts=scripts) if scripts else ""
     return VerifyInput(tuple(probes), parts, script)
 
 
-def judge(
+def judge_host(
     rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts, reached: Mapping[str, Reach] | None = None
 ) -> Report:
     """Return the report that follows from what the host returned, and which of its servers are `reached` from here."""
     judging = Judging(rig, plan, facts.answers, reached or {}, facts.parts)
-    found = [(role, _judged(role, judging, facts)) for role in roles]
+    found = [(role, _judge_role(role, judging, facts)) for role in roles]
     parts = [part for _, part in found]
     return Report(
         rig=plan.rig,
         instances=tuple(each for part in parts for each in part.instances),
         installed=tuple(each for part in parts for each in part.installed),
-        machine=(*_of("machine", found), *brought_checks(plan, roles, facts.answers)),
-        cards=_of("cards", found),
-        driver=_of("driver", found),
+        machine=(*_section_checks("machine", found), *shipped_checks(plan, roles, facts.answers)),
+        cards=_section_checks("cards", found),
+        driver=_section_checks("driver", found),
     )
 
 
-def _judged(role: Role, judging: Judging, facts: HostFacts) -> Verified:
+def _judge_role(role: Role, judging: Judging, facts: HostFacts) -> Verified:
     """Return a role's checks; one failed check if its part is unknown, or if no host can have printed the result."""
     if role.verification and (silent := facts.unknown.get(role.verification.verb)):
         return Verified(checks=(Check(role.name, ok=False, detail=f"{silent} did not respond: run again"),))
@@ -120,5 +162,5 @@ def _judged(role: Role, judging: Judging, facts: HostFacts) -> Verified:
         return Verified(checks=(Check(role.name, ok=False, detail=why),))
 
 
-def _of(section: str, found: Sequence[tuple[Role, Verified]]) -> tuple[Check, ...]:
+def _section_checks(section: str, found: Sequence[tuple[Role, Verified]]) -> tuple[Check, ...]:
     return tuple(check for role, part in found if role.section == section for check in part.checks)

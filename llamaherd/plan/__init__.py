@@ -1,11 +1,38 @@
 """What a plan holds: plain, frozen values that compare and print themselves."""
 
+from llamaherd.plan.artifacts import (
+    BandwidthRule,
+    BuildPlan,
+    FromFolder,
+    FromHub,
+    FromNeighbour,
+    ImagePlan,
+    ModelFile,
+    ModelOrigin,
+    ModelPlan,
+    StorePlan,
+)
 from llamaherd.plan.base import Planned, TextFile, digest
-from llamaherd.plan.chat import PAGE_ASKS, ChatPlan
-from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.engines import BuildPlan, ImagePlan
-from llamaherd.plan.gateway import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser
-from llamaherd.plan.instance import GatePlan, InstancePlan
+from llamaherd.plan.gateway import (
+    PAGE_ASKS,
+    ChatPlan,
+    GatewayFigures,
+    GatewayModel,
+    GatewayPlan,
+    GatewayServer,
+    GatewayUser,
+    VirtualAddressPlan,
+)
+from llamaherd.plan.instance import (
+    RAM,
+    DivergencePlan,
+    Estimate,
+    GatePlan,
+    Grows,
+    Holds,
+    InstancePlan,
+    MemberPlan,
+)
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
     DriverPlan,
@@ -18,18 +45,6 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
-from llamaherd.plan.member import MemberPlan
-from llamaherd.plan.memory import RAM, Estimate, Grows, Holds
-from llamaherd.plan.models import (
-    BandwidthRule,
-    FromFolder,
-    FromHub,
-    FromNeighbour,
-    ModelFile,
-    ModelOrigin,
-    ModelPlan,
-    StorePlan,
-)
 from llamaherd.plan.monitoring import (
     AlertKey,
     ExporterPlan,
@@ -41,9 +56,7 @@ from llamaherd.plan.monitoring import (
     WatcherPlan,
 )
 from llamaherd.plan.plan import Only, Plan
-from llamaherd.plan.reading import DivergencePlan, Reading
-from llamaherd.plan.server import Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
-from llamaherd.plan.virtual_address import VirtualAddressPlan
+from llamaherd.plan.server import Endpoint, Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
 
 __all__ = [
     "PAGE_ASKS",
@@ -89,7 +102,6 @@ __all__ = [
     "Plan",
     "Planned",
     "PowerPlan",
-    "Reading",
     "RepositoryPlan",
     "RuntimePlan",
     "ServerGpus",

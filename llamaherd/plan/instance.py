@@ -1,17 +1,114 @@
-"""What a plan holds of an instance: its server, and what is expected of it."""
+"""The planned instances: their servers, members, memory, gates and expected speeds."""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
+from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Expect
 from llamaherd.layout import BUILDS
 from llamaherd.plan.base import Planned, TextFile
-from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.member import MemberPlan
-from llamaherd.plan.memory import Estimate
-from llamaherd.plan.reading import DivergencePlan
-from llamaherd.plan.server import ServerSpec
+from llamaherd.plan.server import Endpoint, ServerSpec
+
+RAM = "RAM"
+"""The host's memory, among the places where something is held."""
+
+
+class Holds(Planned):
+    """What one GPU, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
+
+    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state. `cuda` is
+    what CUDA takes of a GPU besides all that: its context, kernels and scratch memory. In RAM it is what the server
+    holds for itself there, and pages of a mapped file between those that it needs.
+    """
+
+    where: str
+    size: int
+    weights: int
+    kv: int
+    state: int
+    compute: int
+    draft: int
+    cuda: int = 0
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return self.weights + self.kv + self.state + self.compute + self.draft + self.cuda
+
+
+class Grows(Planned):
+    """The most that comes to a server's RAM while it works, in bytes; `prompts` is None without a limit."""
+
+    prompts: int | None = 0
+    checkpoints: int = 0
+
+
+class Estimate(Planned):
+    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked.
+
+    `resident` is what its RAM cannot do without, in bytes: no page of a mapped file, and nothing of its programs. None
+    where that is not known, as in plans of earlier versions.
+    """
+
+    source: Literal["arithmetic", "engine"]
+    holds: tuple[Holds, ...]
+    doubts: tuple[str, ...] = ()
+    grows: Grows = Grows()
+    resident: int | None = None
+
+
+class MemberPlan(Planned):
+    """One of the instances that swap. `arguments` are those of its own server, if it had one.
+
+    `model_folder` and `model_path` are where its model lies, `draft_folder` that of a model of its own that drafts.
+    """
+
+    name: str
+    model: str
+    model_folder: str
+    model_path: str
+    draft_folder: str | None = None
+    drafts: bool = False
+    mtp: int = 0
+    context: int
+    slots: int
+    threads: int
+    arguments: tuple[str, ...]
+    expect: Expect | None = None
+    memory: Estimate | None = None
+
+
+class DivergencePlan(Planned):
+    """How far what a server says is from what another one says: `tool` tells it, a program of its build.
+
+    `says` are words of the server's command line that decide what it says, `more` those that decide where and how fast;
+    the tool takes both. `readings` are ways in which a text could be read with its model, the best one first.
+    """
+
+    tool: str
+    says: tuple[str, ...]
+    more: tuple[str, ...]
+    vocabulary: int
+    readings: tuple[Reading, ...]
+
+
+SHARE_OF_EXPECTED = 0.5
+"""Of what its owner expects. Half of it is no bad day: a server that lost its GPU answers all the same."""
+SHARE_OF_MEASURED = 0.7
+"""Of what it was measured to do here: `roles/serve/onhost/speed.py` takes the same share of what it has measured."""
+
+
+def lowest_speed(expected: float | None, measured: float | None = None) -> float | None:
+    """Tokens a second of one request below which a server is too slow; None where nothing is known of it.
+
+    What its owner expects counts for more than what was measured.
+    """
+    if expected:
+        return expected * SHARE_OF_EXPECTED
+    return measured * SHARE_OF_MEASURED if measured else None
+
 
 _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
 """What engines, their libraries and the loader of programs go by."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.plan.base import Planned, TextFile
-from llamaherd.reference.drivers import DriverSource, Modules
+from llamaherd.reference.packages import DriverSource, KernelModules
 
 
 class RepositoryPlan(Planned):
@@ -30,7 +30,7 @@ class DriverPlan(Planned):
     branch: str
     version: str | None
     source: DriverSource
-    modules: Modules
+    modules: KernelModules
     pinning: tuple[str, ...]
     packages: tuple[str, ...]
     beside: tuple[str, ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from llamaherd.inventory.schema import Secret
 from llamaherd.layout import EXPORTER_USER, MONITORING_USER
 from llamaherd.plan.base import Planned, TextFile
-from llamaherd.plan.speed import floor
+from llamaherd.plan.instance import lowest_speed
 
 
 class LimitedGpu(Planned):
@@ -51,7 +51,7 @@ class MonitoredServer(Planned):
     @property
     def floor(self) -> float | None:
         """Tokens a second below which it is too slow, where that is known."""
-        return floor(self.decode, self.measured)
+        return lowest_speed(self.decode, self.measured)
 
 
 class AlertKey(Planned):

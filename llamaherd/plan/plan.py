@@ -1,16 +1,16 @@
-"""All that a plan holds together, and the part of it that a run may be for alone."""
+"""`Plan`, the desired state of one host, the part of it that a run is limited to, and its instances by name."""
 
 from __future__ import annotations
 
 from pydantic import Field, JsonValue
 
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import ACCOUNTS, GATEWAY_USER
+from llamaherd.plan.artifacts import BuildPlan, ImagePlan, ModelPlan, StorePlan
 from llamaherd.plan.base import Planned, TextFile
-from llamaherd.plan.chat import ChatPlan
-from llamaherd.plan.engines import BuildPlan, ImagePlan
-from llamaherd.plan.gateway import GatewayPlan
-from llamaherd.plan.instance import InstancePlan
+from llamaherd.plan.gateway import ChatPlan, GatewayPlan, VirtualAddressPlan
+from llamaherd.plan.instance import InstancePlan, MemberPlan
 from llamaherd.plan.machine import (
     DriverPlan,
     GpuPlan,
@@ -21,9 +21,7 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
-from llamaherd.plan.models import ModelPlan, StorePlan
 from llamaherd.plan.monitoring import MonitoringPlan
-from llamaherd.plan.virtual_address import VirtualAddressPlan
 
 
 class Only(Planned):
@@ -101,3 +99,47 @@ class Plan(Planned):
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
         """The instances of one backend."""
         return tuple(instance for instance in self.instances if instance.backend == backend)
+
+
+def loaded_instance(group: InstancePlan, member: MemberPlan) -> InstancePlan:
+    """What runs when one of a group's models is loaded: its own arguments, context and memory, at the group's port.
+
+    `spec` and `file` stay those of the group's unit, which is what runs.
+    """
+    endpoint = group.endpoint.model_copy(update={"models": (member.model,), "streams": member.slots})
+    update = {"name": member.name, "model": member.model, "arguments": member.arguments, "endpoint": endpoint}
+    return group.model_copy(
+        update={
+            "name": member.name,
+            "model": member.model,
+            "model_folder": member.model_folder,
+            "model_path": member.model_path,
+            "context": member.context,
+            "mtp": member.mtp,
+            "draft_folder": member.draft_folder,
+            "threads": member.threads,
+            "server": group.server.model_copy(update=update),
+            "expect": member.expect,
+            "memory": member.memory,
+            "members": (),
+        }
+    )
+
+
+def instances_of(planned: InstancePlan) -> tuple[InstancePlan, ...]:
+    """The declared instances that a planned server is: those of a group one by one, else itself."""
+    return tuple(loaded_instance(planned, member) for member in planned.members) or (planned,)
+
+
+def instance_names(plan: Plan) -> list[str]:
+    """The declared instances of a rig."""
+    return [each.name for server in plan.instances for each in instances_of(server)]
+
+
+def instance_name_error(plan: Plan, name: str | None) -> UserError:
+    """Say that no instance, or not one alone, is meant by a name, or by none."""
+    names = instance_names(plan)
+    if not names:
+        return UserError(f"{plan.rig} has no instance", "declare one: `herd explain inventory` shows how")
+    about = f"{plan.rig} has no instance `{name}`" if name else f"{plan.rig} has {len(names)} instances"
+    return UserError(about, f"name one of {', '.join(names)}")

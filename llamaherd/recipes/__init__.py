@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.inventory.yamlfile_rules import UNREADABLE
-from llamaherd.recipes import article, compose, pages, preset, prose, shell, swap
-from llamaherd.recipes.recipe import Recipe
-from llamaherd.recipes.recipe_rules import NOT_AS_IT_LOOKS
+from llamaherd.inventory import wslconfig
+from llamaherd.inventory.yaml_file import UNREADABLE
+from llamaherd.recipes import compose, llama_swap, pages, preset, shell
+from llamaherd.recipes import recipe as recipes_recipe
+from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe
 from llamaherd.recipes.tokens import positioned
 from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
-from llamaherd.wsl import wslconfig
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap"]
 
@@ -46,7 +46,7 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
     if path.suffix.lower() in {".yaml", ".yml"}:
         services = re.search(r"^services\s*:", text, re.MULTILINE)
         rig = re.search(r"^rig\s*:", text, re.MULTILINE)
-        if not rig and not services and swap.is_config(text):
+        if not rig and not services and llama_swap.is_config(text):
             return "swap"
         return "compose" if not rig and (services or "compose" in name) else "inventory"
     known = _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) or _presets(text)
@@ -116,18 +116,18 @@ def _read(path: Path) -> Recipe:
         case "shell":
             recipe = _shell(path, text)
         case "wslconfig":
-            recipe = Recipe((*_hidden_ending(path), *wslconfig.check_text(path, text)))
+            recipe = Recipe((*_hidden_ending(path), *wslconfig.check_wslconfig(path, text)))
         case "preset":
             recipe = Recipe(preset.check_text(path, text))
         case "swap":
-            recipe = swap.check_text(path, text)
+            recipe = llama_swap.check_text(path, text)
         case "inventory":
             return Recipe()
         case None:
             known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file, a .wslconfig or "
             known += "a config.yaml of llama-swap"
             return Recipe((_unreadable(path, "nothing in it is known here", known),))
-    return recipe + Recipe(tuple(prose.check_text(path, text)))
+    return recipe + Recipe(tuple(recipes_recipe.check_outdated_terms(path, text)))
 
 
 def _hidden_ending(file: Path) -> Iterator[Finding]:
@@ -141,10 +141,10 @@ def _shell(path: Path, text: str) -> Recipe:
     """A script as it is; of an article, what is in it for a shell and for WSL."""
     script = path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!")
     code = () if script else pages.blocks_of(text)
-    if script or not (code or article.is_article(text)):
+    if script or not (code or pages.is_article(text)):
         return shell.check_text(path, text)
-    typed = [pages.typed(block.text) for block in code if block.shell]
-    rest = positioned(article.commands_of(pages.outside(text) if code else text, marked=bool(code)))
+    typed = [pages.typed_commands(block.text) for block in code if block.shell]
+    rest = positioned(pages.commands_of(pages.text_outside_code(text) if code else text, marked=bool(code)))
     recipe = shell.check_excerpts(path, text, (*typed, rest))
     for block in _composed(text):
         recipe += _shown(path, text, block)
@@ -153,7 +153,7 @@ def _shell(path: Path, text: str) -> Recipe:
         found = preset.check_text(path, block.text.chars)
         moved = (replace(each, place=replace(each.place, line=each.place.line + first)) for each in found)
         recipe += Recipe(tuple(moved))
-    return recipe + Recipe(wslconfig.check_text(path, article.wslconfig_of(text)))
+    return recipe + Recipe(wslconfig.check_wslconfig(path, pages.wslconfig_of(text)))
 
 
 def _shown(path: Path, text: str, block: pages.Block) -> Recipe:

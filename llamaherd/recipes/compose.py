@@ -9,41 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.inventory.yamlfile import Document, Path_, parse, read_yaml
-from llamaherd.inventory.yamlfile_rules import TOO_LARGE
-from llamaherd.recipes import (
-    composerules,
-    composevalues,
-    containerneeds,
-    containers,
-    health,
-    neighbours,
-    servers,
-    shellwords,
-    starting,
-)
-from llamaherd.recipes.binds import binds
+from llamaherd.inventory.yaml_file import TOO_LARGE, Document, Path_, parse_yaml, read_yaml
+from llamaherd.recipes import compose_rules, compose_service, containers, servers, tokens
 from llamaherd.recipes.commands import Word, expand
 from llamaherd.recipes.compose_rules import REFUSED_BY_COMPOSE
-from llamaherd.recipes.composeschema import compose_refusals
-from llamaherd.recipes.composeservice import (
+from llamaherd.recipes.compose_schema import compose_refusals
+from llamaherd.recipes.compose_service import (
     Service,
+    as_list,
     as_mapping,
     given_cards,
     has_cards,
-    listed,
     may_lock,
     most_memory,
-    mounts,
+    mount_targets,
     shares_memory,
     variables_of,
 )
-from llamaherd.recipes.containers import Container
+from llamaherd.recipes.containers import Container, bind_mounts
 from llamaherd.recipes.programs import Published, ServerCommand
-from llamaherd.recipes.recipe import Recipe
-from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE
-from llamaherd.recipes.tokens import Text, joined, positioned
-from llamaherd.recipes.yamlwords import text_at
+from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
+from llamaherd.recipes.tokens import Text, joined, positioned, yaml_text_at
 
 MOST_SERVICES = 200
 """That are looked at in one file: each is compared with all others."""
@@ -59,7 +45,7 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 
 def check_excerpt(file: Path, text: str) -> Recipe:
     """Everything wrong with a Compose file that a page shows: `text` has blanks for all else on the page."""
-    return _Reader(parse(file, text, merging=True), positioned(text), {}, whole=False).read()
+    return _Reader(parse_yaml(file, text, merging=True), positioned(text), {}, whole=False).read()
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -89,10 +75,14 @@ class _Reader:
                 found, service = self._service(("services", name), declared)
                 recipe += found
                 services.append(service)
-        recipe += Recipe(tuple(composerules.check(self.document, services)))
-        recipe += Recipe(tuple(finding for each in services for finding in health.check(self.document, each)))
-        recipe += Recipe(tuple(composevalues.check(self.document, services, self.outside, whole=self.whole)))
-        return recipe + Recipe(tuple(neighbours.check(self.document, services)))
+        recipe += Recipe(tuple(compose_rules.check_services(self.document, services)))
+        recipe += Recipe(
+            tuple(finding for each in services for finding in compose_rules.check_health(self.document, each))
+        )
+        recipe += Recipe(
+            tuple(compose_service.check_interpolation(self.document, services, self.outside, whole=self.whole))
+        )
+        return recipe + Recipe(tuple(compose_rules.check_calls(self.document, services)))
 
     def _refused(self) -> Iterator[Finding]:
         for refusal in compose_refusals(self.document.data):
@@ -121,8 +111,8 @@ class _Reader:
             privileged=self._at((*path, "privileged")) if service.get("privileged") is True else None,
             host_network=self._at((*path, "network_mode")) if service.get("network_mode") == "host" else None,
             healthcheck=self._health((*path, "healthcheck", "test"), service.get("healthcheck")),
-            mounts=mounts(service),
-            binds=binds(listed(service.get("volumes"))),
+            mounts=mount_targets(service),
+            binds=bind_mounts(as_list(service.get("volumes"))),
             memlock=may_lock(service),
             shares_memory=shares_memory(service),
             memory=most_memory(service),
@@ -131,8 +121,8 @@ class _Reader:
             settings_elsewhere=bool(service.get("env_file") or service.get("extends")),
         )
         server = containers.server_of(container)
-        recipe = Recipe(tuple(containers.check(self.document.file, container)))
-        recipe += Recipe(tuple(starting.check(self.document.file, container, server)))
+        recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
+        recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
         if server is None and not container.official:
             return recipe, Service(path, service, container)
         recipe += Recipe(tuple(self._empty(empty, environment)))
@@ -151,9 +141,9 @@ class _Reader:
         )
 
     def _with_server(self, recipe: Recipe, container: Container, server: ServerCommand) -> Recipe:
-        recipe += Recipe(tuple(containerneeds.check(self.document.file, container, server)))
+        recipe += Recipe(tuple(containers.check_needs(self.document.file, container, server)))
         told = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
-        found = (each for each in servers.check(self.document.file, server) if each.place not in told)
+        found = (each for each in servers.check_server(self.document.file, server) if each.place not in told)
         return recipe + Recipe(tuple(found), (server,))
 
     def _at(self, path: Path_) -> tuple[int, int]:
@@ -162,7 +152,7 @@ class _Reader:
 
     def _text(self, path: Path_, value: str) -> Text:
         """A value with the position of each of its characters, whether it is quoted, folded or plain."""
-        return text_at(self.document, self.text, path, value)
+        return yaml_text_at(self.document, self.text, path, value)
 
     def _command(
         self, path: Path_, command: Any, environment: Mapping[str, str]
@@ -175,7 +165,7 @@ class _Reader:
         empty: list[Word] = []
         for where, value in values:
             text = self._text(where, value)
-            text = _quoted(text) if isinstance(command, list) else shellwords.compose_words(text).text
+            text = _quoted(text) if isinstance(command, list) else tokens.read_compose_command(text).text
             words += expand(text, {**environment, **self.outside})
             empty += [word for word in expand(text, self.outside) if set(word.unset) & set(environment)]
         return tuple(words), empty
@@ -184,7 +174,7 @@ class _Reader:
         """What Compose makes of a command that was written for a shell."""
         if not isinstance(command, str):
             return
-        split = shellwords.compose_words(self._text(path, command))
+        split = tokens.read_compose_command(self._text(path, command))
         if split.continued:
             message = "to Compose a backslash continues no line: what follows it becomes a part of an argument"
             way_out = "leave the backslashes out: behind `>` all lines are one"
@@ -222,7 +212,7 @@ class _Reader:
             places = {str(item).partition("=")[0]: self._at((*path, index)) for index, item in enumerate(value)}
         elif isinstance(value, dict):
             places = {name: self._at((*path, name)) for name in value}
-        return {name: containers.placed(text, places[name]) for name, text in variables_of(value).items()}
+        return {name: containers.word_at(text, places[name]) for name, text in variables_of(value).items()}
 
     def _ports(self, path: Path_, ports: Any) -> Iterator[Published]:
         for index, port in enumerate(ports if isinstance(ports, list) else []):
@@ -234,7 +224,7 @@ class _Reader:
             elif isinstance(port, str | int):
                 resolved = expand(self._text((*path, index), str(port)), self.outside)
                 text = str(resolved[0]) if resolved and not resolved[0].unknown else str(port)
-                yield containers.published(text, start)
+                yield containers.published_port(text, start)
 
     def _health(self, path: Path_, healthcheck: Any) -> tuple[str, tuple[int, int]] | None:
         test = healthcheck.get("test") if isinstance(healthcheck, dict) else None

@@ -1,17 +1,22 @@
-"""What a recipe asks of a container engine, and what is wrong with it, whether by `docker run` or by Compose."""
+"""A container of a recipe, from `docker run` or Compose: its image, ports, mounts, GPUs and start."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import tagged_version
-from llamaherd.recipes.binds import Bind
 from llamaherd.recipes.commands import Command, Word
+from llamaherd.recipes.memory_limits import (
+    LIMIT_BELOW_HELD,
+    LIMIT_BELOW_SAVED,
+    prompts_above_limit,
+    weights_above_limit,
+)
 from llamaherd.recipes.programs import (
     OF_LLAMA_CPP,
     EngineName,
@@ -22,11 +27,46 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe_rules import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
+from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.recipes.tokens import Position, Text
 from llamaherd.reference import images
-from llamaherd.text.numbers import whole
+from llamaherd.text.numbers import whole_number
+
+Bind = tuple[str, str]
+"""A path of the host, and the path in the container where it is mounted."""
+
+
+def bind_of_volume(volume: object) -> Bind | None:
+    """`SOURCE:TARGET[:OPTIONS]`, or Compose's mapping; None for a volume of Docker's own."""
+    if isinstance(volume, Mapping):
+        source, target = str(volume.get("source", "")), str(volume.get("target", ""))
+    else:
+        source, _, rest = str(volume).partition(":")
+        target = rest.partition(":")[0]
+    return (source, target) if re.match(r"[./~]", source) and target.startswith("/") else None
+
+
+def bind_of_mount(text: str) -> Bind | None:
+    """`type=bind,source=…,target=…` of `docker run --mount`."""
+    parts = dict(part.partition("=")[::2] for part in text.split(","))
+    source = parts.get("source", parts.get("src", ""))
+    return bind_of_volume(
+        {"source": source, "target": parts.get("target", parts.get("dst", parts.get("destination", "")))}
+    )
+
+
+def bind_mounts(volumes: Iterable[Any]) -> tuple[Bind, ...]:
+    """Those volumes that are folders or files of the host."""
+    return tuple(found for each in volumes if (found := bind_of_volume(each)))
+
+
+def path_on_host(path: str, bound: Iterable[Bind], folder: Path) -> Path | None:
+    """Where a path of a container lies on its host; `folder` is what relative paths count from."""
+    for source, target in bound:
+        if "$" not in source and PurePosixPath(path).is_relative_to(target):
+            return folder / Path(source).expanduser() / PurePosixPath(path).relative_to(target)
+    return None
 
 
 @dataclass(frozen=True)
@@ -154,7 +194,7 @@ def _started(container: Container) -> str | None:
     return "llama-cli" if alone else "llama-server"
 
 
-def check(file: Path, container: Container) -> Iterator[Finding]:
+def check_container(file: Path, container: Container) -> Iterator[Finding]:
     """What is wrong around the engine: its image, ports, key, GPU, health. Its arguments are checked elsewhere."""
     server = server_of(container)
     at_image = Place(file, *container.image.start)
@@ -236,12 +276,12 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
     if host and not host.unknown and container.ports and not container.host_network and is_loopback(str(host)):
         message = f"inside a container, {host} is the container itself: no published port reaches it"
         yield CONTAINER_FAILS.at(Place(file, *host.start), message, "write `--host 0.0.0.0`, and publish on 127.0.0.1")
-    known = whole(port) is not None
+    known = whole_number(port) is not None
     keyed = container.settings_elsewhere or bool(API_KEY_VARIABLES & set(container.environment))
     keyed = keyed or server.has(*API_KEY_FLAGS) is not None
     for published in () if container.host_network else container.ports:
         place = Place(file, *published.start)
-        if known and whole(published.container) is not None and published.container != port:
+        if known and whole_number(published.container) is not None and published.container != port:
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
@@ -273,16 +313,162 @@ def _health(file: Path, container: Container, port: str | None) -> Iterator[Find
         yield CONTAINER_FAILS.at(Place(file, *start), message, f"ask http://localhost:{port}/health")
 
 
-def placed(text: str, start: Position) -> Word:
+def word_at(text: str, start: Position) -> Word:
     """A value as a word that stands at one place."""
     return Word(Text(text, (start,) * len(text)), start)
 
 
-def published(text: str, start: Position) -> Published:
+def published_port(text: str, start: Position) -> Published:
     """`[ADDRESS:][PORT:]PORT[/tcp]` as Docker reads it."""
     before, _, ports = text.rpartition(":")
     container = ports.split("/")[0]
     if "." in before.rpartition(":")[2] or before.endswith("]"):
         return Published(text, start, before, "", container)  # a port of Docker's choice
-    address, _, host = before.rpartition(":") if whole(before) is None else ("", "", before)
+    address, _, host = before.rpartition(":") if whole_number(before) is None else ("", "", before)
     return Published(text, start, address, host or container, container)
+
+
+_SHELLS = frozenset({"sh", "bash", "ash", "zsh", "dash"})
+
+
+def check_start(file: Path, container: Container, server: ServerCommand | None) -> Iterator[Finding]:
+    """Everything wrong with how a container of an engine begins."""
+    if container.official:
+        yield from _entry(file, container)
+    if server is not None:
+        yield from _cards(file, container, server)
+
+
+def _entry(file: Path, container: Container) -> Iterator[Finding]:
+    """An image's ENTRYPOINT is `/app/llama-server` (llama.cpp b11434, .devops/cuda.Dockerfile), not on its PATH."""
+    words = container.entrypoint
+    if not words or any(word.unknown for word in words):
+        return
+    place = Place(file, *words[0].start)
+    program = base_name(str(words[0]))
+    if program in _SHELLS and str(words[-1]) == "-c" and len(container.command) > 1:
+        message = f"`{program} -c` takes one text: of this command it runs `{container.first}` alone"
+        yield CONTAINER_FAILS.at(place, message, "make `command` a list of one text, or leave `entrypoint` out")
+    elif program in _SHELLS and len(words) == 1 and container.first.startswith("-"):
+        message = f"`{words[0]}` is started in place of the server, and gets its arguments"
+        yield CONTAINER_FAILS.at(place, message, "leave `entrypoint` out")
+    elif str(words[0]) == program and program in OF_LLAMA_CPP:
+        message = f"the image has no `{program}` on its PATH: the program is `/app/{program}`"
+        yield CONTAINER_FAILS.at(place, message, f"write `/app/{program}`, or leave `entrypoint` out")
+
+
+NO_GPU_GIVEN = Rule(
+    "LH266",
+    "A container does not get the GPU that it must use.",
+    why="""
+    NVIDIA's runtime shows what `NVIDIA_VISIBLE_DEVICES` and `NVIDIA_DRIVER_CAPABILITIES` name; images without
+    `cuda` in their tag compute on the CPU.
+    """,
+    example="""
+    services:
+      llm:
+        image:
+          ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf
+        volumes: ["/srv/models:/models:ro"]
+        gpus: all
+        environment: [NVIDIA_DRIVER_CAPABILITIES=utility]
+    """,
+    way_out="leave the variables out: a reservation is enough.",
+    sometimes=("warning",),
+)
+
+
+def _cards(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
+    """NVIDIA container toolkit 1.20, user guide, environment variables."""
+    visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
+    given = container.environment.get("NVIDIA_DRIVER_CAPABILITIES")
+    wants = container.gpu and ("cuda" in container.tag or server.program == "vllm")
+    if wants and visible and str(visible) in ("void", "none"):
+        message = f"`NVIDIA_VISIBLE_DEVICES={visible}` shows the container no GPU"
+        yield NO_GPU_GIVEN.at(Place(file, *visible.start), message, "leave it out, or write `all`")
+    if wants and given and not given.unknown and not {"all", "compute"} & set(str(given).split(",")):
+        message = f"`NVIDIA_DRIVER_CAPABILITIES={given}` leaves CUDA out of the container"
+        yield NO_GPU_GIVEN.at(Place(file, *given.start), message, "write `compute,utility`")
+    layers = server.value("-ngl", "--gpu-layers", "--n-gpu-layers")
+    of_cpu = container.official and container.tagged and not images.FOR_GPUS.search(container.tag)
+    if of_cpu and not container.gpu and layers and not layers.unknown and str(layers) not in ("0", "auto", "-1"):
+        message = f"`{container.image}` computes on the CPU alone: `-ngl {layers}` does nothing"
+        way_out = f"use `{images.LLAMA_CPP}:server-cuda@sha256:…` and give it the GPU, or leave `-ngl` out"
+        yield NO_GPU_GIVEN.at(Place(file, *layers.start), message, way_out, "warning")
+
+
+_FILE_FLAGS = (
+    *("-m", "--model", "--mmproj", "-mm", "-md", "--model-draft", "--spec-draft-model", "--lora", "--api-key-file"),
+    *("--chat-template-file", "--grammar-file", "--models-preset", "--models-dir", "--slot-save-path"),
+)
+
+
+LESS_THAN_NEEDED = Rule(
+    "LH204",
+    "A container has less than a flag needs.",
+    why="`--mlock` needs `ulimits: {memlock: -1}`; vLLM on several GPUs needs `ipc: host` or `shm_size`.",
+    example="""
+    services:
+      server:
+        image: vllm/vllm-openai:v0.33.0
+        gpus: all
+        command: --model Qwen/Qwen3-8B --tensor-parallel-size 2
+    """,
+    way_out="add the line that the finding names.",
+    severity="warning",
+)
+
+
+def check_needs(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
+    """Everything that is missing around a server."""
+    yield from _mounts(file, container, server)
+    locked = server.locks
+    if locked and not container.memlock:
+        message = f"`{locked}` locks nothing: a container may lock little, unless it is told otherwise"
+        way_out = "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`"
+        yield LESS_THAN_NEEDED.at(Place(file, *locked.start), message, way_out)
+    if said := prompts_above_limit(server, container.memory):
+        yield LIMIT_BELOW_SAVED.at(Place(file, *server.start), *said, "warning")
+    model = server.value("-m", "--model")
+    there = path_on_host(str(model), container.binds, file.absolute().parent) if model and not model.unknown else None
+    if held := weights_above_limit(
+        server, container.memory, there, without_cards=container.of_cpu and not container.gpu
+    ):
+        yield LIMIT_BELOW_HELD.at(Place(file, *server.start), *held)
+    parallel = server.value("--tensor-parallel-size", "-tp")
+    several = parallel is not None and (whole_number(str(parallel)) or 0) > 1
+    if parallel and several and server.program == "vllm" and not container.shares_memory:
+        message = "vLLM on several GPUs shares memory between its processes, and a container has 64 MB of that"
+        way_out = "add `--ipc=host`; in Compose, `ipc: host` or `shm_size: 8gb`"
+        yield LESS_THAN_NEEDED.at(Place(file, *parallel.start), message, way_out)
+
+
+NO_VOLUME = Rule(
+    "LH207",
+    "No volume brings a file that the command names.",
+    why="An image of an engine holds no models.",
+    example="""
+    services:
+      server:
+        image: ghcr.io/ggml-org/llama.cpp:server
+        volumes: ["/srv/models:/data:ro"]
+        command: --model /models/qwen.gguf
+    """,
+    way_out="mount the folder of the file under the name that the command has.",
+)
+
+
+def _mounts(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
+    """Files that the command names and no volume brings. What an image of one's own holds is not known."""
+    if container.local or container.mounts is None or any("$" in mount for mount in container.mounts):
+        return
+    for flag in _FILE_FLAGS:
+        model = server.value(flag)
+        if model is None or model.unknown or not str(model).startswith(("/", "~/")):
+            continue
+        path = PurePosixPath(str(model))
+        if not any(path.is_relative_to(mount) for mount in container.mounts):
+            message = f"no volume brings `{model}` into the container"
+            way_out = f"mount its folder, `/where/it/lies:{path.parent}:ro`, or name it as the volume does"
+            yield NO_VOLUME.at(Place(file, *model.start), message, way_out)

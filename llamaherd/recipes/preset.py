@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llamaherd.diagnostics.findings import Finding, Place, Severity
-from llamaherd.diagnostics.near import near
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
+from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import flags
 from llamaherd.engines.flags import Catalogue, Problem
 from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
-from llamaherd.engines.flags.environment import SWITCHED, stands_for
-from llamaherd.engines.flags.meant import meant
-from llamaherd.engines.flags.origin import UNKNOWN_FLAG
-from llamaherd.engines.flags.together import clashes
+from llamaherd.engines.flags.conflicts import find_conflicts
+from llamaherd.engines.flags.effective import effective_options
+from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
+from llamaherd.engines.flags.translations import UNKNOWN_FLAG
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are no flags."""
@@ -77,7 +76,7 @@ def _catalogue() -> Catalogue | None:
 
 def _flag(known: Catalogue, key: str) -> str | None:
     """The flag of a key: written without dashes, or as its variable."""
-    variable = stands_for(known, key) if key.isupper() else None
+    variable = flag_of_variable(known, key) if key.isupper() else None
     if variable:
         return variable.spellings[-1]
     return next((name for name in (f"--{key}", f"-{key}") if known.find(name)), None)
@@ -221,10 +220,10 @@ class _Reader:
         others = [
             each for each in flags.catalogues("llama.cpp") + flags.catalogues("ik_llama.cpp") if each != self.known
         ]
-        for problem in flags.check(self.known, arguments, others):
+        for problem in flags.check_arguments(self.known, arguments, others):
             if problem.rule not in (DOWNLOADS, ENDS, OPEN, SECRET):
                 yield self._problem(problem, lines[problem.index])
-        for clash in clashes(meant(self.known, arguments)):
+        for clash in find_conflicts(effective_options(self.known, arguments)):
             own = lines[clash.options[0].index]
             yield clash.at(Place(self.file, own.line, 1))
 
@@ -244,7 +243,7 @@ class _Reader:
         if problem.rule is UNKNOWN_FLAG:
             names = (*OF_PRESETS, *(name.lstrip("-") for name in self.known.flags))
             longer = (name for name in names if len(setting.key) > 4 and name.startswith(setting.key))
-            close = near(setting.key, names) or next(longer, None)
+            close = nearest_name(setting.key, names) or next(longer, None)
             message = f"`{setting.key}` is no option of {self.known}: the router does not start"
             return self._said(
                 PRESET_REFUSED, setting.line, message, f"did you mean `{close}`?" if close else "leave it out"

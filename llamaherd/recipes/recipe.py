@@ -1,11 +1,146 @@
-"""`Recipe`: what reading one comes to."""
+"""The result of reading a recipe, rules that several readers share, and outdated terms in any recipe."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.recipes.programs import ServerCommand
+
+NAME_GONE = Rule(
+    "LH140",
+    "A recipe uses a name that is gone.",
+    why="""
+    It may be a repository, an image, a program or an address: `ggerganov/llama.cpp`, `huggingface-cli`,
+    `./server`, `make LLAMA_CUBLAS=1`, `/v1/internal/health`.
+    """,
+    example="""
+    huggingface-cli download unsloth/Qwen3.6-35B-A3B-MTP-GGUF
+    """,
+    language="sh",
+    way_out="write the name of today, which the help line gives.",
+    sometimes=("warning",),
+)
+
+NOT_AS_IT_LOOKS = Rule(
+    "LH141",
+    "A recipe's command does not do what it looks like.",
+    why="""
+    A line ends without a backslash, or with blanks behind it. Lines end as on Windows. A unit has a relative
+    path. A shard is not the first. A `.wslconfig` has an ending behind its name. The shell takes a `;` or a
+    bracket for its own in an argument without quotes. An assignment has blanks around its `=`.
+    """,
+    example="""
+    llama-server --model qwen.gguf --port 8080
+      --ctx-size 32768
+    """,
+    language="sh",
+    way_out="do what the help line says.",
+)
+
+OTHER_VARIABLE = Rule(
+    "LH142",
+    "A variable is not what the recipe takes it for.",
+    why="""
+    Compose fills `${…}` from its own shell and `.env`, not from `environment:`. systemd runs no `$(…)`. And some
+    variables count by their presence: `GGML_CUDA_NO_PINNED=0` switches it on.
+    """,
+    example="""
+    services:
+      server:
+        image: ghcr.io/ggml-org/llama.cpp:server-cuda
+        environment: {PORT: "8080"}
+        gpus: all
+        volumes: ["/srv/models:/models:ro"]
+        command: --model /models/qwen.gguf --host 0.0.0.0 --port ${PORT}
+    """,
+    way_out="write the value itself.",
+)
+
+CONTAINER_FAILS = Rule(
+    "LH143",
+    "A container would not start, or nobody would reach its server.",
+    why="""
+    The image starts another program, a port is published on which nobody listens, the health check asks
+    elsewhere, no GPU is given, a tag does not exist, or a folder is taken for a volume.
+    """,
+    example="""
+    services:
+      server:
+        image: ghcr.io/ggml-org/llama.cpp:server-cuda
+        gpus: all
+        volumes: ["/srv/models:/models:ro"]
+        ports: ["127.0.0.1:8080:8000"]
+        command: --model /models/qwen.gguf --host 0.0.0.0 --port 8080
+    """,
+    way_out="do what the help line says.",
+    sometimes=("warning",),
+)
+
+OPENS_TO_NETWORK = Rule(
+    "LH144",
+    "A recipe opens a server to the whole network without a key.",
+    why="Docker publishes a port on all addresses unless it is told otherwise, and past the firewall.",
+    example="""
+    llama-server --model qwen.gguf --host 0.0.0.0 --port 8080
+    """,
+    language="sh",
+    way_out="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
+)
+
+IDLE_LINE = Rule(
+    "LH146",
+    "A line of a Compose file is of no use, or gives too much.",
+    why="""
+    `version:` is ignored, `runtime: nvidia` is redundant beside a reserved device, and `privileged` is the whole
+    host.
+    """,
+    example="""
+    version: "3.8"
+    services:
+      server:
+        image: ghcr.io/ggml-org/llama.cpp:server-cuda
+        gpus: all
+        volumes: ["/srv/models:/models:ro"]
+        command: --model /models/qwen.gguf
+    """,
+    way_out="leave the line out.",
+    severity="warning",
+)
+
+BETTER_BY_RIG = Rule(
+    "LH149",
+    "A recipe does something that works, and that a rig does better.",
+    why="""
+    This may be `nohup` instead of a service, power limits that last until the next boot, models on Windows'
+    disks, `llama-cli` where a server is meant, or the first of several shards.
+    """,
+    example="""
+    nohup llama-server --model qwen.gguf --port 8080 &
+    """,
+    language="sh",
+    way_out="none is needed. The help line says what the inventory does instead.",
+    severity="note",
+)
+
+BEHIND_IMAGE = Rule(
+    "LH265",
+    "An option of Docker stands behind the image.",
+    why="""
+    All behind the image is the command: the port is not published, and the server gets an argument that it does
+    not know.
+    """,
+    example=r"""
+    docker run --gpus all -v /srv/models:/models:ro \
+      ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000 \
+      -m /models/a.gguf -p 127.0.0.1:8080:8080
+    """,
+    language="sh",
+    way_out="put it before the image.",
+)
 
 
 @dataclass(frozen=True)
@@ -17,3 +152,28 @@ class Recipe:
 
     def __add__(self, other: Recipe) -> Recipe:
         return Recipe(self.findings + other.findings, self.servers + other.servers)
+
+
+_OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (
+    (
+        re.compile(r"/v1/internal/health\b"),
+        NAME_GONE,
+        "no engine answers at `/v1/internal/health`",
+        "ask `/health`",
+    ),
+    (
+        re.compile(r"\b(?:compil|build)\w*\b[^\n]{0,60}\bMTP\b(?: build| compile)? flags", re.IGNORECASE),
+        BETTER_BY_RIG,
+        "no engine has MTP flags to be compiled with",
+        "leave them out: MTP is there in every build, and switched on when the server starts",
+    ),
+)
+
+
+def check_outdated_terms(file: Path, text: str) -> Iterator[Finding]:
+    """Addresses and options that a text names and that are nowhere."""
+    for pattern, rule, message, way_out in _OUTDATED:
+        for found in pattern.finditer(text):
+            before = text[: found.start()]
+            place = Place(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
+            yield rule.at(place, message, way_out)

@@ -1,16 +1,238 @@
-"""What is wrong with the command line of an engine: its flags, and what they leave open or undone."""
+"""Check the command line of an engine: its flags, variables and build options, and what they leave open."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.engines import flags
+from llamaherd.engines.flags import Catalogue, Problem, Value
+from llamaherd.engines.flags.access import is_local
+from llamaherd.engines.flags.advice import ENDS, OPEN, SECRET
+from llamaherd.engines.flags.cmake import OPTION_TAKEN
+from llamaherd.engines.flags.conflicts import find_conflicts
+from llamaherd.engines.flags.effective import Conflict, ServerContext, effective_options
 from llamaherd.engines.threads import THREAD_FOR_EACH
-from llamaherd.recipes import flagged
-from llamaherd.recipes.programs import OLD_NAMES, ServerCommand, base_name
-from llamaherd.recipes.recipe_rules import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OPENS_TO_NETWORK
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.programs import OLD_NAMES, EngineName, ServerCommand, base_name
+from llamaherd.recipes.recipe import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OPENS_TO_NETWORK
+from llamaherd.recipes.tokens import Position
+
+CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
+"""The programs that take a server's flags. llama-bench has flags of its own."""
+
+# What llama-cli takes and llama-server does not (llama.cpp common/arg.cpp: set_examples, set_excludes).
+OF_CLI: Mapping[str, int] = {
+    **dict.fromkeys(("-p", "--prompt", "-f", "--file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file"), 1),
+    **dict.fromkeys(("--image", "--audio", "--video", "-o", "--output", "-co", "--color"), 1),
+    "--completion-bash": 0,
+    **dict.fromkeys(("-st", "--single-turn", "-mli", "--multiline-input", "--simple-io", "--verbose-prompt"), 0),
+    **dict.fromkeys(("--display-prompt", "--no-display-prompt", "--show-timings", "--no-show-timings"), 0),
+    **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
+}
+"""With the number of values."""
+_SAID_ELSEWHERE = {OPEN, SECRET}
+"""Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
+_MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+"""Without a model nobody means to serve: `llama-server --version` is a question, asked before the start."""
+_ELLIPSES = ("...", "…")
+"""What stands for arguments that are left out."""
+_STAND_IN = "4321"
+"""A number in the place of one that only a shell knows."""
+
+
+def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
+    """What is wrong with the arguments of a server, and with the variables that it is given."""
+    for problem, word in _problems(server):
+        yield _finding(problem, Place(file, *word.start))
+    for problem, name in _of_environment(server):
+        yield _finding(problem, Place(file, *server.settings[name].start))
+    for clash, start in _clashes(server):
+        yield clash.at(Place(file, *start))
+
+
+def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
+    """Whether flags that stand alone are likely to be llama-server's: at least two, and most of them known to it."""
+    names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
+    known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
+    return len(names) > 1 and 2 * len(known) > len(names)
+
+
+def program_of(words: Iterable[Word]) -> str:
+    """The program that flags which stand alone are likely to be meant for."""
+    return "llama-cli" if any(str(word) in OF_CLI for word in words) else "llama-server"
+
+
+def _of_llama_server(engine: EngineName | None) -> list[Catalogue]:
+    kinds: tuple[EngineName, ...] = (engine,) if engine else ("llama.cpp", "ik_llama.cpp")
+    return [catalogue for kind in kinds for catalogue in flags.catalogues(kind)]
+
+
+def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: str) -> Iterator[Finding]:
+    """What is wrong with the `-D` options among the arguments of cmake, for an engine's version if that is named."""
+    options: dict[str, str] = {}
+    places: list[Place] = []
+    for index, word in enumerate(words):
+        text = str(word)
+        if text == "-D" and index + 1 < len(words):
+            text = f"-D{words[index + 1]}"
+        name, equals, value = text.removeprefix("-D").partition("=")
+        if text.startswith("-D") and equals and not word.unknown and name not in options:
+            options[name] = value
+            places.append(Place(file, *word.start))
+    if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
+        return  # of some other project
+    known = flags.catalogue(kind, version) if version else None
+    for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
+        if problem.rule is OPTION_TAKEN and problem.severity == "warning":
+            continue  # who builds by hand may want to debug
+        found = _finding(problem, places[problem.index])
+        if problem.replacement:
+            written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command
+            found = replace(found, help=f"write `{written}`")
+        yield found
+
+
+def corrected_arguments(server: ServerCommand) -> tuple[str, ...]:
+    """The arguments as they should have been written; what is wrong beyond repair is left out."""
+    words, arguments = _arguments(server)
+    result: list[str] = []
+    problems = {problem.index: problem for problem, _ in _problems(server) if problem.severity == "error"}
+    problems |= {p.index: p for p, _ in _problems(server) if p.replacement is not None}
+    index = 0
+    while index < len(words):
+        problem = problems.get(index)
+        if problem is None:
+            result.append(arguments[index])
+            index += 1
+            continue
+        if problem.replacement is not None:
+            result += problem.replacement
+        index += problem.length
+    stand_ins = [index for index, text in enumerate(result) if text == _STAND_IN]
+    left_out = {place for index in stand_ins for place in (index - 1, index)}
+    return tuple(text for index, text in enumerate(result) if index not in left_out)
+
+
+def sound_environment(server: ServerCommand) -> dict[str, str]:
+    """The variables given to a server whose values are known, without those that are wrong."""
+    wrong = {name for _, name in _of_environment(server)}
+    return {name: str(word) for name, word in server.settings.items() if not word.unknown and name not in wrong}
+
+
+def _of_environment(server: ServerCommand) -> list[tuple[Problem, str]]:
+    catalogue = _catalogue(server)
+    known = {name: str(word) for name, word in server.settings.items() if not word.unknown}
+    problems = flags.check_environment(catalogue, known) if catalogue else ()
+    names = list(known)
+    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _SAID_ELSEWHERE]
+
+
+def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
+    """What of the arguments and variables does not go together; what only a shell knows is passed over."""
+    catalogue = _catalogue(server)
+    if catalogue is None or server.program not in CHECKED or any(str(word) in _ELLIPSES for word in server.arguments):
+        return
+    words, arguments = _arguments(server)
+    settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
+    of_variables = list(settings)
+    open_port = server.published is not None and not is_local(server.published.address)
+    model = str(server.arguments[0]) if server.program == "vllm" and server.arguments else ""
+    around = ServerContext(cards=server.cards, reachable=open_port if server.contained else None, model=model)
+    for clash in find_conflicts(effective_options(catalogue, arguments, settings), around):
+        if not clash.options:  # it is about the model, which has no flag
+            yield clash, server.arguments[0].start
+            continue
+        own = clash.options[0]
+        at = [words[one.index : one.index + len(one.words)] for one in clash.options if one.origin == "argument"]
+        if any(word.unknown for several in at for word in several):
+            continue
+        yield clash, (words[own.index] if own.origin == "argument" else server.settings[of_variables[own.index]]).start
+
+
+def _finding(problem: Problem, place: Place) -> Finding:
+    return problem.at(place)
+
+
+def _catalogue(server: ServerCommand) -> Catalogue | None:
+    """The flags of the version that a recipe names, or of the newest that is known."""
+    named = flags.catalogue(server.kind, server.version) if server.version else None
+    known = flags.catalogues(server.kind)
+    return named or (known[-1] if known else None)
+
+
+def _others(catalogue: Catalogue) -> list[Catalogue]:
+    kinds = ("llama.cpp", "ik_llama.cpp")
+    return [other for kind in kinds for other in flags.catalogues(kind) if str(other) != str(catalogue)]
+
+
+def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
+    """What is wrong with the arguments, each with the word where it begins."""
+    catalogue = _catalogue(server)
+    if catalogue is None or server.program not in CHECKED:
+        return []
+    words, arguments = _arguments(server)
+    found: list[tuple[Problem, Word]] = []
+    for problem in flags.check_arguments(catalogue, arguments, _others(catalogue)):
+        word = words[problem.index]
+        if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*_MODEL_FLAGS)):
+            continue
+        if problem.rule is SECRET:
+            problem = replace(problem, help="put the key into a file, and give `--api-key-file`", unusual="note")
+        unknown = [each for each in words[problem.index : problem.index + problem.length] if each.unknown]
+        for each in unknown:
+            problem = replace(
+                problem,
+                message=problem.message.replace(_STAND_IN, str(each)),
+                help=problem.help.replace(_STAND_IN, str(each)),
+            )
+        found.append((problem, word))
+    return found
+
+
+def _arguments(server: ServerCommand) -> tuple[list[Word], list[str]]:
+    """The words that a catalogue can judge, and their texts: for a value that only a shell knows, a likely one."""
+    catalogue = _catalogue(server)
+    words: list[Word] = []
+    arguments: list[str] = []
+    awaited: list[Value] = []
+    passed_over = 0
+    for word in server.arguments:
+        if passed_over or (server.program == "llama-cli" and str(word) in OF_CLI):
+            passed_over = passed_over - 1 if passed_over else OF_CLI[str(word)]
+            continue
+        text = str(word)
+        if catalogue and catalogue.equals and re.match(r"--?[a-z][\w-]*\.", text):
+            passed_over = int("=" not in text)
+            continue  # one key of a flag that takes JSON
+        flag = catalogue.find(text) if catalogue else None
+        if flag and not flag.removed:
+            awaited = list(flag.values)
+        elif word.unknown:
+            if awaited:
+                text = _likely(awaited.pop(0), text)
+            elif arguments and arguments[-1].startswith("-") and not (catalogue and catalogue.knows(arguments[-1])):
+                text = _STAND_IN  # of a flag that this engine does not have
+            else:
+                continue  # it may stand for any number of arguments
+        elif awaited:
+            awaited.pop(0)
+        words.append(word)
+        arguments.append(text)
+    return words, arguments
+
+
+def _likely(value: Value, text: str) -> str:
+    """A value that would be right, unless the one that is written may be."""
+    if value.wrong(text) is None:
+        return text
+    candidates: Iterable[str] = (*value.choices, _STAND_IN, str(value.minimum), "{}")
+    return next((one for one in candidates if one and value.wrong(one) is None), text)
+
 
 API_KEY_FLAGS = ("--api-key", "--api-key-file")
 API_KEY_VARIABLES = {"LLAMA_API_KEY", "VLLM_API_KEY"}
@@ -32,13 +254,13 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.") or address in {"localhost", "::1", "[::1]"} or address.endswith(".sock")
 
 
-def check(file: Path, server: ServerCommand) -> Iterator[Finding]:
+def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """What is wrong with one command. A server in a container is opened by its published port, not by its flags."""
     here = Place(file, *server.start)
     if base_name(server.path) in OLD_NAMES:
         message = f"`{server.path}` is no program of llama.cpp any more"
         yield NAME_GONE.at(here, message, f"write `{server.program}` in its place")
-    yield from flagged.check(file, server)
+    yield from check_flags(file, server)
     if server.program in PORTS and not server.contained:
         yield from _open(file, server)
     if server.program == "llama-cli" and not server.contained and server.has(*PROMPTS) is None:

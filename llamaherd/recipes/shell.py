@@ -1,4 +1,4 @@
-"""Shell scripts, units and bare commands as newcomers paste them: every command that matters, and what is wrong."""
+"""Shell scripts, units and bare commands: each command, the steps before the server, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.engines.flags.arguments_rules import STRAY
-from llamaherd.inventory.yamlfile_rules import TOO_LARGE
-from llamaherd.recipes import (
-    atonce,
-    containerneeds,
-    containers,
-    dockerrun,
-    flagged,
-    servers,
-    starting,
-    unitrules,
-    units,
-    unitservice,
-    unitvalues,
-    unquoted,
-)
-from llamaherd.recipes.around import OF_ENGINES, CommandPlace
+from llamaherd.engines.flags.arguments import STRAY
+from llamaherd.inventory.yaml_file import TOO_LARGE
+from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
+from llamaherd.recipes import containers as recipes_containers
+from llamaherd.recipes import servers as recipes_servers
 from llamaherd.recipes.commands import Command, Word, read_commands
+from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.programs import (
     EngineName,
     ServerCommand,
@@ -36,10 +25,197 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe import Recipe
-from llamaherd.recipes.recipe_rules import BEHIND_IMAGE, BETTER_BY_RIG, NOT_AS_IT_LOOKS, OTHER_VARIABLE
+from llamaherd.recipes.recipe import BEHIND_IMAGE, BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
+from llamaherd.recipes.servers import PORTS
 from llamaherd.recipes.tokens import Position, Text, positioned, unixed
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
+
+_OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_ELEMENT = re.compile(r"[0-9]+[a-z0-9_-]*|q[0-9]\S*|bf16\S*|f16\S*", re.IGNORECASE)
+"""What may go on behind a `;` in a list of CMake's: an architecture, or types of a cache."""
+_NUMBER = re.compile(r"[0-9][0-9.,;/]*")
+"""Shares of GPUs, which have commas between them."""
+_VALUE = re.compile(r"[0-9]+|\S+\.gguf")
+
+
+def check_quoting(file: Path, command: Command) -> Iterator[Finding]:
+    """Everything that a shell does with a command's words before any program sees them."""
+    yield from _assigned(file, command)
+    if sign := cut_sign(command):
+        message = f"the shell ends the command at this `{sign}`: what follows is none of its arguments"
+        way_out = "put the argument into single quotes"
+        if sign == ";" and not _of_cmake(command):
+            way_out += ", with a comma for each `;`, as values are separated"
+        assert command.cut
+        yield NOT_AS_IT_LOOKS.at(Place(file, *command.cut.start), message, way_out)
+
+
+def cut_sign(command: Command) -> str:
+    """The sign in the last argument at which a shell ends the command, against what is meant; empty for none."""
+    cut, words = command.cut, [str(word) for word in command.words]
+    if cut is None or len(words) < 2:
+        return ""
+    if _of_cmake(command):
+        cuts_list = cut.operator == ";" and words[-1].startswith("-D") and "=" in words[-1]
+        return ";" if cuts_list and _ELEMENT.fullmatch(cut.behind) else ""
+    if cut.operator == ";" and words[-2].startswith("-") and _NUMBER.fullmatch(words[-1] + cut.behind):
+        return ";"
+    if words[-2] not in _OVERRIDES:
+        return ""
+    return cut.operator if cut.operator != "|" or "=" not in words[-1] else ""
+
+
+def _of_cmake(command: Command) -> bool:
+    return base_name(str(command.words[0])) == "cmake"
+
+
+def _assigned(file: Path, command: Command) -> Iterator[Finding]:
+    words = [str(word) for word in command.words]
+    if len(words) > 1 and _NAME.fullmatch(words[0]) and words[1] == "=":
+        message = "this sets nothing: an assignment has no blanks around its `=`"
+        value = words[2] if len(words) > 2 else "…"
+        yield NOT_AS_IT_LOOKS.at(Place(file, *command.words[0].start), message, f"write `{words[0]}={value}`")
+    for name, setting in command.settings.items():
+        if not str(setting) and not setting.unknown and len(words) == 1 and _VALUE.fullmatch(words[0]):
+            message = f"this runs `{words[0]}`, with `{name}` empty: an assignment has no blanks around its `=`"
+            yield NOT_AS_IT_LOOKS.at(Place(file, *command.words[0].start), message, f"write `{name}={words[0]}`")
+
+
+_HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
+_SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
+OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|HF|HUGGING_FACE)_|LLAMA_API_KEY$")
+"""Variables that programs read, and scripts have no use for."""
+
+
+@dataclass(frozen=True)
+class CommandPlace:
+    """Where a command stands: its file, the engine that this is about and its version, the folder that it runs in."""
+
+    file: Path
+    engine: EngineName | None
+    folder: str
+    version: str = ""
+
+    def check(self, command: Command) -> Iterator[Finding]:
+        """What else recipes do: settings, clones, downloads, builds, power."""
+        words = command.words
+        if words and base_name(str(words[0])) == "sudo" and not re.match(r"-E|--preserve-env", str(words[1:2] or "")):
+            yield from self._lost(command)
+        if words and base_name(str(words[0])) in {"sudo", "time"}:
+            words = words[1:]
+        if not words:
+            return
+        at = Place(self.file, *words[0].start)
+        arguments = [str(word) for word in words[1:]]
+        match base_name(str(words[0])):
+            case "git" if "clone" in arguments:
+                yield from self._clone(words)
+            case "huggingface-cli":
+                first = arguments[0] if arguments else ""
+                right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
+                yield NAME_GONE.at(at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
+            case "cmake" if "--build" not in arguments:
+                kind = self.engine or "llama.cpp"
+                version = self.version if kind == "llama.cpp" else ""
+                yield from recipes_servers.check_build(self.file, words[1:], kind, version)
+            case "make" if (
+                arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments)
+            ):
+                way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
+                yield NAME_GONE.at(at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
+            case "nvidia-smi":
+                yield from self._power(words)
+            case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
+                message = "shards are no parts of one file: joined by `cat`, no engine loads them"
+                way_out = (
+                    "name the first shard, and let the others lie beside it; `llama-gguf-split --merge` joins them"
+                )
+                yield NOT_AS_IT_LOOKS.at(at, message, way_out)
+            case "wget" | "curl":
+                yield from self._page(words)
+
+    def _lost(self, command: Command) -> Iterator[Finding]:
+        """Variables before sudo, which starts programs without them (sudoers: env_reset)."""
+        for name, value in command.settings.items():
+            if OF_ENGINES.match(name):
+                message = f"sudo takes `{name}` away: the program does not see it"
+                way_out = f"write `sudo {name}=… PROGRAM`"
+                yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
+
+    def _page(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        """Downloads of the page about a file in place of the file."""
+        for word in words:
+            if re.match(r"https://huggingface\.co/[^?]+/blob/[^?]+\.(?:gguf|safetensors)", str(word)):
+                right = str(word).replace("/blob/", "/resolve/", 1)
+                message = "this is the page about the file, and what comes is HTML"
+                yield NOT_AS_IT_LOOKS.at(Place(self.file, *word.start), message, f"write `{right}`")
+
+    def _of_llama(self, command: Command, arguments: list[str]) -> bool:
+        """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""
+        options = [*command.settings, *arguments]
+        if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
+            return False
+        return self.folder == "llama.cpp" or any(option.startswith(("LLAMA_", "GGML_")) for option in options)
+
+    def _clone(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
+                right = str(word).replace("ggerganov", "ggml-org")
+                message = "the repository of llama.cpp moved; the old address only forwards"
+                yield NAME_GONE.at(Place(self.file, *word.start), message, f"write `{right}`", "warning")
+
+    def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            option = str(word).partition("=")[0]
+            what = {"-pl": "a power limit", "--power-limit": "a power limit", "-lgc": "a clock limit"}.get(option)
+            if option in {"-pm", "--persistence-mode"}:
+                what = "persistence mode"
+            if what:
+                message = f"{what} that is set this way lasts until the next boot"
+                way_out = "declare it in the inventory, where it is set at every boot and verified"
+                yield BETTER_BY_RIG.at(Place(self.file, *word.start), message, way_out)
+
+
+_FOR_ALL = ("--help", "--version")
+
+
+def check_shared_resources(file: Path, running: Iterable[ServerCommand], second: ServerCommand) -> Iterator[Finding]:
+    """What a server wants that one has which runs already; those in containers have ports and GPUs of their own."""
+    if not _alone(second):
+        return
+    place = Place(file, *second.start)
+    for first in filter(_alone, running):
+        port = _port(first)
+        if port and port == _port(second) and _host(first) == _host(second):
+            message = f"port {port} is the first server's already, in line {first.start[0]}: this one does not start"
+            yield WANTED_TWICE.at(place, message, "give each a port of its own, by `--port`")
+        shares = [gpu_utilization(each) for each in (first, second) if each.program == "vllm"]
+        if len(shares) == 2 and _cards(first) == _cards(second) and sum(shares) > 1:
+            message = f"two of vLLM take {shares[0]:g} and {shares[1]:g} of the same card: this one does not start"
+            way_out = "give each a GPU by `CUDA_VISIBLE_DEVICES`, or shares that add up to less than 1"
+            yield WANTED_TWICE.at(place, message, way_out)
+
+
+def _alone(server: ServerCommand) -> bool:
+    return server.program in PORTS and not server.contained and not server.has(*_FOR_ALL)
+
+
+def _port(server: ServerCommand) -> str:
+    """The port of a server; empty where only a shell knows it."""
+    word = server.value("--port") or server.settings.get("LLAMA_ARG_PORT")
+    return PORTS[server.program] if word is None else "" if word.unknown else str(word)
+
+
+def _host(server: ServerCommand) -> str:
+    word = server.value("--host") or server.settings.get("LLAMA_ARG_HOST")
+    return str(word) if word else ""
+
+
+def _cards(server: ServerCommand) -> str:
+    word = server.settings.get("CUDA_VISIBLE_DEVICES")
+    return str(word) if word else ""
+
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
@@ -106,10 +282,14 @@ class _Reader:
         script = read_commands(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         for command, orphans in _joined(script.commands):
-            if self.excerpts and _flags_alone(command) and not flagged.familiar(command.words[1:], self.engine):
+            if (
+                self.excerpts
+                and _flags_alone(command)
+                and not recipes_servers.are_server_flags(command.words[1:], self.engine)
+            ):
                 continue  # some other program's
             recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder, self.version).check(command)))
-            recipe += Recipe(tuple(unquoted.check(self.file, command)) if not self.excerpts else ())
+            recipe += Recipe(tuple(check_quoting(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
             if not words:
@@ -136,7 +316,7 @@ class _Reader:
     def _beside(self, command: Command, started: tuple[ServerCommand, ...]) -> Iterator[Finding]:
         """What a server wants that one which a script has left running has already."""
         for server in started:
-            yield from atonce.check(self.file, self.running, server)
+            yield from check_shared_resources(self.file, self.running, server)
             if command.background or (command.words and base_name(str(command.words[0])) in {"screen", "tmux"}):
                 self.running.append(server)
 
@@ -169,12 +349,12 @@ class _Reader:
         for setting in unit.all("ExecStart"):
             prefix = re.match(r"[@!:+|-]*[ \t]*", setting.text)
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
-            recipe += Recipe(tuple(unitservice.check_container(self.file, unit, words)))
+            recipe += Recipe(tuple(unit_service.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
-        started = unitrules.Started(self.file, unit, words, self.excerpts, generated)
-        recipe = Recipe((*unitrules.check(started), *unitvalues.check(started))) + recipe
+        started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts, generated)
+        recipe = Recipe((*unit_rules.check_unit(started), *unit_rules.check_values(started))) + recipe
         for server in recipe.servers[:1]:
-            recipe += Recipe(tuple(unitservice.check(started, server)))
+            recipe += Recipe(tuple(unit_service.check_service(started, server)))
         # One word, one sentence: what no shell reads is no wrong argument besides.
         unread = {
             each.place
@@ -203,28 +383,28 @@ class _Reader:
         names = [base_name(str(word)) for word in words]
         run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
         if run is not None and names[run + 1 : run + 2] == ["run"]:
-            arguments, behind = dockerrun.misplaced(words[run + 2 :] + orphans)
-            container = dockerrun.container_of(arguments)
+            arguments, behind = docker_run.move_misplaced_options(words[run + 2 :] + orphans)
+            container = docker_run.container_of(arguments)
             if container is None:
                 return Recipe()
             built = container.repository_and_tag in self.built
             container = replace(container, built=built, engine=self.engine)
-            recipe = Recipe(tuple(containers.check(self.file, container)))
+            recipe = Recipe(tuple(containers.check_container(self.file, container)))
             server = containers.server_of(container)
-            recipe += Recipe(tuple(starting.check(self.file, container, server)))
+            recipe += Recipe(tuple(recipes_containers.check_start(self.file, container, server)))
             if server is None:
                 return recipe
-            recipe += Recipe(tuple(dockerrun.check(self.file, arguments)))
+            recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
             if behind:
                 message = f"`{behind[0]}` stands behind the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
                 recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
-            recipe += Recipe(tuple(containerneeds.check(self.file, container, server)))
+            recipe += Recipe(tuple(recipes_containers.check_needs(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find_program(command, self.engine)
         if server is None:
             return Recipe()
-        cut = unquoted.cuts(command)
+        cut = cut_sign(command)
         known = server.arguments[:-2] if cut else server.arguments  # half of an argument is none
         version = self.version if server.kind == "llama.cpp" else ""
         whole = replace(server, arguments=known + orphans, version=version)
@@ -239,7 +419,7 @@ class _Reader:
         return recipe + Recipe(tuple(self._not_a_service(command, server)))
 
     def _checked(self, server: ServerCommand) -> tuple[Finding, ...]:
-        found = servers.check(self.file, server)
+        found = servers.check_server(self.file, server)
         return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
     def _not_a_service(self, command: Command, server: ServerCommand) -> Iterator[Finding]:
@@ -256,9 +436,9 @@ class _Reader:
 
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
     """What is meant for the program, where its author thought that a shell reads the line."""
-    words = words[: unitrules.swallowed(words)]
+    words = words[: unit_rules.swallowed(words)]
     texts = [str(word) for word in words]
-    ends = [index for index, text in enumerate(texts) if unitrules.is_operator(text) or text[:1] in {"#", "\\", " "}]
+    ends = [index for index, text in enumerate(texts) if unit_rules.is_operator(text) or text[:1] in {"#", "\\", " "}]
     return words[: ends[0]] if ends else words
 
 
@@ -283,7 +463,7 @@ def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word
         flags = bool(command.words) and re.match(r"--?[a-zA-Z]", str(command.words[0])) is not None
         if flags and current is None:
             flags_alone = True
-            program = flagged.program_of(command.words)
+            program = recipes_servers.program_of(command.words)
             current = Command((Word(Text(program, ()), command.words[0].start), *command.words))
         elif flags and current and flags_alone:
             current = replace(current, words=current.words + command.words)

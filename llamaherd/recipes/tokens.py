@@ -1,15 +1,13 @@
-"""Shell text as words that remember where each of their characters stands in its file.
-
-shlex loses positions and stops at what is not closed. bashlex refuses whole scripts for one construct that it does
-not know, and its licence (GPL) is not ours. What is pasted from a blog is often not even a script: flags alone, a
-prompt before a command, a Compose `command:`, a unit's `ExecStart=`. So this reads words, and never refuses.
-"""
+"""Shell text as words that keep the position of each character, also from Compose commands and YAML values."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from llamaherd.inventory.yaml_file import Document, Path_
 
 Position = tuple[int, int]
 """Line and column, from 1."""
@@ -261,3 +259,56 @@ def _partners(chars: str) -> dict[int, int]:
         elif char in ")}" and opened[char]:
             partners[opened[char].pop()] = index
     return partners
+
+
+@dataclass(frozen=True)
+class ComposeCommand:
+    """What its author meant, and where Compose takes it otherwise."""
+
+    text: Text
+    """Without backslashes that were to continue a line, and without what is dropped."""
+    continued: Position | None = None
+    """The first backslash before a blank or a line's end."""
+    operator: tuple[str, Position] | None = None
+    """Where the command ends for Compose."""
+
+
+def read_compose_command(text: Text) -> ComposeCommand:
+    """Read a text as Compose does, outside of quotes."""
+    kept: list[Text] = []
+    continued: Position | None = None
+    quote = ""
+    index = 0
+    while index < len(text.chars):
+        char, one = text.chars[index], text.cut(index, index + 1)
+        if char == "\\" and quote != "'":
+            if not quote and text.chars[index + 1 : index + 2].isspace():
+                continued = continued or text.at[index]
+                one = Text(" ", one.at)
+            else:
+                one = text.cut(index, index + 2)
+        elif char in "'\"":
+            quote = "" if quote == char else quote or char
+        elif char in ";&|<>" and not quote:
+            return ComposeCommand(joined(kept), continued, (char, text.at[index]))
+        kept.append(one)
+        index += len(one.chars)
+    return ComposeCommand(joined(kept), continued)
+
+
+def yaml_text_at(document: Document, whole: Text, path: Path_, value: str) -> Text:
+    """A value with the position of each of its characters, whether it is quoted, folded or plain. `whole` is all of
+    the file."""
+    place = document.value(path)
+    start = bisect_left(whole.at, (place.line, place.column))
+    positions: list[tuple[int, int]] = []
+    here = start
+    if whole.chars[start : start + 1] in {">", "|"}:
+        here = max(whole.chars.find("\n", start), start)
+    for char in value:
+        found = here if char.isspace() else whole.chars.find(char, here)
+        if found < 0 or found >= len(whole.at):
+            return Text(value, ((place.line, place.column),) * len(value))
+        positions.append(whole.at[found])
+        here = found + 1 if not char.isspace() else here
+    return Text(value, tuple(positions))

@@ -1,10 +1,28 @@
-"""GPUs found in homes: what an engine must be compiled for, and how much memory there is."""
+"""GPUs found in homes: architecture, memory, power, and their ids and addresses on the PCI bus."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+
+def pci_address(pci: str) -> tuple[int, ...]:
+    """A PCI address as numbers that sort as the bus does; the domain is 0 where none is written."""
+    *domain, bus, rest = pci.split(":")
+    device, function = rest.split(".")
+    return (int(domain[0], 16) if domain else 0, int(bus, 16), int(device, 16), int(function))
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether it is a PCI address."""
+    return re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", text) is not None
+
+
+def short_pci_address(pci: str) -> str:
+    """A PCI address as lspci writes it, `0000:01:00.0`: nvidia-smi has eight digits of the domain."""
+    domain, bus, device, function = pci_address(pci)
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of 
 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpus.md, docs/memory.md)."""
 
 
-def usable(memory: int) -> int:
+def usable_memory(memory: int) -> int:
     """Bytes that programs can get of a GPU with `memory` bytes and no display."""
     most = DRIVER_MOST_OF_MANY if memory >= 64 << 30 else DRIVER_MOST
     return memory - min(int(memory * DRIVER_PART), most)
@@ -236,17 +254,17 @@ def _called(name: str) -> str:
     return re.sub(r"^(rtx|gtx)(?=\d)", "", re.sub(r"[^a-z0-9]", "", text))
 
 
-def is_known(model: str) -> bool:
+def is_known_model(model: str) -> bool:
     """Whether GPUs of a model, as it is declared, can be told from others."""
     return _plain(model) in _BY_PLAIN_NAME
 
 
-def is_other(declared: str, found: str) -> bool:
+def is_other_model(declared: str, found: str) -> bool:
     """Whether a GPU that is declared as one model is surely another. `found` is one that `model_of` gives.
 
     What is declared may be a name that is not known here, of which nothing can be said.
     """
-    return is_known(declared) and _plain(declared) != _plain(found)
+    return is_known_model(declared) and _plain(declared) != _plain(found)
 
 
 def _plain(model: str) -> str:

@@ -1,9 +1,10 @@
-"""llama.cpp's releases and builds as one order: which build a release was cut from, each row with its source."""
+"""The releases and builds of llama.cpp: their order, and the builds with known faults."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 Release = tuple[int, int, int]
 
@@ -25,7 +26,7 @@ def is_release(text: str) -> bool:
     return _RELEASE.fullmatch(text) is not None
 
 
-def order(version: str) -> tuple[int, ...] | None:
+def release_order(version: str) -> tuple[int, ...] | None:
     """Return the place of a build (`b11434`) or a release (`v1.0.0`) among all; None for any other text.
 
     A release without a known build comes right before the next known release, or after the last one.
@@ -40,3 +41,28 @@ def order(version: str) -> tuple[int, ...] | None:
         return (BUILDS[release],)
     later = [build for known, build in BUILDS.items() if known > release]
     return (later[0] - 1 if later else max(BUILDS.values()), *release)
+
+
+class BadBuild(NamedTuple):
+    """Builds that fail with a flag, from the first to the last; `value` is one of the words that the flag takes."""
+
+    first: int
+    last: int
+    flag: str
+    value: str
+    fault: str
+    source: str
+
+    @property
+    def named(self) -> str:
+        """Return the builds in words."""
+        return f"builds b{self.first} to b{self.last}"
+
+
+BAD_BUILDS = (BadBuild(10741, 10748, "--spec-type", "draft-mtp", "do not start", "ggml-org/llama.cpp#28196"),)
+
+
+def bad_builds(version: str) -> tuple[BadBuild, ...]:
+    """Return the rows that a version is among; none for a version that is no build or release."""
+    place = release_order(version)
+    return tuple(each for each in BAD_BUILDS if place and (each.first,) <= place < (each.last + 1,))

@@ -1,4 +1,4 @@
-"""`Change`: what is done to a host and why, before how. And the files that every role may write."""
+"""`Change`: what is changed on a host, why, and how; the guard of changes that may cut the connection."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import STEP_SECONDS
+from llamaherd.host.time_limits import STEP_SECONDS
 from llamaherd.layout import INCOMING
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import PutFilesInput, WrittenFile
 from llamaherd.plan import InstancePlan, TextFile
+from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
-from llamaherd.text.units import show_seconds
 
 Action = Literal[
     "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"
@@ -107,7 +107,7 @@ How = RunScript | RunVerb | SendFile | DeferredVerb | RebootHost
 
 
 @dataclass(frozen=True)
-class Away:
+class Downtime:
     """How long a server answers nobody, in seconds: `measured` at its last start, or guessed by its model's size."""
 
     seconds: float
@@ -183,7 +183,7 @@ class Change:
     name: str
     reasons: tuple[str, ...]
     how: How
-    away: Away | None = None
+    away: Downtime | None = None
     """Of a server that serves: how long it will not."""
     gated: Gated | None = None
     """Of a server that must not become slower by it."""
@@ -213,7 +213,7 @@ class Change:
         return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
-def difference(file: TextFile, state: HostState) -> str:
+def file_difference(file: TextFile, state: HostState) -> str:
     """Why the host's file is not this one, by its bytes, its mode or its owner; empty where it is."""
     have = state.files.get(file.path)
     if have is None:
@@ -225,17 +225,17 @@ def difference(file: TextFile, state: HostState) -> str:
     return "" if file.owner in have.owner else f"{file.path} belongs to {have.owner[1]}, not to {file.owner}"
 
 
-def differs(file: TextFile, state: HostState) -> bool:
+def file_differs(file: TextFile, state: HostState) -> bool:
     """Whether the host's file is not this one: its bytes, its mode, or its owner."""
-    return bool(difference(file, state))
+    return bool(file_difference(file, state))
 
 
-def differences(files: Iterable[TextFile], state: HostState) -> tuple[str, ...]:
+def file_differences(files: Iterable[TextFile], state: HostState) -> tuple[str, ...]:
     """Why the host's files are not these."""
-    return tuple(filter(None, (difference(file, state) for file in files)))
+    return tuple(filter(None, (file_difference(file, state) for file in files)))
 
 
-def reads_otherwise(file: TextFile, state: HostState) -> bool:
+def text_differs(file: TextFile, state: HostState) -> bool:
     """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
     have = state.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
@@ -249,3 +249,16 @@ def written_files(files: Iterable[TextFile]) -> tuple[WrittenFile, ...]:
 def write_on_host(files: Iterable[TextFile], purpose: str, remove: Iterable[str] = ()) -> RunVerb:
     """Return what writes files on a host, each at once, while it holds the lock of the host for a `purpose`."""
     return RunVerb("base.put_files", PutFilesInput(purpose, written_files(files), tuple(remove)))
+
+
+LOGIN_SECONDS = 120
+"""Seconds after a change within which a new login must come through."""
+
+UNDO_SECONDS = 300
+"""Seconds that an undo may last: Docker is restarted."""
+
+
+def guarded_verb(verb: str, given: object, says: str, *, name: str, undone: str) -> RunVerb:
+    """Return a verb that arms an undo called `name`, and its guard. `undone` is the state after the undo, in words."""
+    said = f"no new login succeeded within {LOGIN_SECONDS} s, so this host undid the change by itself: {undone}"
+    return RunVerb(verb, given, says, guard=Guard(name, said, LOGIN_SECONDS + UNDO_SECONDS, UNDO_SECONDS))

@@ -20,7 +20,7 @@ import sys
 sys.path.insert(0, "{FETCHER}")
 sys.dont_write_bytecode = True
 
-from llamaherd.fetcher.__main__ import main
+from llamaherd.onhost.fetch.main import main
 
 sys.exit(main())
 '''
@@ -29,12 +29,13 @@ sys.exit(main())
 @cache
 def programs() -> tuple[TextFile, ...]:
     """The fetcher's files as they lie on a host. They are part of this version, not of a plan."""
-    modules = sorted((_PACKAGE / "fetcher").glob("*.py"))
+    modules = sorted((_PACKAGE / "onhost" / "fetch").glob("*.py"))
     return (
         TextFile(path=LAUNCHER, text=_LAUNCHER, mode="0755"),
         TextFile(path=f"{FETCHER}/llamaherd/__init__.py", text=""),
+        TextFile(path=f"{FETCHER}/llamaherd/onhost/__init__.py", text=""),
         *(
-            TextFile(path=f"{FETCHER}/llamaherd/fetcher/{module.name}", text=module.read_text(encoding="utf-8"))
+            TextFile(path=f"{FETCHER}/llamaherd/onhost/fetch/{module.name}", text=module.read_text(encoding="utf-8"))
             for module in modules
         ),
     )

@@ -1,10 +1,13 @@
-"""What verification found: checks, by instance and by part of the machine."""
+"""The report of a verification: checks of instances, of parts of the machine, and of systemd services."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from llamaherd.host.responses import parse_pairs
+from llamaherd.onhost.services import ServiceState
 from llamaherd.plan import InstancePlan
 from llamaherd.text.terminal import MOST_HELP, one_line
 
@@ -84,3 +87,41 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return {"rig": self.rig, "ok": self.ok, **asdict(self)}
+
+
+class UnitState(Protocol):
+    """What systemd tells of every unit."""
+
+    @property
+    def enabled(self) -> str:
+        """Whether a boot starts it, in systemd's word."""
+        ...
+
+    @property
+    def needs_reload(self) -> bool:
+        """Whether its file is another than systemd has read."""
+        ...
+
+
+def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
+    """Say why its process must be started anew, to run by the spec that is wanted."""
+    if unit is None:
+        return ["there is no such unit"]
+    if unit.active != "active":
+        return [f"it is {unit.active}"]
+    return [] if unit.spec == wanted else [f"spec {unit.spec or 'of nothing'} runs, not {wanted}"]
+
+
+def unit_problems(unit: UnitState | None) -> Iterator[str]:
+    """Say what else of a unit is not as it must be."""
+    if unit and unit.enabled != "enabled":
+        yield f"it is {unit.enabled or 'not enabled'}"
+    if unit and unit.needs_reload:
+        yield "systemd has not read its file anew"
+
+
+def service_check(name: str, answer: str, unit: str = "") -> Check:
+    """Check that a service runs, and will after a boot, by what `systemctl show` answered. People are told `unit`."""
+    said = parse_pairs(answer)
+    active, boot = said.get("ActiveState", "not there"), said.get("UnitFileState") or "not there"
+    return Check(name, (active, boot) == ("active", "enabled"), f"{unit} is {active}, {boot}".lstrip())

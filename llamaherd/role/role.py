@@ -14,10 +14,10 @@ from pydantic import JsonValue
 from typing_extensions import TypedDict
 
 from llamaherd.gguf.header import Header
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import (
@@ -43,9 +43,8 @@ from llamaherd.plan import (
     WslPlan,
 )
 from llamaherd.role.changes import Change, SendFile
-from llamaherd.role.facts import Row
+from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal
 from llamaherd.role.reach import Reach
-from llamaherd.role.refusal import Need, Refusal
 from llamaherd.role.report import Check, Installed, InstanceReport
 
 
@@ -141,7 +140,7 @@ class Judging:
 
     rig: Rig
     plan: Plan
-    answers: Answers
+    answers: ProbeOutputs
     """What probes and scripts printed."""
     reached: Mapping[str, Reach]
     parts: Mapping[type[Any], Any] = field(default_factory=dict)
@@ -242,9 +241,9 @@ class Role:
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""
     """Keeps in the inventory's folder what the host's state contains and checks need before they connect; returns a
     sentence where that changed a file. It must not trust the host: strictly parsed, bounded, and for this rig alone."""
-    facts: Callable[[Plan, HostState], Iterable[Row]] = _nothing
+    facts: Callable[[Plan, HostState], Iterable[PreflightRow]] = _nothing
     """Its rows of preflight's table."""
-    needs: Callable[[Plan, HostState, Mapping[str, int]], Iterable[Need]] = _nothing
+    needs: Callable[[Plan, HostState, Mapping[str, int]], Iterable[DiskNeed]] = _nothing
     """What it needs of disks; the mapping has bytes of the controller's files, by sha256."""
     sends: Callable[[Plan, HostState], Iterable[SendFile]] = _nothing
     """Files of the controller's that it would send."""

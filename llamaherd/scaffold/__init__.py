@@ -1,31 +1,203 @@
-"""What `herd init` makes: the folder of a fleet, and the file of a rig from a look at its host."""
+"""What `herd init` writes: the folder of a fleet, and the file of a rig from an inspection of its host."""
 
 from __future__ import annotations
 
-from llamaherd.scaffold.folder import EXAMPLE, FileOutcome, example_rig, fleet_files, holds_rigs, write_files
-from llamaherd.scaffold.gpus import WrittenGpu, written_gpus
-from llamaherd.scaffold.look import FoundGpu, FoundHost, LookError, checked_hardware, look, refuse_unfit
-from llamaherd.scaffold.rig import connect_to, cuda_for, gpu_names, rig_name, rig_yaml, round_ram
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-__all__ = [
-    "EXAMPLE",
-    "FileOutcome",
-    "FoundGpu",
-    "FoundHost",
-    "LookError",
-    "WrittenGpu",
-    "checked_hardware",
-    "connect_to",
-    "cuda_for",
-    "example_rig",
-    "fleet_files",
-    "gpu_names",
-    "holds_rigs",
-    "look",
-    "refuse_unfit",
-    "rig_name",
-    "rig_yaml",
-    "round_ram",
-    "write_files",
-    "written_gpus",
-]
+import yaml
+from pydantic import ValidationError
+
+from llamaherd.inventory.inheritance import DEFAULTS
+from llamaherd.inventory.json_schema import SCHEMAS, schema_text
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.hardware import FoundHost
+from llamaherd.render import render
+from llamaherd.scaffold.hardware import ScaffoldError, WrittenGpu, written_gpus
+from llamaherd.text.numbers import show_size
+from llamaherd.text.quoting import Written, yaml_value
+
+_SOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512, 768, 1024, 1536)
+"""GB of memory that machines are sold with."""
+
+_REACHED = {
+    "host": "give a name or address, such as `duo.lan`, or a `Host` of ~/.ssh/config",
+    "user": "give the name of a user, such as `tom`",
+    "port": "give a number from 1 to 65535; sshd's is 22",
+}
+
+_MISCOMPILES = "13.2"
+"""This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
+
+
+def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
+    """A whole rig: the facts of its host, and an engine, a small model and an instance to start from.
+
+    `measured` are lines that say what was found best on rigs like it: a comment of them, and nothing else.
+    """
+    gpus = written_gpus(seen)
+    known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
+    largest = max(known, key=lambda each: known[each].memory, default=None)
+    return render(
+        "scaffold/rig.yaml.j2",
+        rig=yaml_scalar(name),
+        local=connect.host == LOCAL,
+        host=yaml_scalar(connect.host),
+        port=connect.port,
+        user=yaml_scalar(connect.user) if connect.user else None,
+        seen=seen,
+        os=yaml_scalar(seen.os),
+        cores=seen.cores or seen.threads,
+        ram=round_ram(seen.memory),
+        free=show_size(seen.free) if seen.free else None,
+        cards={name: (gpu, yaml_scalar(gpu.model)) for name, gpu in known.items()},
+        unknown=() if known else gpus,
+        cuda=cuda_for(seen, gpus),
+        driver=seen.cards[0].driver if seen.cards else None,
+        largest=largest,
+        measured=measured,
+    )
+
+
+def connect_to(host: str, user: str | None, port: int | None) -> Connect:
+    """How a host is reached whose name, user and port somebody has typed. Raises LookError."""
+    try:
+        return Connect(host=host, user=user, port=port)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        # What is wrong with two of them together names the one to change.
+        what = str(first["loc"][0] if first["loc"] else first["ctx"]["at"])
+        value = {"host": host, "user": user, "port": port}[what]
+        raise ScaffoldError(f"{value!r} cannot be the {what} of a rig", _REACHED[what]) from None
+
+
+def rig_name(given: str | None, host: str) -> str:
+    """What the rig shall be called: as given, or after its host, `duo` for `Duo.lan`. Raises LookError."""
+    if given is None:
+        short = host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
+        name = re.sub(r"[^a-z0-9._-]+", "-", short.lower()).strip("._-")[:40]
+        return name if _free(name) else "rig"
+    if not _free(given):
+        help_ = "names have up to 40 lower-case letters, digits, dots and dashes, and `defaults.yaml` is no rig's file"
+        raise ScaffoldError(f"a rig cannot be called `{given}`", help_)
+    return given
+
+
+def _free(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", name) is not None and f"{name}.yaml" != DEFAULTS
+
+
+def yaml_scalar(text: str) -> Written:
+    """A text as YAML has it: in quotes where it would be something else without."""
+    plain = re.fullmatch(r"[A-Za-z]([A-Za-z0-9 ._/-]*[A-Za-z0-9])?", text) and yaml.safe_load(text) == text
+    return Written(text) if plain else yaml_value(text)
+
+
+def round_ram(memory: int) -> str:
+    """Memory as people write it: `64GB` for the 62.6 GiB that a kernel leaves of 64 GiB. Never more than there is."""
+    gigabytes = memory / 10**9
+    sold = [size for size in _SOLD if 0.9 * gigabytes <= size <= gigabytes]
+    if sold:
+        return f"{sold[-1]}GB"
+    return f"{int(gigabytes)}GB" if gigabytes >= 1 else f"{memory // 10**6}MB"
+
+
+def gpu_names(gpus: Sequence[WrittenGpu]) -> list[str]:
+    """A name for each: `3090-ti` where there is one of its kind, `3090-1` and `3090-2` where there are two."""
+    short = [re.sub(r"[^a-z0-9]+", "-", re.sub(r"^[RG]TX ", "", c.model).lower()).strip("-")[:36] for c in gpus]
+    short = [name or "card" for name in short]
+    many = Counter(short)
+    given: Counter[str] = Counter()
+    names = []
+    for each in short:
+        given[each] += 1
+        names.append(f"{each}-{given[each]}" if many[each] > 1 else each)
+    return names
+
+
+def cuda_for(seen: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
+    """The newest toolkit there that does for its driver and all of its GPUs, or which one to install.
+
+    Bounds: CUDA 13 needs driver 580 and GPUs from 75 on; 12.8 is the first for 100 and later, 11.8 for 89 and 90
+    (NVIDIA's compatibility guide; `nvcc --list-gpu-code` of each).
+    """
+    architectures = [gpu.sm for gpu in gpus if gpu.sm] or [86]
+    branch = re.match(r"\d+", seen.cards[0].driver) if seen.cards else None
+    least = (12, 8) if max(architectures) >= 100 else (11, 8)
+    modern = min(architectures) >= 75 and (branch is None or int(branch[0]) >= 580)
+    there = [
+        version
+        for version in seen.cuda
+        if re.fullmatch(r"\d+\.\d+", version)
+        and version != _MISCOMPILES
+        and _pair(version) >= least
+        and (modern or _pair(version) < (13, 0))
+    ]
+    return max(there, key=_pair) if there else ("13.0" if modern else "12.9")
+
+
+def _pair(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+HERD_FOLDER = ".herd"
+"""llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""
+EXAMPLE = "attic"
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """What became of a file: `written`, `kept` because one is there, or `unchanged` because it is the same."""
+
+    file: Path
+    what: Literal["written", "kept", "unchanged"]
+
+
+def example_rig() -> str:
+    """An annotated rig, to be changed into one's own."""
+    return render("scaffold/example.yaml.j2", rig=EXAMPLE)
+
+
+def holds_rigs(folder: Path) -> bool:
+    """Whether there is a rig already, so that the example is not wanted any more. Raises LookError."""
+    try:
+        return folder.is_dir() and any(p.suffix in SUFFIXES and p.name != DEFAULTS for p in folder.iterdir())
+    except OSError as error:
+        raise ScaffoldError(f"cannot read {folder}: {error.strerror}", "name a folder that is yours") from None
+
+
+def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
+    """The files of a fleet with these rigs, text by name of rig: text by path in the folder."""
+    files = {
+        name: render(f"scaffold/{name.removeprefix('.')}.j2")
+        for name in ("inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore")
+    }
+    schemas = {f"{HERD_FOLDER}/{kind}.schema.json": schema_text(kind) for kind in SCHEMAS}
+    return files | {f"{name}.yaml": text for name, text in rigs.items()} | schemas
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> tuple[FileOutcome, ...]:
+    """Write what is not there yet. Nothing of the owner's is overwritten. Raises LookError where a file cannot be."""
+    return tuple(_write_file(folder, name, text) for name, text in files.items())
+
+
+def _write_file(folder: Path, name: str, text: str) -> FileOutcome:
+    file = folder / name
+    if folder.exists() and not folder.is_dir():
+        raise ScaffoldError(f"{folder} is no folder", "name one, or a name that is not taken: it is made")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() or file.is_symlink():
+            if file.read_text(encoding="utf-8", errors="replace") == text:
+                return FileOutcome(file, "unchanged")
+            if not name.startswith(f"{HERD_FOLDER}/"):
+                return FileOutcome(file, "kept")
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ScaffoldError(f"cannot write {file}: {error.strerror}", "name a folder that you can write to") from None
+    return FileOutcome(file, "written")

@@ -1,11 +1,23 @@
-"""What is known of a host's store: revisions, files on their way in, and what of all that can go."""
+"""The model store of a host: its revisions and their users, inspected, compared with the plan, and cleared."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
-State = Literal["whole", "unfinished", "missing", "foreign"]
+from llamaherd.host.protocol import query_verb
+from llamaherd.host.remote import Remote
+from llamaherd.layout import IN_REACH, INCOMING
+from llamaherd.onhost.removal import Outcome, is_within
+from llamaherd.onhost.store import Item, LookInput, PruneInput, StoredFile, StoreState
+from llamaherd.plan import Plan
+
+RevisionState = Literal["whole", "unfinished", "missing", "foreign"]
 
 LEFT = ".trash"
 """What an interrupted removal has left, among what can go: all of it goes first."""
@@ -27,7 +39,7 @@ class Revision:
     """A folder of the store. `missing` is declared and not there; `foreign` is not ours, and is left alone."""
 
     folder: str
-    state: State
+    state: RevisionState
     files: int
     size: int
     linked: int
@@ -76,3 +88,240 @@ class Holdings:
     def as_json(self) -> dict[str, Any]:
         """The holdings as plain JSON values."""
         return asdict(self) | {"frees": self.frees}
+
+
+_CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
+_ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
+_SENT = re.compile(r"[0-9a-f]{64}(\.part)?")
+# How we name the folders of revisions, and nobody else does: by a commit, or by a hash of the file.
+_REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
+
+PlannedFiles = Mapping[str, frozenset[str]]
+"""The names of the files that the plan wants in each folder of the store."""
+StoredFiles = Mapping[str, tuple[StoredFile, ...]]
+"""The files that lie in each folder of the store."""
+
+
+def judge_store(plan: Plan, seen: StoreState) -> Holdings:
+    """What the plan, and what the host said of its store, come to."""
+    store, wanted = plan.store.path, _wanted(plan)
+    held = _by_folder(seen, wanted)
+    revisions = tuple(
+        _revision(plan, seen, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
+    )
+    arriving = _arriving(seen)
+    parts = tuple(_part(plan, sha256, files) for sha256, files in sorted(arriving.items()))
+    sent = tuple(_sent(plan, seen, file) for file in seen.sent if _SENT.fullmatch(file.path))
+    return Holdings(
+        rig=plan.rig,
+        store=store,
+        free=seen.free,
+        fetch=seen.fetch,
+        revisions=revisions,
+        parts=(*parts, *sent),
+        removals=tuple(
+            _with_frees([*_removals(store, seen, held, revisions, wanted, arriving, parts), *_unsent(seen, sent)])
+        ),
+        notes=(
+            *(f"{link} is a symbolic link: what it leads to is not looked at" for link in seen.links),
+            *(
+                f"{folder or 'the store'} has a name with a control character in it: not looked at"
+                for folder in sorted(seen.odd)
+            ),
+        ),
+    )
+
+
+def _wanted(plan: Plan) -> PlannedFiles:
+    found: dict[str, frozenset[str]] = {}
+    for model in plan.models:
+        folder = model.folder.removeprefix(f"{plan.store.path}/")
+        found[folder] = found.get(folder, frozenset()) | {file.name for file in model.files}
+    return found
+
+
+def _by_folder(seen: StoreState, wanted: PlannedFiles) -> StoredFiles:
+    """The files of each revision; those on their way in or out are in none."""
+    locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
+    known = {*seen.manifests, *wanted, *locked} - {"."}
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    for file in seen.files:
+        if not file.path.startswith((".incoming/", ".trash-")) and file.path != ".lock":
+            found[_revision_of(file.path, known)].append(file)
+    for path in seen.empty:
+        if _REVISION.fullmatch(path):
+            found[path] = []
+    return {folder: tuple(files) for folder, files in found.items()}
+
+
+def _revision_of(path: str, known: set[str]) -> str:
+    """The folder that a file belongs to: the nearest one that is known for one, else its own."""
+    above = [str(parent) for parent in PurePosixPath(path).parents]
+    named = _REVISION.match(path)
+    return next((folder for folder in above if folder in known), named[1] if named else above[0])
+
+
+def _revision(
+    plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
+) -> Revision:
+    models = [file for file in files if file.name not in _CONTROL]
+    return Revision(
+        folder=folder,
+        state=_state(seen, folder, files, wanted.get(folder, frozenset())),
+        files=len(models),
+        size=sum(file.size for file in models),
+        linked=sum(file.size for file in models if file.links > 1),
+        users=tuple(_users(plan, seen, folder)),
+    )
+
+
+def _state(seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> RevisionState:
+    there = {file.path: file.size for file in files}
+    if wanted and not any(file.name not in _CONTROL for file in files):
+        return "missing"
+    if folder in seen.manifests:
+        vouched = {path: size for path, size in seen.vouched.items() if path.startswith(f"{folder}/")}
+        right = all(there.get(path) == size for path, size in vouched.items())
+        # What is there and not vouched for is damaged, or not yet let in.
+        return "whole" if right and all(f"{folder}/{name}" in vouched for name in wanted) else "unfinished"
+    begun = any(file.name == ".lock" or file.name.endswith(".part") for file in files)
+    return "unfinished" if wanted or begun or _REVISION.fullmatch(folder) else "foreign"
+
+
+def _users(plan: Plan, seen: StoreState, folder: str) -> Iterator[User]:
+    """Declared ones first."""
+    path = f"{plan.store.path}/{folder}"
+    for instance in plan.instances:
+        if path in instance.server.folders:
+            yield User("instance", instance.name)
+    whole = plan.store.path
+    uses = (use for use in seen.uses if use.path == whole or is_within(use.path, path))
+    yield from dict.fromkeys(User(use.kind, use.name) for use in uses)
+
+
+def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
+    found: dict[str, list[StoredFile]] = defaultdict(list)
+    for file in seen.files:
+        if named := _ARRIVING.fullmatch(file.path):
+            found[named[1]].append(file)
+    return found
+
+
+def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Unfinished:
+    """How much is there by what it takes of the disk: a file that arrives in pieces has holes."""
+    by_name = {file.name: file for file in files}
+    wanted = next((file for model in plan.models for file in model.files if file.sha256 == sha256), None)
+    name = wanted.name if wanted else None
+    if whole := by_name.get(sha256):
+        return Unfinished(sha256, whole.size, whole.size, name)
+    part = by_name.get(f"{sha256}.part")
+    size = wanted.size if wanted and wanted.size is not None else part.size if part else None
+    return Unfinished(sha256, min(part.allocated, part.size) if part else 0, size, name)
+
+
+def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Unfinished:
+    """A file of the controller's, or the beginning of one; what is in its place by now wants none of it."""
+    sha256 = file.name.removesuffix(".part")
+    missing = (
+        each.name
+        for model in plan.models
+        for each in model.files
+        if each.sha256 == sha256
+        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in seen.vouched
+    )
+    sources = (f"the source of {build.engine}" for build in plan.builds if build.source.sha256 == sha256)
+    whole = file.size if file.name == sha256 else None
+    return Unfinished(sha256, file.size, whole, next(chain(missing, sources), None))
+
+
+def _unsent(seen: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+    """What was sent for nothing."""
+    for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
+        yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
+
+
+def _removals(
+    store: str,
+    seen: StoreState,
+    held: StoredFiles,
+    revisions: Iterable[Revision],
+    wanted: PlannedFiles,
+    arriving: Mapping[str, list[StoredFile]],
+    parts: Iterable[Unfinished],
+) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+    """What can go, each with its files; what that frees is not yet in it."""
+    left = [file for file in seen.files if file.path.startswith(".trash-")]
+    if left:
+        yield Removal(LEFT), left
+    for revision in revisions:
+        folder = revision.folder
+        if folder in wanted:
+            if stale := _stale(store, seen, folder, held.get(folder, ()), wanted[folder]):
+                names = tuple(file.path.removeprefix(f"{folder}/") for file in stale)
+                yield Removal(folder, names, tuple(sorted(wanted[folder]))), stale
+        elif not revision.users and revision.state != "foreign" and not _is_odd(seen, folder):
+            yield Removal(folder), held[folder]
+    for part in parts:
+        if not part.wanted:
+            yield Removal(f".incoming/{part.sha256}"), arriving[part.sha256]
+
+
+def _is_odd(seen: StoreState, folder: str) -> bool:
+    return any(odd == folder or odd.startswith(f"{folder}/") for odd in seen.odd)
+
+
+def _stale(
+    store: str, seen: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
+) -> list[StoredFile]:
+    """Files of a declared revision that no model of the plan has, such as another quantisation, if nobody uses them."""
+    path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}
+    for use in seen.uses:
+        if use.path == store:
+            return []
+        if is_within(use.path, path) and not any(is_within(use.path, f"{store}/{name}") for name in names):
+            return []
+    return [file for file in files if file.path in seen.vouched and file.path not in names]
+
+
+def _with_frees(removals: Iterable[tuple[Removal, Iterable[StoredFile]]]) -> Iterator[Removal]:
+    """What has several names comes free with the last of them."""
+    gone: Counter[str] = Counter()
+    for removal, files in removals:
+        freed = 0
+        for file in files:
+            gone[file.inode] += 1
+            freed += file.allocated if gone[file.inode] == file.links else 0
+        yield replace(removal, frees=freed)
+
+
+_INSPECT_SECONDS = 120
+_REMOVE_SECONDS = 30
+"""For each folder: a large file takes seconds to go, and every time the host inspects who uses it."""
+
+
+def inspect_store(plan: Plan, remote: Remote, keep: int = IN_REACH) -> Holdings:
+    """Return what lies in the rig's store; so many good releases are among those who use it. Raise RemoteError."""
+    given = LookInput(plan.store.path, keep)
+    return judge_store(plan, query_verb(remote, "llamaherd.store.look", given, StoreState, _INSPECT_SECONDS))
+
+
+def remove_unused(holdings: Holdings, remote: Remote, keep: int = IN_REACH) -> Outcome:
+    """Remove what can go and is still unused. Raise RemoteError where it is not known what has become of it."""
+    seconds = _INSPECT_SECONDS + _REMOVE_SECONDS * len(holdings.removals)
+    given = prune_input(holdings.store, holdings.removals, keep)
+    return query_verb(remote, "llamaherd.store.prune", given, Outcome, seconds)
+
+
+def prune_input(store: str, removals: Iterable[Removal], keep: int = IN_REACH) -> PruneInput:
+    """Return the input that removes folders, files and parts, if they are still unused."""
+    removals = list(removals)
+    parts = [each for each in removals if each.what.startswith(".incoming/")]
+    sent = [each for each in removals if each.what.startswith(f"{INCOMING}/")]
+    items = [each for each in removals if each not in (*parts, *sent) and each.what != LEFT]
+    return PruneInput(
+        store=store,
+        items=tuple(Item(each.what, each.files, each.keep) for each in items),
+        parts=tuple(each.what.removeprefix(".incoming/") for each in parts),
+        uploads=tuple(each.what for each in sent),
+        keep=keep,
+    )

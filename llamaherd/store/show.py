@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from llamaherd.store.hashes import ModelCheck
+from llamaherd.store.files import ModelCheck
 from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision
+from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import printable
-from llamaherd.text.units import show_size
 
 _IN_A_FILE = 160
 """Columns where nobody's window is narrow."""

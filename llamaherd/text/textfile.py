@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from llamaherd.text.units import show_size
+from llamaherd.text.numbers import show_size
 
 _KINDS = {
     stat.S_IFDIR: "a folder",

@@ -1,20 +1,261 @@
-"""Base: the distribution's packages, the accounts, and the small files that the other roles stand on."""
+"""Base: the distribution's packages, the accounts, folders and small files that all other roles need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from llamaherd.plan import Plan
-from llamaherd.role.role import Inspection, Role, Task
-from roles.base.changes import base_changes, package_changes
-from roles.base.describe import describe
-from roles.base.onhost.inspection import Found
-from roles.base.plan import plan
-from roles.base.preflight import facts
-from roles.base.refusals import refusals
-from roles.base.state import question as state_question
-from roles.base.state import take
+from llamaherd.host.state import FolderState, HostState, UserState
+from llamaherd.host.wsl_state import WslState
+from llamaherd.inventory import wsl_files
+from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
+from llamaherd.plan import Estimate, Plan
+from llamaherd.reference.cards import is_pci_address
+from llamaherd.role.apt import install_changes
+from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, write_on_host
+from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
+from llamaherd.role.programs import fingerprint, programs
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
+from llamaherd.text.numbers import show_size
+from roles.base.onhost import AccountsInput, Found, InspectInput, OpenInput, RepositoryQuery
 from roles.base.verify import judge, probes
+
+PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
+"""Of the distribution: what our scripts and the fetcher stand on."""
+
+
+def plan(_: Planning) -> PlanPart:
+    """Packages that every host needs; other roles add theirs."""
+    return PlanPart(packages=PACKAGES)
+
+
+def inspection_input(plan: Plan) -> InspectInput:
+    """Return what to inspect."""
+    return InspectInput(
+        packages=plan.packages,
+        users=tuple(plan.accounts),
+        repositories=tuple(RepositoryQuery(each.name, each.url, each.sources.path) for each in plan.repositories),
+        folders=tuple(map(str, OURS)),
+        fetcher=str(FETCHER),
+        has_gpus=plan.has_cards,
+    )
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError for an invalid PCI address."""
+    if not all(is_pci_address(each.address) for each in found.machine.cards if each.address):
+        raise ValueError("not a PCI address")
+    state.os, state.arch, state.systemd = found.os, found.arch, found.systemd
+    state.wsl = WslState(found.wsl) if found.wsl else None
+    if found.disk:
+        state.free = (found.disk.folder, found.disk.free, found.disk.device)
+    state.addresses.extend(found.addresses)
+    state.listening.update(found.listening)
+    state.machine = found.machine
+    state.repositories.update(found.repositories)
+    state.packages.update(found.packages)
+    state.users.update({name: UserState(each.shell, each.groups) for name, each in found.users.items()})
+    state.twins.update(found.twins)
+    state.passwords.update(found.passwords)
+    state.folders.update({path: FolderState(each.mode, each.owner) for path, each in found.folders.items()})
+    state.fetcher = found.fetcher
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """What everything else stands on."""
+    if state.os != plan.os:
+        yield Refusal(
+            f"this host runs {state.os}, the inventory says {plan.os}", "correct `host.os` in the inventory", "system"
+        )
+    if not state.systemd and not _starts_systemd(plan, state):
+        yield Refusal(
+            "systemd does not run here, and builds and servers are its units",
+            "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+            "systemd",
+        )
+    yield from _twins(plan, state)
+
+
+def _starts_systemd(plan: Plan, state: HostState) -> bool:
+    if plan.wsl is None or state.wsl is None:
+        return False
+    file = state.wsl.files.get(wsl_files.WSL_CONF)
+    return wsl_files.starts_systemd(file.content if file else None)
+
+
+def _twins(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """Which of both is to have another number is not for us to choose, and one that is in use cannot be changed."""
+    for name, other in sorted(state.twins.items()):
+        if name in plan.accounts:
+            yield Refusal(
+                f"users {name} and {other} have one number on this host: each may do what the other may",
+                f"give {name} a number of its own (`vipw`, or `userdel {name}` while its server is stopped: "
+                "`herd up` makes it anew)",
+            )
+
+
+_LEAST_RAM, _MOST_RAM = 0.9, 1.25
+"""Of the RAM that is declared: below and above, the host has another amount. Linux shows some 97 % of what is there,
+and 192 GiB are often written as 192GB."""
+
+_BOOT = 200 * 10**6
+"""Bytes: another kernel and its initrd seldom fit into less, and the old ones stay until the new ones are written."""
+
+_DRIVERS = ("nvidia", "libnvidia", "cuda", "linux-")
+"""How packages begin that driver and kernel come from."""
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """What the host is."""
+    yield PreflightRow("system", f"{state.os} {state.arch}", plan.os)
+    yield PreflightRow("systemd", "runs" if state.systemd else "does not run", "runs")
+    yield _kernel(state)
+    yield PreflightRow("kind", state.kind or "not known", "WSL" if plan.wsl else "")
+    yield _ram(plan, state)
+    if plan.amx != state.machine.amx:
+        yield _amx(state)
+    if state.machine.boot_free is not None and plan.has_cards and not state.machine.in_container:
+        yield _boot(state.machine.boot_free)
+    yield _packages(plan, state)
+
+
+def _kernel(state: HostState) -> PreflightRow:
+    running, following = state.machine.kernel or "not known", state.machine.next_kernel
+    if following in ("", running):
+        return PreflightRow("kernel", running)
+    return PreflightRow(
+        "kernel",
+        running,
+        following,
+        "note",
+        f"{running} runs, and the next boot starts {following}",
+        "reboot when it suits, so that what is built for a kernel is built for the one that stays",
+    )
+
+
+def _ram(plan: Plan, state: HostState) -> PreflightRow:
+    have, declared = state.machine.memory, plan.ram
+    found = show_size(have) if have else "not known"
+    if not have or declared is None:
+        return PreflightRow("RAM", found)
+    wanted = show_size(declared)
+    if have < declared * _LEAST_RAM:
+        why = f"the inventory says {wanted} of RAM, and there are {found}: what is planned for RAM may not fit"
+    # In a container it is the host's, of which it may have been given a part.
+    elif have > declared * _MOST_RAM and not state.machine.in_container:
+        why = f"the inventory says {wanted} of RAM, and there are {found}"
+    else:
+        return PreflightRow("RAM", found, wanted)
+    return PreflightRow(
+        "RAM", found, wanted, "note", why, f"write `ram: {have >> 30}GiB` under `host:`, or see what is missing"
+    )
+
+
+def _amx(state: HostState) -> PreflightRow:
+    """Of RAM, llama.cpp takes up to twice as much where it computes with AMX."""
+    if state.machine.amx:
+        why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
+        help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
+        return PreflightRow("AMX", "yes", "no", "note", why, help_)
+    why = "the inventory says that the processor has AMX, and it has none: more RAM is planned than servers take"
+    return PreflightRow("AMX", "no", "yes", "note", why, "remove `amx: true` under `host: cpu:`")
+
+
+def _boot(free: int) -> PreflightRow:
+    found = f"{show_size(free)} free"
+    if free >= _BOOT:
+        return PreflightRow("/boot", found)
+    why = f"/boot has {found}, which may not do for another kernel with a driver in its initrd"
+    return PreflightRow(
+        "/boot", found, show_size(_BOOT), "note", why, "`apt-get autoremove --purge` removes kernels of old"
+    )
+
+
+def _packages(plan: Plan, state: HostState) -> PreflightRow:
+    machine = state.machine
+    missing = len(set(plan.packages) - state.packages)
+    wanted = f"{missing} to be installed" if missing else ""
+    if machine.package_holder:
+        why = f"apt or dpkg is held by {machine.package_holder}: a run waits for it"
+        found = f"held by {machine.package_holder}"
+        return PreflightRow("packages", found, wanted, "note", why, "let it end, or see what it is doing")
+    held = sorted(name for name in machine.held if name in plan.packages or name.startswith(_DRIVERS))
+    if held:
+        why = f"somebody has put {comma_list(held)} on hold: they stay as they are"
+        help_ = f"`apt-mark unhold {' '.join(held)}`, where that is no longer wanted"
+        return PreflightRow("packages", f"on hold: {comma_list(held)}", wanted, "note", why, help_)
+    return PreflightRow("packages", "nobody holds them", wanted)
+
+
+_NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
+
+
+def package_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Install what is missing from the distribution."""
+    missing = [package for package in plan.packages if package not in state.packages]
+    return install_changes(missing)
+
+
+def strange_accounts(plan: Plan, state: HostState) -> list[str]:
+    """Users of ours that are not there, could log in, or are in groups of others."""
+    there = {name: user for name, user in state.users.items() if name in plan.accounts}
+    strange = (
+        name
+        for name, user in there.items()
+        if user.shell not in _NO_SHELLS or set(user.groups) - {name} or (user.groups and name in state.passwords)
+    )
+    return [*strange, *(name for name in plan.accounts if name not in there)]
+
+
+def strange_folders(state: HostState) -> list[str]:
+    """Folders of ours that are not there, that others may write to or cannot use, or that have another owner."""
+
+    def right(path: str, mode: int, owner: str) -> bool:
+        folder = state.folders.get(path)
+        return folder is not None and folder.mode == mode and owner in ("", folder.owner)
+
+    return [path for path, wanted in OURS.items() if not right(path, *wanted)]
+
+
+def base_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Accounts, folders, and the small files that all roles share."""
+    return list(_base(plan, state))
+
+
+def _base(plan: Plan, state: HostState) -> Iterator[Change]:
+    accounts, folders = strange_accounts(plan, state), strange_folders(state)
+    if accounts or folders:
+        given = AccountsInput(
+            users=plan.accounts,
+            folders=tuple(path for path, (_, owner) in OURS.items() if owner == "root" and path != str(KEYS)),
+            build_user=BUILD_USER,
+            build_folders=tuple(map(str, BUILDERS_FOLDERS)),
+            keys=str(KEYS),
+            incoming=str(INCOMING),
+        )
+        why = (*(f"user {name} is not as it must be" for name in accounts), *(f"{path} is not" for path in folders))
+        yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunVerb("base.accounts", given))
+    if closed := [path for path in state.closed if plan.only is None or _read(path, plan)]:
+        why = tuple(f"servers may not read {path}" for path in closed)
+        yield Change("update", "permissions", ", ".join(closed), why, RunVerb("base.open", OpenInput(tuple(closed))))
+    if changed := [file for file in plan.files if file_differs(file, state)]:
+        names = ", ".join(file.path for file in changed)
+        how = write_on_host(changed, "writing shared files")
+        yield Change("update", "programs", names, file_differences(changed, state), how)
+    if state.fetcher != fingerprint():
+        # All anew: a module that is left over from another version could be imported.
+        how = write_on_host(programs(), "writing the program that fetches models", remove=[str(FETCHER)])
+        why = ("its files are not those of this version" if state.fetcher else "it is not there",)
+        yield Change("update", "programs", str(FETCHER), why, how)
+
+
+def _read(path: str, plan: Plan) -> bool:
+    """Whether a server of the plan reads this, or something in it."""
+    return any(f"{each}/".startswith(f"{path}/") for instance in plan.chosen for each in instance.reads)
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
+    """Its packages."""
+    return [f"  packages   {' '.join(plan.packages)}"]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -30,7 +271,7 @@ ROLE = Role(
     ground=True,
     plan=plan,
     brings=lambda plan: plan.files,
-    inspection=Inspection("base.inspection.inspect", state_question, Found, take),
+    inspection=Inspection("base.inspect", inspection_input, Found, take),
     refusals=refusals,
     facts=facts,
     tasks=tasks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.layout import KEYS
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
@@ -34,7 +34,7 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=tuple(host_checks(judging.plan, judging.answers)))
 
 
-def host_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
+def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
     if ("accounts", "") in answers:
         problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))

@@ -1,19 +1,160 @@
-"""Chat page: a page that people chat on, beside the gateway, as a project of Docker Compose."""
+"""Chat page: Open WebUI beside the gateway, as a project of Docker Compose."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from llamaherd.plan import Plan
-from llamaherd.role.role import Inspection, Role, Task
-from roles.chat_page.changes import chat_changes, chat_leftovers
-from roles.chat_page.describe import describe
-from roles.chat_page.files import KEY, ROOT
-from roles.chat_page.plan import plan
-from roles.chat_page.refusals import refusals
-from roles.chat_page.state import ChatState
-from roles.chat_page.state import question as state_question
-from roles.chat_page.verify import judge, probes
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.responses import ProbeOutputs
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.authority import root_in
+from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA
+from llamaherd.onhost.verification import Probe
+from llamaherd.plan import ChatPlan, Estimate, Plan, TextFile
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
+from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal
+from llamaherd.role.report import Check
+from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
+from roles.chat_page.onhost import ApplyInput, Found, InspectInput, RemoveInput
+from roles.chat_page.plan import chat_url, plan
+
+
+@dataclass(frozen=True)
+class ChatState(Found, StatePart):
+    """The chat page."""
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect, also where the fleet has its chat page elsewhere by now."""
+    return InspectInput() if plan.of_fleet else None
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """A port that is taken."""
+    if plan.chat is None:
+        return
+    port, page = plan.chat.port, ChatState.of(state).page
+    if is_port_taken(port, plan, state) and not (page and page.port == port):
+        yield port_refusal(port, "the chat page")
+
+
+KEY_FILE, ROOT_FILE = str(CHAT / "key"), str(CHAT / "root.pem")
+
+
+def read_files(plan: ChatPlan) -> tuple[TextFile, ...]:
+    """The key that it asks the gateway with, and the certificate by which it knows it. Raises UserError."""
+    return tuple(_files(plan))
+
+
+def _files(plan: ChatPlan) -> Iterator[TextFile]:
+    try:
+        yield TextFile(path=KEY_FILE, text=read_key(plan.key), mode="0400", owner=plan.number)
+    except UnreadableKeyError as error:
+        help_ = f"give that user one: `herd users rotate {plan.user}`"
+        raise UserError(f"the key of the chat page, of user `{plan.user}`: {error}", help_) from None
+    if plan.root is not None:
+        yield TextFile(path=ROOT_FILE, text=root_in(plan.root.parent).pem, mode="0444")
+
+
+SECONDS = 300
+"""For its first start, which makes its database."""
+
+
+def chat_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make the page run as planned. Raises UserError where its key cannot be read."""
+    return changes_with(plan.chat, state, read_files(plan.chat)) if plan.chat else []
+
+
+def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) -> list[Change]:
+    """The same with these files."""
+    seen = ChatState.of(state)
+    reasons = (*_wrong(chat, seen), *file_differences((chat.file, *files), state))
+    if not reasons:
+        return []
+    (compose,) = written_files([chat.file])
+    given = ApplyInput(
+        image=chat.image, number=chat.number, keys=written_files(files), compose=compose, seconds=SECONDS
+    )
+    action: Action = "restart" if seen.page else "create"
+    how = RunVerb("chat_page.apply", given, "starting the chat page")
+    return [Change(action, "chat page", CHAT_CONTAINER, reasons, how)]
+
+
+def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
+    """Why its container must be made anew."""
+    if seen.page is None:
+        yield "there is no such container"
+        return
+    if seen.page.status != "running":
+        yield f"it is {seen.page.status}"
+    elif seen.page.health == "unhealthy":
+        yield "it is unhealthy"
+    if seen.page.spec != chat.spec:
+        yield f"spec {seen.page.spec} runs, not {chat.spec}"
+    if seen.untried:
+        yield "a run before did not see it healthy"
+    if seen.unsigned:
+        yield "the secret that signs who is logged in is not there"
+
+
+def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Take it away where the fleet has it elsewhere, or none. What people wrote stays."""
+    if plan.chat or not ChatState.of(state).there:
+        return []
+    why = ("this rig has no chat page any more",)
+    how = RunVerb("chat_page.remove", RemoveInput(), "ending the chat page")
+    return [Change("remove", "chat page", CHAT_CONTAINER, why, how)]
+
+
+_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{.Config.User}} {{.Image}}"
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the page, its container and its files."""
+    if plan.chat is None:
+        return
+    container = ("docker", "inspect", "--type", "container", "--format", _SHOWN, CHAT_CONTAINER)
+    page = ("curl", "-q", "-sS", "--noproxy", "*", "--max-time", "10", chat_url(plan.chat.listen, plan.chat.port))
+    files = (f"{CHAT}/key", f"{CHAT}/secret", str(CHAT_DATA))
+    yield Probe("chat container", "", container, errors=True)
+    yield Probe("chat page", "", page, errors=True)
+    yield Probe("chat files", "", ("stat", "-c", "%a %u %n", *files), errors=True)
+
+
+def judge(judging: Judging) -> Verified:
+    """What it is, and what it says."""
+    made = judging.plan.chat
+    return Verified(checks=tuple(chat_checks(made, judging.answers))) if made else Verified()
+
+
+def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Its container, its answer, and who may read its keys and what people wrote."""
+    container = answers.get(("chat container", ""), "")
+    status, health, user, *_ = [*container.split(), "", "", ""]
+    right = (status, health, user) == ("running", "healthy", f"{made.number}:{made.number}")
+    yield Check(
+        "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no answer"
+    )
+    said = answers.get(("chat page", ""), "")
+    well = '"status":true' in said.replace(" ", "")
+    yield Check("chat page", well, f"answers on port {made.port}" if well else said[:200] or "no answer")
+    owners = answers.get(("chat files", ""), "").splitlines()
+    fine = (f"400 {made.number} ", f"700 {made.number} ")
+    wrong = [line for line in owners if not line.startswith(fine)]
+    detail = (
+        f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys and conversations"
+    )
+    yield Check("chat page's files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
+    """Where it is reached, and what it is."""
+    if plan.chat:
+        made = plan.chat
+        yield f"  chat page  http on {made.listen}:{made.port}, as user {made.user}, {made.model} first"
+        yield f"             {made.image}"
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -27,8 +168,8 @@ ROLE = Role(
     summary="People find a page that they chat on.",
     plan=plan,
     brings=lambda plan: (plan.chat.file,) if plan.chat else (),
-    files=lambda plan: (KEY, ROOT) if plan.chat else (),
-    inspection=Inspection("chat_page.inspect", state_question, ChatState, ChatState.keep),
+    files=lambda plan: (KEY_FILE, ROOT_FILE) if plan.chat else (),
+    inspection=Inspection("chat_page.inspect", inspection_input, ChatState, ChatState.keep),
     refusals=refusals,
     leftovers=chat_leftovers,
     tasks=tasks,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, WRITTEN
 from llamaherd.onhost.clients import docker, ensure_docker, query_docker
 from llamaherd.onhost.files import WrittenFile, write_files
-from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
-from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 
@@ -140,7 +139,7 @@ def remove(_: RemoveInput, system: System) -> None:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """Also where no chat page is declared any more."""
 
 
@@ -168,7 +167,7 @@ _LABELS = '{{index .Config.Labels "llamaherd.spec"}} {{index .Config.Labels "lla
 _SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{else}}none{{end}} " + _LABELS
 
 
-def inspect(_: Question, system: System) -> Found:
+def inspect(_: InspectInput, system: System) -> Found:
     """Inspect the chat page's folder and container."""
     if system.entry(str(CHAT)) is None:
         return Found()
@@ -188,4 +187,4 @@ def inspect(_: Question, system: System) -> Found:
     )
 
 
-VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

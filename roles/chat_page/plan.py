@@ -10,12 +10,12 @@ from typing import Any
 
 from llamaherd.inventory.authority import ROOT
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import Chat, Gateway
+from llamaherd.inventory.schema.fleet_file import Chat, Gateway
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_USER
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned_image
 from llamaherd.plan import PAGE_ASKS, ChatPlan, TextFile, digest
-from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
 from llamaherd.text.quoting import url_host

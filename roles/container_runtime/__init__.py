@@ -1,19 +1,435 @@
-"""Container runtime: Docker and its Compose, and GPUs for containers."""
+"""Container runtime: Docker with Compose, and NVIDIA's container toolkit, which gives GPUs to containers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.inventory.schema import Rig
 from llamaherd.layout import PINNED
-from llamaherd.plan import Plan
-from llamaherd.role.role import Inspection, Role, Task
-from roles.container_runtime.changes import docker_changes, toolkit_changes
-from roles.container_runtime.describe import describe
-from roles.container_runtime.onhost import Found
-from roles.container_runtime.plan import plan
-from roles.container_runtime.refusals import refusals
-from roles.container_runtime.state import question, take
+from llamaherd.onhost.document import Secret
+from llamaherd.plan import ContainerToolkitPlan, Estimate, Plan, RuntimePlan, TextFile
+from llamaherd.plan.devices import cdi_devices
+from llamaherd.reference.packages import COMPOSE_PACKAGES
+from llamaherd.render import render
+from llamaherd.role.apt import container_toolkit_repository, repository_changes
+from llamaherd.role.changes import (
+    LOGIN_SECONDS,
+    Change,
+    RunVerb,
+    file_difference,
+    file_differences,
+    guarded_verb,
+    write_on_host,
+    written_files,
+)
+from llamaherd.role.preflight import Refusal
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
+from llamaherd.text.numbers import parse_whole
+from roles.container_runtime import daemon
+from roles.container_runtime.onhost import (
+    UNDO,
+    ConfirmInput,
+    Found,
+    InspectInput,
+    InstallInput,
+    ToolkitInput,
+    UnitFound,
+    WireInput,
+    Within,
+)
 from roles.container_runtime.verify import judge, probes
+
+DOCKER = (25, 0)
+"""The first Docker with `start_interval` (moby's release notes of 25.0.0), which every project of ours has."""
+
+DOCKER_WITH_GPUS = (26, 1)
+"""The first that reads what the container toolkit writes about GPUs: CDI 0.7 (its release notes of 1.19.0)."""
+
+COMPOSE = (2, 21)
+"""Compose knows `start_interval` from 2.20.2 on (its release notes)."""
+
+ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Docker, and the repository of what gives GPUs to containers."""
+    gateway = planning.fleet.gateway if planning.fleet else None
+    chats = gateway is not None and gateway.chat is not None and gateway.on[0] == planning.rig.rig
+    runtime = plan_runtime(planning.rig, chats=chats)
+    toolkit = runtime.toolkit if runtime else None
+    return PlanPart(repositories=(toolkit.repository,) if toolkit else (), fields={"runtime": runtime})
+
+
+def plan_runtime(rig: Rig, *, chats: bool = False) -> RuntimePlan | None:
+    """What a rig's containers need; None where no instance is one, and neither is the page that people chat on."""
+    instances = [each for each in rig.instances.values() if each.backend == "compose"]
+    if not instances and not chats:
+        return None
+    packages = COMPOSE_PACKAGES[rig.host.os]
+    on_gpus = [each for each in instances if each.on]
+    return RuntimePlan(
+        packages=packages,
+        compose_package=next(package for package in packages if "compose" in package),
+        docker=DOCKER_WITH_GPUS if on_gpus else DOCKER,
+        compose=COMPOSE,
+        toolkit=_toolkit(rig, sorted({device for each in on_gpus for device in cdi_devices(rig, each)})),
+    )
+
+
+def _toolkit(rig: Rig, devices: list[str]) -> ContainerToolkitPlan | None:
+    if rig.gpus is None or not devices:
+        return None
+    declared = rig.gpus.container_toolkit
+    return ContainerToolkitPlan(
+        version=declared.version,
+        repository=container_toolkit_repository(rig),
+        devices=tuple(devices),
+        order=TextFile(path=ORDER, text=render("container_runtime/docker-cards.conf.j2", rig=rig.rig)),
+        restart_docker=declared.restart_docker,
+    )
+
+
+PACKAGES = (
+    *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
+    *("libnvidia-container-tools", "libnvidia-container1"),
+)
+"""NVIDIA's container toolkit: all four go together at one version only (its installation guide)."""
+
+_ENGINES = ("podman-docker", "docker-ce", "docker.io")
+DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-compose-plugin")
+"""Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
+
+DockerVersion = tuple[int, ...]
+
+
+class EngineUnitState(NamedTuple):
+    """A unit of Docker's: whether it may not be started, whether it is up; `enabled` is in systemd's words.
+
+    `needs` are units that it has started before it; none are known of one that is masked.
+    """
+
+    masked: bool
+    active: bool
+    enabled: str
+    needs: set[str]
+
+
+_NO_UNIT = EngineUnitState(False, False, "", set())
+_SERVICE = "docker.service"
+
+
+@dataclass
+class DockerState(StatePart):
+    """What is there of it; nothing of it where all is empty."""
+
+    origin: str = ""
+    """Whose it is: `docker.io`, `docker-ce`, `snap`, `podman-docker`; empty for another's."""
+    version: DockerVersion = ()
+    """Of the engine: (26, 1, 5)."""
+    compose: DockerVersion = ()
+    """Of `docker compose`; empty where there is none of version 2."""
+    units: dict[str, EngineUnitState] = field(default_factory=dict)
+    """Docker's own, its socket and containerd's, by name."""
+    answers: bool = False
+    """Whether its daemon does."""
+    live_restore: bool = False
+    """Whether containers go on while the daemon is restarted."""
+    runtimes: frozenset[str] = frozenset()
+    running: list[str] = field(default_factory=list)
+    """Names of all containers that run."""
+    cdi: bool = False
+    """Whether the daemon that runs gives devices by CDI."""
+    settings: bytes | None = None
+    """Docker's settings, if it has any."""
+    toolkit: dict[str, str] = field(default_factory=dict)
+    """Versions of those of the toolkit's packages that are installed."""
+    refresh: dict[str, str] = field(default_factory=dict)
+    """By unit that describes GPUs for CDI: whether it is enabled, in systemd's words."""
+    devices: set[str] = field(default_factory=set)
+    """Names that CDI has for GPUs now."""
+    armed: bool = False
+    """Whether the host takes back what a run has done to Docker, as nobody has logged in anew since."""
+
+    @property
+    def there(self) -> bool:
+        """Whether there is a Docker at all."""
+        return bool(self.version or self.origin)
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self.units.get(_SERVICE, _NO_UNIT).active
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it runs after the next boot."""
+        return self.units.get(_SERVICE, _NO_UNIT).enabled == "enabled"
+
+    @property
+    def masked(self) -> dict[str, str]:
+        """Units that keep it from being started now or at the next boot, and how they are masked, in systemd's words.
+
+        What it does without while it runs, it does not need.
+        """
+        service = self.units.get(_SERVICE, _NO_UNIT)
+        return {
+            name: unit.enabled
+            for name, unit in self.units.items()
+            if unit.masked and (service.masked or (name in service.needs and (unit.active or not service.active)))
+        }
+
+
+def _version(text: str) -> DockerVersion:
+    """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
+    match = re.match(r"(?:[0-9]+:)?v?([0-9]+(?:\.[0-9]+)*)", text)
+    return tuple(parse_whole(number) for number in match[1].split(".")) if match else ()
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect."""
+    if plan.runtime is None:
+        return None
+    return (
+        InspectInput(DOCKER_PACKAGES, PACKAGES, daemon.PATH) if plan.runtime.toolkit else InspectInput(DOCKER_PACKAGES)
+    )
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError for an invalid version or settings."""
+    engines = [name for name in found.packages if name in _ENGINES]
+    compose = [version for name, version in found.packages.items() if "compose" in name]
+    docker = DockerState(
+        origin="snap" if found.is_snap else next(iter(engines), ""),
+        version=_version(found.daemon.version if found.daemon else found.program),
+        compose=max(map(_version, compose or [found.compose])),
+        units={name: _unit(each) for name, each in found.units.items()},
+        settings=base64.b64decode(found.settings.text, validate=True) if found.settings else None,
+        toolkit={name: version for name, version in found.packages.items() if name in PACKAGES},
+        refresh=dict(found.refresh),
+        devices=set(found.devices),
+        armed=found.armed,
+    )
+    if found.daemon:
+        docker.answers = True
+        docker.live_restore, docker.cdi = found.daemon.live_restore, found.daemon.cdi
+        docker.runtimes, docker.running = frozenset(found.daemon.runtimes), [*found.daemon.running]
+    DockerState.keep(state, docker)
+
+
+def _unit(found: UnitFound) -> EngineUnitState:
+    return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, set(found.needs))
+
+
+_STOPPED = "Docker is stopped, and does not start at boot any more"
+_LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
+"""Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
+
+_PLUGIN = "docker-compose-plugin"
+"""The package of Compose in Docker's own repository, where `docker-ce` is from."""
+_CDI_BY_DEFAULT = (28, 3)
+"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
+
+
+def docker_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Install what is missing of Docker and Compose, and have it run, from every boot on."""
+    if plan.runtime is None:
+        return []
+    docker, planned = DockerState.of(state), plan.runtime
+    missing: tuple[str, ...] = ()
+    if not docker.there:
+        missing = planned.packages
+    elif docker.compose < planned.compose:
+        missing = (_PLUGIN if docker.origin == "docker-ce" else planned.compose_package,)
+    if not missing and docker.active and docker.enabled:
+        return _disarmed(docker)
+    given = InstallInput(missing, Within(_LONGEST_INSTALL, LOGIN_SECONDS))
+    verb = "container_runtime.install"
+    if missing:
+        lack = "Compose is missing or too old" if docker.there else "there is no Docker"
+        how = guarded_verb(verb, given, f"installing {', '.join(missing)}", name=UNDO, undone=_STOPPED)
+        return [Change("install", "packages", ", ".join(missing), (lack,), how)]
+    idle = "it does not run" if not docker.active else "it does not start at boot"
+    how = guarded_verb(verb, given, "starting Docker", name=UNDO, undone=_STOPPED)
+    return [Change("start", "service", "docker", (idle,), how)]
+
+
+def _disarmed(docker: DockerState) -> list[Change]:
+    """The login that a run did not get to: without it the host takes back what that run has done."""
+    if not docker.armed:
+        return []
+    why = "an earlier run has changed it, and has not logged in anew since"
+    undone = "Docker is as it was before that run"
+    how = guarded_verb("container_runtime.confirm", ConfirmInput(), "logging in anew", name=UNDO, undone=undone)
+    return [Change("update", "service", "docker", (why,), how)]
+
+
+def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
+    """NVIDIA's container toolkit, Docker's settings, and a reload or a restart for what the daemon still lacks."""
+    if plan.runtime is None or plan.runtime.toolkit is None:
+        return []
+    toolkit, docker = plan.runtime.toolkit, DockerState.of(state)
+    changes: list[Change] = []
+    version = _installed(toolkit, docker)
+    if version is None or toolkit.repository.sources.path in state.files:
+        changes += repository_changes(toolkit.repository, state)
+    if version is None:
+        (preferences,) = written_files([pins(plan.rig, "@version@")])
+        given = ToolkitInput(PACKAGES, toolkit.version or "", preferences)
+        says = f"installing NVIDIA's container toolkit {toolkit.version or ''}".rstrip()
+        how = RunVerb("container_runtime.install_toolkit", given, says)
+        lack = "its packages are not there at one version, which is the planned one"
+        changes.append(Change("install", "toolkit", PACKAGES[0], (lack,), how))
+    elif why := file_differences([pins(plan.rig, version)], state):
+        put = write_on_host([pins(plan.rig, version)], "writing preferences of apt")
+        changes.append(Change("update", "preferences", PINNED, why, put))
+    return [*changes, *_wiring_changes(toolkit, docker, state)]
+
+
+def pins(rig: str, version: str) -> TextFile:
+    """What has apt keep the toolkit's packages at one version."""
+    text = (
+        f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n"
+        "# These four go together at one version, and change it together.\n"
+        f"Package: {' '.join(PACKAGES)}\nPin: version {version}\nPin-Priority: 1001\n"
+    )
+    return TextFile(path=PINNED, text=text)
+
+
+def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: HostState) -> list[Change]:
+    before = docker.settings
+    merged = merged_settings(docker)
+    order = file_difference(toolkit.order, state)
+    enabled = docker.refresh and set(docker.refresh.values()) == {"enabled"}
+    why = {
+        f"{daemon.PATH} does not have NVIDIA's runtime and CDI": merged != before,
+        order: bool(order),
+        "what describes GPUs at boot is not enabled": not enabled,
+        "the daemon that runs has no CDI": not docker.cdi,
+        "the daemon that runs does not know NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
+        "CDI does not describe all GPUs that containers ask for": not set(toolkit.devices) <= docker.devices,
+    }
+    reasons = tuple(reason for reason, holds in why.items() if holds)
+    if not reasons:
+        return []
+    given = WireInput(
+        path=daemon.PATH,
+        before=hashlib.sha256(before).hexdigest() if before is not None else "",
+        settings=Secret(merged.decode() if merged != before else ""),
+        order=written_files([toolkit.order] if order else []),
+        devices=toolkit.devices,
+        may_restart=toolkit.restart_docker,
+        within=Within(_LONGEST_RESTART, LOGIN_SECONDS),
+    )
+    undone = f"{daemon.PATH} is as it was, and Docker was restarted"
+    how = guarded_verb("container_runtime.wire", given, "giving GPUs to containers", name=UNDO, undone=undone)
+    return [Change("update", "service", "docker", reasons, how)]
+
+
+def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None:
+    """The version that all four packages have, if it is the one that is wanted."""
+    versions = {docker.toolkit.get(package) for package in PACKAGES}
+    version = versions.pop()
+    if versions or version is None:
+        return None
+    return version if toolkit.version in (None, version.partition("-")[0]) else None
+
+
+def merged_settings(docker: DockerState) -> bytes:
+    """Docker's settings with ours in them. Raises SettingsError."""
+    return daemon.merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
+
+
+_SHOWN = 5
+"""Names of containers in one sentence."""
+
+
+def refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """All of it, in Docker's row."""
+    return [replace(problem, about="Docker") for problem in runtime_refusals(plan, state)]
+
+
+def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """A Docker that does not do and is not ours to replace, settings that cannot be read, containers in the way."""
+    if plan.runtime is None:
+        return []
+    docker = DockerState.of(state)
+    problems = [*_unfit(plan.runtime, docker), *_masked(docker)]
+    toolkit = plan.runtime.toolkit
+    if toolkit is None:
+        return problems
+    try:
+        merged_settings(docker)
+    except daemon.SettingsError as error:
+        problems.append(Refusal(str(error), "correct it, or move it away: Docker does not start with such a file"))
+    if not problems and _restarts(docker) and docker.running and not (docker.live_restore or toolkit.restart_docker):
+        shown = ", ".join(docker.running[:_SHOWN]) + (" and others" if len(docker.running) > _SHOWN else "")
+        problems.append(
+            Refusal(
+                f"Docker must be restarted once to give GPUs to containers, and these run: {shown}",
+                "stop them; or write `restart_docker: true` under `gpus: container_toolkit:`, and they are stopped, "
+                "and started again where they have a restart policy; or switch `live-restore` on in daemon.json, "
+                "`systemctl reload docker`, and they go on",
+            )
+        )
+    return problems
+
+
+def _unfit(planned: RuntimePlan, docker: DockerState) -> list[Refusal]:
+    wanted = ".".join(map(str, planned.docker))
+    if docker.origin == "snap":
+        message = "the Docker of this host is a snap, which sees neither GPUs nor our folders"
+        return [Refusal(message, "`snap remove docker`, which takes its containers along, and run again")]
+    if docker.origin == "podman-docker":
+        message = "`docker` is podman-docker on this host, and projects of Docker Compose must run here"
+        return [Refusal(message, "`apt-get remove podman-docker`, and run again; Podman itself may stay")]
+    if docker.there and docker.version < planned.docker:
+        found = ".".join(map(str, docker.version)) or "of an unknown version"
+        way = f"install Docker {wanted} or newer, from where it came from; that restarts its containers"
+        if docker.origin == "docker.io":
+            way = f"`apt-get install {' '.join(planned.packages)}`, if that brings {wanted} or newer; it restarts them"
+        return [Refusal(f"the Docker of this host is {found}, and {wanted} or newer is needed", way)]
+    if docker.there and docker.compose < planned.compose and docker.origin not in {"docker.io", "docker-ce"}:
+        least = ".".join(map(str, planned.compose))
+        message = f"the Docker of this host has no Compose of {least} or newer"
+        return [Refusal(message, "install its Compose plugin from where Docker came from, and run again")]
+    return []
+
+
+def _masked(docker: DockerState) -> list[Refusal]:
+    """Who masked a unit meant it: it is not for us to undo."""
+    if not docker.masked:
+        return []
+    names, temporary = list(docker.masked), [name for name, how in docker.masked.items() if how == "masked-runtime"]
+    lasting = [name for name in names if name not in temporary]
+    ways = [f"`systemctl unmask {' '.join(lasting)}`"] if lasting else []
+    ways += [f"`systemctl unmask --runtime {' '.join(temporary)}`"] if temporary else []
+    verb = "is" if len(names) == 1 else "are"
+    message = f"{' and '.join(names)} {verb} masked, so that systemd does not start Docker"
+    return [Refusal(message, f"{' and '.join(ways)}, then `herd up`; servers with `backend: compose` need Docker")]
+
+
+def _restarts(docker: DockerState) -> bool:
+    """Whether the daemon that runs must be restarted: CDI is switched on only while it starts."""
+    return docker.answers and not docker.cdi
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
+    """What containers need, and what gives them GPUs."""
+    if (runtime := plan.runtime) is None:
+        return []
+    docker, compose = (".".join(map(str, version)) for version in (runtime.docker, runtime.compose))
+    packages = " ".join(runtime.packages)
+    lines = [f"  docker     {docker} or newer with Compose {compose} or newer, or else {packages}"]
+    if runtime.toolkit is None:
+        return lines
+    version = f" {runtime.toolkit.version}" if runtime.toolkit.version else ", the newest and then kept"
+    return [*lines, f"             GPUs by NVIDIA's container toolkit{version}"]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -31,7 +447,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.runtime.toolkit.order,) if plan.runtime and plan.runtime.toolkit else (),
     files=lambda plan: (PINNED,) if plan.runtime and plan.runtime.toolkit else (),
-    inspection=Inspection("container_runtime.inspect", question, Found, take),
+    inspection=Inspection("container_runtime.inspect", inspection_input, Found, take),
     refusals=refusals,
     tasks=tasks,
     probes=probes,

@@ -18,10 +18,9 @@ from llamaherd.onhost.clients import QUERY_SECONDS, docker, docker_runs, query_d
 from llamaherd.onhost.docker_api import query_api
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, is_file, resolve, write_files
-from llamaherd.onhost.services import journal, last_lines, locked
+from llamaherd.onhost.services import journal, last_lines, locked, show_units
 from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.undo import arm, arm_within, forget_undone, stop_timer, undoing
-from llamaherd.onhost.units import show_units
 from llamaherd.onhost.verbs import Verb
 
 UNDO = "docker"
@@ -378,7 +377,7 @@ def _version(given: ToolkitInput, system: System) -> str:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """What to inspect."""
 
     packages: tuple[str, ...]
@@ -435,12 +434,12 @@ class Found:
     """Names that CDI has for GPUs."""
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectInput, system: System) -> Found:
     """Inspect Docker. Raise UnknownStateError if Docker or systemd runs and does not respond."""
     return inspect_runtime(given, system, query_api)
 
 
-def inspect_runtime(given: Question, system: System, query: Query) -> Found:
+def inspect_runtime(given: InspectInput, system: System, query: Query) -> Found:
     """Inspect Docker, with a function that queries its API."""
     # Units are inspected also without Docker's program: a masked unit stays masked when the program is installed.
     refresh = _REFRESH if given.toolkit else ()
@@ -557,7 +556,7 @@ def _settings(path: str, system: System) -> Secret | None:
 
 
 VERBS = {
-    "inspect": Verb(Question, inspect),
+    "inspect": Verb(InspectInput, inspect),
     "install": Verb(InstallInput, install),
     "undo_install": Verb(UndoInstallInput, undo_install),
     "confirm": Verb(ConfirmInput, confirm),

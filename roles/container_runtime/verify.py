@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.host.answers import Answers, pairs
+from llamaherd.host.responses import ProbeOutputs, parse_pairs
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
 from llamaherd.role.report import Check
@@ -41,7 +41,7 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=tuple(runtime_checks(judging.plan, judging.answers)))
 
 
-def runtime_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
+def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """A check of each that is planned."""
     if plan.runtime and ("Docker", "") in answers:
         yield _docker(answers["Docker", ""], answers.get(("Docker units", ""), ""))
@@ -53,7 +53,7 @@ def runtime_checks(plan: Plan, answers: Answers) -> Iterator[Check]:
 def _docker(version: str, shown: str) -> Check:
     """Its daemon, its own unit, and what that needs."""
     answers = version.partition("\n")[0] == "0"
-    units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := pairs(each))}
+    units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := parse_pairs(each))}
     runs = {name for name, unit in units.items() if unit.get("ActiveState") == "active"}
     # What a Docker that runs does without, the next boot does without.
     needed = [name for name in _UNITS if name in units and ("docker.service" not in runs or name in runs)]
@@ -84,7 +84,7 @@ def _container_toolkit(declared: str | None, said: str) -> Check:
 
 def _gpus(devices: tuple[str, ...], said: str) -> Check:
     """What Docker would give comes from files, which the driver may have left behind."""
-    told = pairs(said)
+    told = parse_pairs(said)
     described, missing = set(told.get("names", "").split()), told.get("missing", "").split()
     if lacking := [device for device in devices if device.rpartition("=")[2] not in described]:
         return Check("GPUs", False, f"no CDI file describes {', '.join(lacking)}: `herd up`")

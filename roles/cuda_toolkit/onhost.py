@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from llamaherd.onhost import apt
-from llamaherd.onhost.disk import disk_of
-from llamaherd.onhost.files import resolve
+from llamaherd.onhost.files import disk_of, resolve
 from llamaherd.onhost.services import last_lines, locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -91,7 +90,7 @@ def _problems(planned: str, driver: Sequence[str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """The planned toolkit, and its compiler."""
 
     version: str
@@ -116,7 +115,7 @@ class Found:
     room: RoomState | None = None
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectInput, system: System) -> Found:
     """Inspect the planned toolkit, no matter which program has installed it."""
     nvcc = resolve(given.nvcc, system)
     if nvcc and nvcc.mode & 0o111:
@@ -137,4 +136,4 @@ def _begun_bytes(version: str, system: System) -> int:
     return sum(found.blocks for found in entries if found) * _BLOCK
 
 
-VERBS = {"install": Verb(InstallInput, install), "inspect": Verb(Question, inspect)}
+VERBS = {"install": Verb(InstallInput, install), "inspect": Verb(InspectInput, inspect)}

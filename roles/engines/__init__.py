@@ -2,21 +2,304 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
-from llamaherd.host.state import HostState
-from llamaherd.plan import BuildPlan, Plan
-from llamaherd.role.changes import Change
-from llamaherd.role.role import Inspection, Role, Run, Task
-from roles.engines.changes import build_changes, build_needs, source_sends
-from roles.engines.describe import describe
-from roles.engines.onhost.inspection import Found
-from roles.engines.plan import plan
-from roles.engines.preflight import facts
-from roles.engines.refusals import refusals
-from roles.engines.state import keep, question, take
-from roles.engines.verify import judge, probes
+from llamaherd.checks.toolkit import host_compiler, host_compilers
+from llamaherd.engines import DIALECTS
+from llamaherd.engines.flags import catalogue
+from llamaherd.engines.flags.definitions import flags_as_mapping, parse_help
+from llamaherd.host.responses import build_manifest
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.host.time_limits import BUILD_SECONDS, SOURCE_SECONDS
+from llamaherd.inventory.schema import Engine, Rig
+from llamaherd.inventory.schema.software import BuiltFlags, cmake_value
+from llamaherd.layout import CACHE
+from llamaherd.lock.engine_flags import FOLDER, BuiltEngine, keep_built
+from llamaherd.onhost.verification import Probe
+from llamaherd.plan import BuildPlan, Estimate, Plan, digest
+from llamaherd.reference.packages import BUILD_PACKAGES
+from llamaherd.reference.toolchains import NEWEST_GCC, release
+from llamaherd.role.changes import Change, RunVerb, SendFile
+from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal
+from llamaherd.role.report import Installed
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Run, Task, Verified
+from roles.engines.onhost import BuildInput, BuildQuery, Found, InspectInput, SourceFileInput, VouchInput
+from roles.engines.onhost.compiling import CompileInput, SourceInput
+
+RECIPE = 1
+"""Counts up when the same options would give another build; it is part of every build id."""
+
+# Measured: sources, objects and binaries of a CPU build, and of a CUDA build for one architecture.
+_BUILD_BYTES = 2 * 10**9
+_CUDA_BUILD_BYTES = 8 * 10**9
+
+
+def plan(planning: Planning) -> PlanPart:
+    """A build for each engine that an instance runs on and that has a source."""
+    rig = planning.rig
+    used = sorted({instance.engine for instance in rig.instances.values()})
+    builds = tuple(build for name in used if (build := _build(rig, name, rig.engines[name])))
+    packages = frozenset({*BUILD_PACKAGES, *host_compilers(rig)}) if builds else frozenset()
+    return PlanPart(packages=packages, fields={"builds": builds})
+
+
+def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
+    source = engine.source
+    if source is None:
+        return None
+    architectures = _architectures(rig, name)
+    cuda = rig.gpus.cuda if rig.gpus and architectures else None
+    options = _options(rig, engine, architectures, cuda)
+    origin = source.commit if source.git else source.sha256
+    targets = _targets(rig, name, engine)
+    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, targets, rig.host.os)
+    build_id = f"{engine.kind}-{identity}"
+    return BuildPlan(
+        id=build_id,
+        engine=name,
+        kind=engine.kind,
+        source=source,
+        options=options,
+        targets=targets,
+        cuda=cuda,
+        disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
+    )
+
+
+def _targets(rig: Rig, name: str, engine: Engine) -> tuple[str, ...]:
+    """What is built: the server, and what compares what it says only where an instance is to be judged."""
+    judged = any(each.engine == name and each.judged for each in rig.instances.values())
+    dialect = DIALECTS[engine.kind]
+    more = dialect.traits.divergence
+    return (*dialect.targets, more) if judged and more else dialect.targets
+
+
+def _options(rig: Rig, engine: Engine, architectures: tuple[str, ...], cuda: str | None) -> dict[str, str]:
+    """What CMake is told; what is declared comes last, and wins."""
+    dialect = DIALECTS[engine.kind]
+    options = dict(dialect.build_options(architectures))
+    if engine.source and engine.source.version:
+        options |= dialect.version_options(engine.source.version)
+    if cuda:
+        options["CMAKE_CUDA_COMPILER"] = nvcc_path(cuda)
+        if compiler := host_compiler(rig, engine):
+            options["CMAKE_CUDA_HOST_COMPILER"] = compiler
+    return options | {option: cmake_value(value) for option, value in engine.options.items()}
+
+
+def nvcc_path(cuda: str) -> str:
+    """Return where the compiler of a CUDA toolkit is."""
+    return f"/usr/local/cuda-{cuda}/bin/nvcc"
+
+
+def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:
+    """Architectures of the GPUs that this engine's instances run on; none for an engine that only sees CPUs."""
+    if rig.gpus is None:
+        return ()
+    gpus = {gpu for i in rig.instances.values() if i.engine == engine for gpu in i.on}
+    return tuple(sorted({rig.gpus.cards[gpu].cuda_architecture for gpu in gpus}, key=_by_number))
+
+
+def _by_number(architecture: str) -> tuple[int, str]:
+    return int(architecture.rstrip("af")), architecture
+
+
+@dataclass
+class BuiltState(StatePart):
+    """The flags that finished builds list, by the id of the build."""
+
+    flags: dict[str, BuiltFlags] = field(default_factory=dict)
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect, with the flags of versions without a catalogue."""
+    if not plan.builds:
+        return None
+    unlisted = {build.id for build in _asking(plan)}
+    builds = tuple(BuildQuery(build.id, tuple(build.targets), build.id in unlisted) for build in plan.builds)
+    return InspectInput(builds, tuple(build.source.sha256 for build in plan.builds if build.source.sha256))
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state."""
+    state.builds.update(found.builds)
+    state.sources.update(found.sources)
+    if found.flags:
+        BuiltState.keep(state, BuiltState({build: parse_help(text) for build, text in found.flags.items()}))
+
+
+def keep(folder: Path, plan: Plan, state: HostState) -> str:
+    """Keep the flags of builds beside the lock, in the inventory's folder. Return a sentence where a file changed."""
+    listed = BuiltState.of(state).flags
+    asking = {build.id: build.source.commit or build.source.sha256 or "" for build in _asking(plan)}
+    builds = {
+        name: BuiltEngine(source=source, flags=flags_as_mapping(flags))
+        for name, source in asking.items()
+        if (flags := listed.get(name))
+    }
+    changed = keep_built(folder, plan.rig, builds, frozenset(asking))
+    return f"wrote {FOLDER}/{plan.rig}.json, the flags of its engines: commit it with the lock" if changed else ""
+
+
+def _asking(plan: Plan) -> list[BuildPlan]:
+    """The builds of versions that no catalogue is of."""
+    return [build for build in plan.builds if not _is_known(build)]
+
+
+def _is_known(build: BuildPlan) -> bool:
+    number = build.source.build_number
+    known = catalogue(build.kind, f"b{number}" if number else build.source.commit or "")
+    return known is not None and known.exact
+
+
+_COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """Compilers that a build is to use, which are not installed and are not going to be."""
+    if not state.machine.kernel:
+        return
+    for build in plan.builds:
+        if state.builds.get(build.id) in (None, "damaged"):
+            for version in sorted(own_compilers(build) - {*state.machine.gcc}):
+                package = f"g++-{version}"
+                if package not in plan.packages:
+                    message = f"engine `{build.engine}` must be compiled with {package}, which is not installed"
+                    help_ = f"`apt-get install {package}` on the host, or name another compiler in its `options`"
+                    yield Refusal(message, help_, "compilers")
+
+
+def own_compilers(build: BuildPlan) -> set[int]:
+    """The versions of g++ that a build is to use besides the host's own, as its options name them."""
+    said = (re.fullmatch(r"(?:/usr/bin/)?g\+\+-(\d+)", build.options.get(option, "")) for option in _COMPILERS)
+    return {int(each[1]) for each in said if each}
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """Compilers, where something is built."""
+    if plan.builds:
+        yield _compilers(plan, state)
+
+
+def _compilers(plan: Plan, state: HostState) -> PreflightRow:
+    newest = {cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in plan.builds if (cuda := build.cuda)}
+    wanted = [f"up to g++ {gcc} for CUDA {cuda}" for cuda, gcc in sorted(newest.items()) if gcc]
+    wanted += [f"g++-{each}" for each in sorted(set().union(*map(own_compilers, plan.builds)))]
+    have = ", ".join(f"g++ {version}" for version in sorted(state.machine.gcc))
+    return PreflightRow("compilers", have or ("g++" if "g++" in state.packages else "none yet"), "; ".join(wanted))
+
+
+_WHY = {
+    None: "it is not built",
+    "building": "it is being built",
+    "built": "it is built, and not let in yet",
+    "damaged": "a program of it is not what was built",
+}
+"""By the stage that a host tells."""
+
+
+def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
+    """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
+    stage = state.builds.get(build.id)
+    if stage == "done":
+        return []
+    if stage == "intact":
+        why = ("something is new about its files, whose content is as it was built",)
+        return [Change("update", "build", build.id, why, RunVerb("engines.vouch", VouchInput(build.id)))]
+    changes = []
+    archive, sha256 = build.source.local_archive, build.source.sha256
+    if stage in (None, "damaged") and archive and sha256 and sha256 not in state.sources:
+        admit = RunVerb("engines.admit_source", SourceFileInput(sha256))
+        send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
+        why = (f"the host has no source with sha256 {sha256}",)
+        changes += [Change("send", "source", archive.name, why, how) for how in (send, admit)]
+    given = BuildInput(compile_input(build), BUILD_SECONDS)
+    how = RunVerb("engines.build", given, f"building {build.id}")
+    return [*changes, Change("build", "engine", build.id, (_WHY.get(stage, str(stage)),), how)]
+
+
+def compile_input(build: BuildPlan) -> CompileInput:
+    """Return a build as the program on hosts compiles it."""
+    dialect, source = DIALECTS[build.kind], build.source
+    sent = source.local_archive
+    return CompileInput(
+        id=build.id,
+        kind=build.kind,
+        source=SourceInput(
+            git=source.git or "",
+            commit=source.commit or "",
+            archive=sent.name if sent else source.archive or "",
+            is_sent=sent is not None,
+            sha256=source.sha256 or "",
+            folder=source.folder,
+            overlay=source.overlay,
+            seconds=SOURCE_SECONDS,
+        ),
+        options=build.options,
+        targets=build.targets,
+        bytes_per_job=dialect.bytes_per_job * (2 if build.cuda else 1),
+        cuda=build.cuda or "",
+        nvcc=nvcc_path(build.cuda) if build.cuda else "",
+        lists_flags=dialect.traits.help_lists_flags,
+        lists_devices=dialect.lists_devices,
+    )
+
+
+def source_sends(plan: Plan, state: HostState) -> list[SendFile]:
+    """The sources of the controller's that a run would send."""
+    hows = [change.how for build in plan.builds for change in build_changes(build, state)]
+    return [how for how in hows if isinstance(how, SendFile)]
+
+
+def build_needs(plan: Plan, state: HostState, _: Mapping[str, int]) -> list[DiskNeed]:
+    """The room that builds in the making take; what is kept of one is small."""
+    if state.free is None:
+        return []
+    folder, free, device = state.free
+    need = sum(build.disk for build in plan.builds if state.builds.get(build.id) in (None, "damaged"))
+    return [DiskNeed(folder, free, device, need)]
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of manifests, and of the hash of every program."""
+    for build in plan.builds:
+        yield Probe("build", build.id, ("cat", f"{build.folder}/manifest.json"))
+        # It may take a while: programs have hundreds of MB.
+        hashed = ("find", f"{build.folder}/bin", "-type", "f", "-exec", "sha256sum", "{}", "+")
+        yield Probe("programs", build.id, hashed, seconds=600)
+
+
+def judge(judging: Judging) -> Verified:
+    """What is built."""
+    return Verified(installed=tuple(_installed(judging)))
+
+
+def _installed(judging: Judging) -> Iterator[Installed]:
+    for build in judging.plan.builds:
+        if said := build_manifest(build.id, judging.answers):
+            version = str(said.get("version", "")).removeprefix("version: ")
+            yield Installed(f"{build.kind} ({build.id}, {version}, {said.get('compiler')})", build.folder)
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
+    """What is built, and from what."""
+    return [line for build in plan.builds for line in _build_lines(build)]
+
+
+def _build_lines(build: BuildPlan) -> list[str]:
+    source = build.source
+    pinned = f"commit {source.commit}" if source.git else f"sha256 {source.sha256}"
+    return [
+        f"  engine     {build.engine}: {build.id}",
+        f"             from {source.git or source.archive}",
+        f"             {pinned}",
+        *(f"             -D{name}={value}" for name, value in build.options.items()),
+        f"             builds {' '.join(build.targets)} into {build.folder}",
+    ]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -34,7 +317,7 @@ ROLE = Role(
     summary="Every engine is built from its pinned source, and no program of it is another than was built.",
     for_instances=True,
     plan=plan,
-    inspection=Inspection("engines.inspection.inspect", question, Found, take),
+    inspection=Inspection("engines.inspect", inspection_input, Found, take),
     keep=keep,
     refusals=refusals,
     facts=facts,

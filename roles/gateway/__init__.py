@@ -1,20 +1,215 @@
-"""Gateway: one address for people, before all servers of the fleet, by the distribution's HAProxy in a unit of ours."""
+"""Gateway: one address for all models of the fleet, served by the distribution's HAProxy in a unit of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
 
-from llamaherd.layout import GATEWAY
-from llamaherd.plan import Plan
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.authority import certificate_of
+from llamaherd.inventory.schema import Secret
+from llamaherd.layout import GATEWAY, GATEWAY_UNIT
+from llamaherd.plan import Estimate, GatewayModel, GatewayPlan, Plan, TextFile
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, text_differs, written_files
+from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken, port_refusal
+from llamaherd.role.reach import networks
+from llamaherd.role.report import restart_reasons, unit_problems
 from llamaherd.role.role import Inspection, Role, Task
-from roles.gateway.changes import gateway_changes, gateway_leftovers
-from roles.gateway.config import CERTIFICATE, CONFIGURATION, SCRIPT
-from roles.gateway.describe import describe
-from roles.gateway.plan import plan
-from roles.gateway.refusals import facts, refusals
-from roles.gateway.state import GatewayState
-from roles.gateway.state import question as state_question
+from llamaherd.text.textfile import UnreadableError, read_bytes
+from roles.gateway.config import (
+    CERTIFICATE,
+    CONFIGURATION,
+    SCRIPT,
+    GatewayKeys,
+    certificate,
+    configuration,
+    maps,
+    reader,
+    spec_of,
+)
+from roles.gateway.onhost import ApplyInput, Found, How, InspectInput, RemoveInput
+from roles.gateway.plan import plan, unit_spec
 from roles.gateway.verify import judge, probes
+
+
+@dataclass(frozen=True)
+class GatewayState(Found, StatePart):
+    """Its unit, what the process that runs has read, and the distribution's own unit."""
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect, also where the fleet has its gateway elsewhere by now."""
+    return InspectInput(plan.gateway is not None) if plan.of_fleet else None
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """A port that is taken, and an address that the host has not."""
+    if plan.gateway is None:
+        return
+    port, listen = plan.gateway.port, ip_address(plan.gateway.listen)
+    running = GatewayState.of(state).running
+    if is_port_taken(port, plan, state) and not (running and running.port == port):
+        yield port_refusal(port, "the gateway", "gateway")
+    own = {str(each.ip) for each in networks(state.addresses)}
+    if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
+        yield Refusal(
+            f"the gateway is to listen on {listen}, which is no address of this host",
+            f"it has {', '.join(sorted(own))}: choose one of them, or bring that one up",
+            "gateway",
+        )
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """The gateway's port."""
+    if plan.gateway:
+        running = GatewayState.of(state).running
+        found = f"listens on port {running.port}" if running else "none runs"
+        yield PreflightRow("gateway", found, f"port {plan.gateway.port}")
+
+
+_MOST_PEM = 256 << 10
+"""Bytes of a certificate with its chain, and of its key."""
+
+
+def read_keys(plan: GatewayPlan) -> GatewayKeys:
+    """All keys. Raises UserError where one cannot be read, or two users have the same."""
+    owners: dict[str, str] = {}
+    hashes: dict[str, str] = {}
+    for user in plan.users:
+        hashes[user.name] = hashlib.sha256(_key(user.key, f"user `{user.name}`").encode()).hexdigest()
+        owner = owners.setdefault(hashes[user.name], user.name)
+        if owner != user.name:
+            raise UserError(
+                f"users `{user.name}` and `{owner}` have the same key",
+                f"give each a key of their own: `herd users rotate {user.name}`",
+            )
+    servers = {model.name: _key(model.key, f"servers of `{model.name}`") for model in plan.models if model.key}
+    return GatewayKeys(hashes, servers, _certificate(plan))
+
+
+def _key(secret: Secret, whose: str) -> str:
+    try:
+        return read_key(secret)
+    except UnreadableKeyError as error:
+        raise UserError(f"the key of {whose}: {error}", "put the key there, or take it out of fleet.yaml") from None
+
+
+def _certificate(plan: GatewayPlan) -> str | None:
+    """Certificate and key in one text, as HAProxy reads them: of a CA of our own, or from files."""
+    if plan.authority is not None:
+        return certificate_of(plan.authority, plan.rig, plan.names)
+    if plan.certificate is None or plan.private_key is None:
+        return None
+    return "".join(f"{_pem(file).strip()}\n" for file in (plan.certificate, plan.private_key))
+
+
+def _pem(file: Path) -> str:
+    try:
+        return read_bytes(file, _MOST_PEM).decode("ascii")
+    except UnreadableError as error:
+        raise UserError(f"cannot read {file}: {error}", error.help) from None
+    except UnicodeDecodeError:
+        raise UserError(f"what is in {file} is no PEM", "name a file that begins with `-----BEGIN`") from None
+
+
+def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make the gateway run as planned. Raises UserError where a key cannot be read."""
+    return changes_with(plan.gateway, state, read_keys(plan.gateway)) if plan.gateway else []
+
+
+def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
+    """The same with these keys."""
+    config, people = configuration(plan, keys), list(maps(plan, keys))
+    reloaded = [config, reader(), *certificate(keys)]
+    private = [*reloaded, *people]
+    spec = spec_of(config.text)
+    gateway = GatewayState.of(state)
+    # It ends its streams.
+    restart = restart_reasons(gateway.unit, unit_spec(plan))
+    reload = [] if restart else _reload(gateway, spec, reloaded, state)
+    told = [] if restart or reload else _map_reasons(gateway, people, state)
+    changed = [file for file in (*private, plan.unit, plan.talk) if file_differs(file, state)]
+    reasons = (*dict.fromkeys((*restart, *reload, *told, *file_differences(changed, state), *_unsettled(gateway))),)
+    if not reasons:
+        return []
+    how: How = "restart" if restart else "reload" if reload else "maps"
+    given = ApplyInput(
+        files=written_files(private),
+        outside=written_files([plan.unit, plan.talk]),
+        spec=spec,
+        how=how,
+        idle_own=gateway.idle_own,
+    )
+    action: Action = "create" if gateway.unit is None else "restart" if restart else "update"
+    name = GATEWAY_UNIT.removesuffix(".service")
+    return [Change(action, "gateway", name, reasons, RunVerb("gateway.apply", given, _SAYS[how]))]
+
+
+def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Take it away where the fleet has its gateway elsewhere, or none."""
+    if plan.gateway or GatewayState.of(state).unit is None:
+        return []
+    why = ("this rig is no gateway any more",)
+    how = RunVerb("gateway.remove", RemoveInput(), "ending the gateway")
+    return [Change("remove", "gateway", GATEWAY_UNIT, why, how)]
+
+
+_SAYS = {
+    "restart": "starting the gateway",
+    "reload": "reloading the gateway",
+    "maps": "telling the gateway who may use it",
+}
+
+
+def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: HostState) -> list[str]:
+    """Why it must read its configuration anew, which cuts no stream."""
+    why = [f"{file.path} has another text" for file in files if text_differs(file, state)]
+    if gateway.running is None:
+        return [*why, "it does not say what it has read"]
+    running = f"{gateway.running.spec}/{gateway.running.port}"
+    # What has another text says already that it must read anew.
+    return why if why or running == spec else [f"it has read {running}, not {spec}"]
+
+
+def _map_reasons(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -> list[str]:
+    """Why it must be told of users."""
+    why = [f"{file.path} has another text" for file in people if text_differs(file, state)]
+    if gateway.running and not gateway.running.maps_are_read:
+        why.append("it has read other users than those of its files")
+    return why
+
+
+def _unsettled(gateway: GatewayState) -> list[str]:
+    """What else is not as it must be."""
+    why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
+    return [*why, *unit_problems(gateway.unit)]
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
+    """Where it is reached, what is behind each name, and who may use it."""
+    if plan.gateway is None:
+        return
+    made = plan.gateway
+    scheme = "https" if made.secure else "http"
+    yield f"  gateway    {scheme} on {made.listen}:{made.port}, {made.length} wait for each model, up to {made.wait} s"
+    if made.authority:
+        yield f"             certificate of the CA in {made.authority}, for {', '.join(made.names)}"
+    yield from (f"             {_model(model)}" for model in made.models)
+    for user in made.users:
+        yield f"             user {user.name}: {user.streams} at once, {', '.join(user.models)}"
+
+
+def _model(model: GatewayModel) -> str:
+    servers = ", ".join(f"{each.name} ({each.address}:{each.port}, {each.streams} at once)" for each in model.servers)
+    also = f", also {', '.join(model.aliases)}" if model.aliases else ""
+    falls = f", else {model.fallback}" if model.fallback else ""
+    return f"{model.name}{also}: {servers}{falls}"
+
 
 _PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
@@ -31,7 +226,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.gateway.unit, plan.gateway.talk) if plan.gateway else (),
     files=lambda plan: (str(GATEWAY / name) for name in _PRIVATE) if plan.gateway else (),
-    inspection=Inspection("gateway.inspect", state_question, GatewayState, GatewayState.keep),
+    inspection=Inspection("gateway.inspect", inspection_input, GatewayState, GatewayState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=gateway_leftovers,

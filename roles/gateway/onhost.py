@@ -11,15 +11,17 @@ from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.services import (
     Service,
+    ServiceState,
     apply_configuration,
     end_package_units,
+    find_services,
     locked,
     remove_service,
     require_installed,
     restart_units,
+    runs_unchanged,
 )
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.units import ServiceState, find_services, runs_unchanged
 from llamaherd.onhost.verbs import Verb
 
 HAPROXY = "/usr/sbin/haproxy"
@@ -113,7 +115,7 @@ class Haproxy:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """What to inspect: also on a host that the fleet's gateway has left."""
 
     planned: bool
@@ -138,7 +140,7 @@ class Found:
     idle_own: bool = False
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectInput, system: System) -> Found:
     """Inspect the gateway's unit, its process, and the distribution's own unit."""
     unit = find_services([GATEWAY_UNIT], system).get(GATEWAY_UNIT)
     if not given.planned:
@@ -156,4 +158,4 @@ def _running(system: System) -> RunningState | None:
     return RunningState(spec, int(port) if port.isdigit() else None, words[1] == "same")
 
 
-VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

@@ -7,12 +7,10 @@ from ipaddress import ip_address
 
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import LOCAL, Rig
-from llamaherd.inventory.schema.gateway import Gateway, ServedModel, User, certified
-from llamaherd.inventory.schema.monitoring import Monitoring
-from llamaherd.inventory.served import split_served
+from llamaherd.inventory.schema.fleet_file import Gateway, Monitoring, ServedModel, User, certified, split_served
 from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
 from llamaherd.plan import GatewayFigures, GatewayModel, GatewayPlan, GatewayServer, GatewayUser, TextFile, digest
-from llamaherd.plan.endpoint import Endpoint
+from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
 

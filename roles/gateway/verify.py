@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import root_in
-from llamaherd.inventory.keys import UnreadableKeyError, read_key
 from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
-from llamaherd.plan.endpoint import Endpoint
-from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check
+from llamaherd.plan.server import Endpoint
+from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, service_check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.role.service import service_check
 
 # $1 is the URL; the root certificate comes on stdin.
 _TRUSTED = """\
@@ -86,7 +85,7 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=tuple(gateway_checks(made, judging.answers))) if made else Verified()
 
 
-def gateway_checks(made: GatewayPlan, answers: Answers) -> Iterator[Check]:
+def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
     """Its unit, who may read what it reads, who is refused, and whether each model answers through it."""
     yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
     owners = answers.get(("gateway files", ""), "")

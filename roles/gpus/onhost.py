@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llamaherd.onhost.nvidia_smi import FIELDS, GpuState, parse_gpu
+from llamaherd.onhost.hardware import FIELDS, GpuState, parse_gpu
 from llamaherd.onhost.system import NOT_STARTED, FailedError, System
 from llamaherd.onhost.verbs import Verb
 
@@ -13,7 +13,7 @@ _SECONDS = 12
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """All GPUs."""
 
 
@@ -25,7 +25,7 @@ class Found:
     problem: str = ""
 
 
-def inspect(_: Question, system: System) -> Found:
+def inspect(_: InspectInput, system: System) -> Found:
     """Query NVIDIA's driver for its GPUs."""
     query = ["nvidia-smi", "--format=csv,noheader,nounits", f"--query-gpu={','.join(FIELDS)}"]
     ended = system.run(query, seconds=_SECONDS)
@@ -39,4 +39,4 @@ def inspect(_: Question, system: System) -> Found:
         raise FailedError(f"nvidia-smi prints what cannot be read: {error}", "see `nvidia-smi` on the host") from None
 
 
-VERBS = {"inspect": Verb(Question, inspect)}
+VERBS = {"inspect": Verb(InspectInput, inspect)}

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import HOUR, transfer_seconds
+from llamaherd.host.time_limits import HOUR, transfer_seconds
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
-from llamaherd.store.missing import missing_files
-from llamaherd.text.units import show_size
-from roles.models.onhost.admit import AdmitInput, AdmittedFile, AdmittedModel
+from llamaherd.store.files import missing_files
+from llamaherd.text.numbers import show_size
 from roles.models.onhost.fetch import FetchInput, JoinInput, WantedFile
+from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 
 _NO_SECRET = "_"
 """What a job calls the token of a place that wants none; no place has this name."""
@@ -81,7 +81,7 @@ def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     make = partial(_fetch, "models.fetch.wait", plan, wanted, places, watcher)
     wait = DeferredVerb(make, f"fetching {_what(wanted)}")
     lacking = tuple(f"{model.folder} lacks {file.name}" for model in incomplete for file in missing_files(model, state))
-    admit = RunVerb("models.admit.admit", AdmitInput(plan.store.path, _admitted(incomplete)))
+    admit = RunVerb("models.store.admit", AdmitInput(plan.store.path, _admitted(incomplete)))
     names = ", ".join(model.name for model in incomplete)
     return [
         *(Change("send", "model", send.local.name, lacking, send) for send in model_sends(plan, state)),

@@ -1,22 +1,291 @@
-"""Monitoring: what tells figures of each host, and on one of them Prometheus and Alertmanager, which the distribution
-brings, in units of ours."""
+"""Monitoring: exporters on hosts, and on one host the distribution's Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from llamaherd.plan import Plan, TextFile
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.schema import Instance, Rig, Secret
+from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.layout import (
+    ALERTMANAGER_PORT,
+    ALERTMANAGER_UNIT,
+    EXPORTER_PORT,
+    EXPORTER_UNIT,
+    FIGURES_TIMER,
+    PROMETHEUS_PORT,
+    PROMETHEUS_UNIT,
+)
+from llamaherd.plan import Estimate, ExporterPlan, FiguresPlan, Plan, TextFile, WatcherPlan
+from llamaherd.role.changes import (
+    Action,
+    Change,
+    RunVerb,
+    file_difference,
+    file_differences,
+    text_differs,
+    written_files,
+)
+from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken
 from llamaherd.role.role import Inspection, Role, Task
-from roles.monitoring.changes import exporter_changes, leftovers, watcher_changes
-from roles.monitoring.config import own
-from roles.monitoring.describe import describe
-from roles.monitoring.keys import key_places
-from roles.monitoring.measured import measured
-from roles.monitoring.plan import plan
-from roles.monitoring.refusals import facts, refusals
-from roles.monitoring.state import MonitoringState
-from roles.monitoring.state import question as state_question
+from roles.monitoring.config import key_files, own
+from roles.monitoring.onhost import (
+    DISTRIBUTIONS,
+    UNITS_OF_OURS,
+    ExporterInput,
+    Found,
+    InspectInput,
+    RemoveInput,
+    WatcherInput,
+)
+from roles.monitoring.plan import plan, unit_spec
 from roles.monitoring.verify import judge, probes
+
+if TYPE_CHECKING:
+    from llamaherd.measure.results.result import Result
+
+
+@dataclass(frozen=True)
+class MonitoringState(Found, StatePart):
+    """Units, what Prometheus has read, and the distribution's own units."""
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect, also where nothing is declared any more."""
+    made = plan.monitoring
+    if made is None:
+        return None
+    return InspectInput(made.watcher is not None, tuple(unit.path.rpartition("/")[2] for unit in made.units))
+
+
+def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[str, float]:
+    """Tokens a second of each server by its newest result with enough runs, by `RIG.INSTANCE`."""
+    if fleet.monitoring is None:
+        return {}
+    from llamaherd.measure.results.store import results_folder
+
+    watched = {name: rig for name, rig in rigs.items() if fleet.monitoring.watches(name)}
+    return dict(_speeds(results_folder(folder), watched))
+
+
+def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float]]:
+    # Reading results takes modules that most fleets do without.
+    from llamaherd.measure.results.evaluation import slowest_decode
+    from llamaherd.measure.results.store import last_result
+
+    for rig_name, rig in sorted(rigs.items()):
+        for name, instance in sorted(rig.instances.items()):
+            # A result with too few runs takes no floor away, and makes none.
+            found = last_result(results, rig_name, name, wanted=lambda each: slowest_decode(each) is not None)
+            speed = slowest_decode(found) if found and _counts(found, instance, rig) else None
+            if speed:
+                yield f"{rig_name}.{name}", speed
+
+
+def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
+    """Whether it says how fast this server should be: measured undisturbed, with the model and engine of today."""
+    known, engine = found.provenance, rig.engines.get(instance.engine)
+    # Of an image that is not ours, a result knows the engine by its name in the inventory.
+    same = engine is not None and known.engine.kind in (engine.kind, instance.engine)
+    return same and known.model == instance.model and not found.method.anyway and not known.host.swapped_bytes
+
+
+_PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """A port that is taken by what is neither ours nor the distribution's as it came."""
+    seen = MonitoringState.of(state)
+    for unit in plan.monitoring.units if plan.monitoring else ():
+        name = unit.path.rpartition("/")[2]
+        port, package = _PORTS.get(name, PROMETHEUS_PORT), DISTRIBUTIONS[name]
+        ours = name in seen.units and seen.units[name].active == "active"
+        if is_port_taken(port, plan, state) and not ours and package not in seen.idle:
+            yield Refusal(
+                f"port {port} of {package} is taken by something else",
+                f"see by what with `ss -ltnp 'sport = :{port}'`; the distribution's own, where somebody has changed "
+                f"it, ends by `systemctl disable --now {package}`",
+                "monitoring",
+            )
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """Which units run."""
+    if plan.monitoring and plan.monitoring.units:
+        running = [name for name, unit in MonitoringState.of(state).units.items() if unit.active == "active"]
+        wanted = [unit.path.rpartition("/")[2] for unit in plan.monitoring.units]
+        yield PreflightRow("monitoring", f"{len(running)} units run", f"{len(wanted)} units")
+
+
+def key_places(watcher: WatcherPlan) -> Iterator[tuple[str, Secret, str]]:
+    """The name of each key's file on the host, where it is on this machine, and whose it is."""
+    for server in watcher.servers:
+        if server.key:
+            yield server.name, server.key, f"server `{server.name}`"
+    for each in watcher.keys:
+        yield f"alerts-{each.way}", each.key, f"alerts by {each.way}"
+
+
+def read_keys(watcher: WatcherPlan) -> dict[str, str]:
+    """All keys by the names of their files. Raises UserError where one cannot be read."""
+    keys = {}
+    for name, secret, whose in key_places(watcher):
+        try:
+            keys[name] = read_key(secret)
+        except UnreadableKeyError as error:
+            raise UserError(f"the key of {whose}: {error}", "put the key there, or take it out of the YAML") from None
+    return keys
+
+
+def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make the exporter run as planned."""
+    exporter = plan.monitoring.exporter if plan.monitoring else None
+    return list(_exporter(exporter, state)) if exporter else []
+
+
+def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
+    seen = MonitoringState.of(state)
+    restart = _restart(exporter.unit, seen)
+    figures = exporter.figures
+    unsettled = [*_unsettled(exporter.unit, seen, state), *(_of_figures(figures, seen, state) if figures else ())]
+    if restart or unsettled:
+        given = ExporterInput(
+            files=written_files([exporter.unit, *(figures.files if figures else ())]),
+            restart=bool(restart),
+            timer=figures is not None,
+            data=exporter.told,
+            idle=_idle([exporter.unit], seen),
+        )
+        how = RunVerb("monitoring.apply_exporter", given, "starting what tells figures of this host")
+        action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
+        yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)
+
+
+def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make Prometheus and Alertmanager run as planned. Raises UserError where a key cannot be read."""
+    watcher = plan.monitoring.watcher if plan.monitoring else None
+    return changes_with(watcher, state, read_keys(watcher)) if watcher else []
+
+
+def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]) -> list[Change]:
+    """The same with these keys, by the names of their files."""
+    seen = MonitoringState.of(state)
+    secret = list(key_files(keys))
+    private = [*watcher.files, *secret]
+    prometheus, alertmanager = watcher.units
+    begin, tell = _restart(prometheus, seen), _restart(alertmanager, seen)
+    read = [] if begin else _reload(watcher, seen, state)
+    unsettled = [why for unit in watcher.units for why in _unsettled(unit, seen, state)]
+    reasons = _once(begin, tell, read, file_differences(private, state), unsettled)
+    if not reasons:
+        return []
+    given = WatcherInput(
+        files=written_files(private),
+        keys=tuple(file.path for file in secret),
+        units=written_files(watcher.units),
+        restart=tuple(unit for unit, why in ((PROMETHEUS_UNIT, begin), (ALERTMANAGER_UNIT, tell)) if why),
+        reload=bool(read),
+        spec=watcher.spec,
+        idle=_idle(watcher.units, seen),
+    )
+    action = _action(watcher.units, bool(begin or tell), seen)
+    says = "starting what watches the fleet" if begin or tell else "telling Prometheus what to watch"
+    how = RunVerb("monitoring.apply", given, says)
+    return [Change(action, "monitoring", PROMETHEUS_UNIT.removesuffix(".service"), reasons, how)]
+
+
+def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
+    """Take away what is not to be here any more. What Prometheus remembers stays."""
+    if plan.monitoring is None:
+        return
+    wanted = {file.path.rpartition("/")[2] for file in plan.monitoring.brought}
+    there = MonitoringState.of(state).units
+    gone = [name for name in UNITS_OF_OURS if name in there and name not in wanted]
+    if gone:
+        why = ("it is not to be on this rig any more",)
+        how = RunVerb("monitoring.remove", RemoveInput(tuple(gone)), "ending what watches")
+        yield Change("remove", "monitoring", ", ".join(gone), why, how)
+
+
+def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
+    """Why a process must be started anew."""
+    name, wanted = unit.path.rpartition("/")[2], unit_spec(unit)
+    have = seen.units.get(name)
+    if have is None:
+        return [f"there is no {name}"]
+    if have.active != "active":
+        return [f"{name} is {have.active}"]
+    return [] if have.spec == wanted else [f"{name} runs by spec {have.spec or 'of nothing'}, not {wanted}"]
+
+
+def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> list[str]:
+    """Why Prometheus must read anew. Alertmanager is restarted for that, by its unit."""
+    why = [f"{file.path} has another text" for file in watcher.files[:2] if text_differs(file, state)]
+    if seen.read != watcher.spec:
+        why.append(f"Prometheus has read {seen.read or 'nothing that it tells'}, not {watcher.spec}")
+    return why
+
+
+def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[str]:
+    """What else of a unit is not as it must be."""
+    name = unit.path.rpartition("/")[2]
+    have, package = seen.units.get(name), DISTRIBUTIONS[name]
+    why = [f"the distribution's own {package}.service runs beside it"] if package in seen.idle else []
+    why += filter(None, [file_difference(unit, state)])
+    if have and have.enabled != "enabled":
+        why.append(f"{name} is {have.enabled or 'not enabled'}")
+    if have and have.needs_reload:
+        why.append(f"systemd has not read {name} anew")
+    return why
+
+
+def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -> list[str]:
+    """Why what writes further figures is not as it must be. It begins anew each time, so that nothing old runs."""
+    why = [*file_differences(figures.files, state)]
+    have = seen.units.get(FIGURES_TIMER)
+    if have is None or have.active != "active":
+        why.append(f"{FIGURES_TIMER} is {have.active if have else 'not there'}")
+    elif have.enabled != "enabled" or have.needs_reload:
+        why.append(f"{FIGURES_TIMER} is {have.enabled or 'not enabled'}, or not as systemd has read it")
+    return why
+
+
+def _idle(units: Sequence[TextFile], seen: MonitoringState) -> tuple[str, ...]:
+    """Return units of the distribution that are to end."""
+    packages = (DISTRIBUTIONS[unit.path.rpartition("/")[2]] for unit in units)
+    return tuple(f"{package}.service" for package in packages if package in seen.idle)
+
+
+def _action(units: Sequence[TextFile], restart: bool, seen: MonitoringState) -> Action:
+    if any(unit.path.rpartition("/")[2] not in seen.units for unit in units):
+        return "create"
+    return "restart" if restart else "update"
+
+
+def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
+    return (*dict.fromkeys(why for each in reasons for why in each),)
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
+    """What is watched, and who may ask."""
+    made = plan.monitoring
+    if made is None or not made.units:
+        return
+    lines = []
+    if made.exporter:
+        who = f", for {made.exporter.asker} alone" if made.exporter.asker else ""
+        lines.append(f"figures of this host on {made.exporter.listen}:{EXPORTER_PORT}{who}")
+    if made.watcher:
+        hosts, servers = made.watcher.hosts, made.watcher.servers
+        lines.append(f"Prometheus watches hosts: {', '.join(each.rig for each in hosts)}")
+        lines += [f"Prometheus watches {each.name} at {each.address}:{each.port}" for each in servers]
+    for number, line in enumerate(lines):
+        yield f"  {'monitoring' if number == 0 else '':10} {line}"
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -45,7 +314,7 @@ ROLE = Role(
     brings=lambda plan: plan.monitoring.brought if plan.monitoring else (),
     files=_files,
     texts=_texts,
-    inspection=Inspection("monitoring.inspect", state_question, MonitoringState, MonitoringState.keep),
+    inspection=Inspection("monitoring.inspect", inspection_input, MonitoringState, MonitoringState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=leftovers,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
 from llamaherd.inventory.schema import Secret
-from llamaherd.inventory.schema.monitoring import Alerts
+from llamaherd.inventory.schema.fleet_file import Alerts
 from llamaherd.layout import (
     ALERTMANAGER_PORT,
     EXPORTER_PORT,
@@ -18,8 +18,16 @@ from llamaherd.layout import (
 from llamaherd.plan import MonitoredHost, MonitoredServer, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
-from roles.monitoring.recordings import RECORDINGS, Recording, declared, expected, in_turn, looks
-from roles.monitoring.rules import Alert, alerts_of
+from roles.monitoring.rules import (
+    RECORDINGS,
+    Alert,
+    Recording,
+    alerts_of,
+    drift_recordings,
+    gpu_recordings,
+    loaded_recordings,
+    speed_recordings,
+)
 
 PROMETHEUS, RULES, ALERTMANAGER = "prometheus.yml", "rules.yml", "alertmanager.yml"
 _TITLE = "{{ .status }}: {{ .groupLabels.alertname }}"
@@ -57,10 +65,10 @@ def rules(
     """
     recordings = (
         *RECORDINGS,
-        *in_turn(servers),
-        *expected(servers),
-        *declared(hosts),
-        *(looks(hosts) if drift else ()),
+        *loaded_recordings(servers),
+        *speed_recordings(servers),
+        *gpu_recordings(hosts),
+        *(drift_recordings(hosts) if drift else ()),
     )
     alerts = alerts_of(servers)
     spec = digest(_rules(rig, "", recordings, alerts), asked.text)

@@ -27,17 +27,19 @@ from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import (
     Service,
+    ServiceState,
     apply_configuration,
     enable_units,
     end_package_units,
+    find_services,
     journal,
     locked,
     remove_service,
     require_installed,
     restart_units,
+    runs_unchanged,
 )
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.units import ServiceState, find_services, runs_unchanged
 from llamaherd.onhost.verbs import Verb
 
 PROMTOOL, AMTOOL, EXPORTER = "/usr/bin/promtool", "/usr/bin/amtool", "/usr/bin/prometheus-node-exporter"
@@ -233,7 +235,7 @@ UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """What to inspect: also where nothing is declared any more."""
 
     watcher: bool
@@ -252,7 +254,7 @@ class Found:
     idle: tuple[str, ...] = ()
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectInput, system: System) -> Found:
     """Inspect llamaherd's units, what Prometheus has read, and the distribution's own units."""
     read = fetch_local(PROMETHEUS_PORT, _RULES) if given.watcher else None
     spec = _SPEC.search(read.text) if read else None
@@ -265,7 +267,7 @@ def inspect(given: Question, system: System) -> Found:
 
 
 VERBS = {
-    "inspect": Verb(Question, inspect),
+    "inspect": Verb(InspectInput, inspect),
     "apply": Verb(WatcherInput, apply),
     "apply_exporter": Verb(ExporterInput, apply_exporter),
     "remove": Verb(RemoveInput, remove),

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import Gateway
-from llamaherd.inventory.schema.monitoring import Alerts, Monitoring
+from llamaherd.inventory.schema.fleet_file import Alerts, Gateway, Monitoring
 from llamaherd.layout import (
     ALERTMANAGER_PORT,
     ALERTMANAGER_UNIT,
@@ -40,8 +39,8 @@ from llamaherd.plan import (
     WatcherPlan,
     digest,
 )
-from llamaherd.plan.endpoint import Endpoint
-from llamaherd.plan.power import declared_power
+from llamaherd.plan.devices import declared_power
+from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
 from roles.monitoring.config import alertmanager, prometheus, rules

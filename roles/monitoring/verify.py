@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, MONITORING, MONITORING_USER, PROMETHEUS_PORT
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
-from llamaherd.role.report import Check
+from llamaherd.role.report import Check, service_check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.role.service import service_check
-from roles.monitoring.recordings import unanswered
+from roles.monitoring.rules import down_expression
 
 _CURL = ("curl", "-q", "-s", "--noproxy", "*", "--max-time", "10")
 
@@ -33,7 +32,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
         ready = f"http://127.0.0.1:{ALERTMANAGER_PORT}/-/ready"
         code = ("-o", "/dev/null", "-w", r"%{http_code}\n")
         files = ("find", str(MONITORING), "-maxdepth", "2", "-printf", r"%m %u %p\n")
-        down = ("-G", "--data-urlencode", f"query={unanswered()}", f"{prometheus}/query")
+        down = ("-G", "--data-urlencode", f"query={down_expression()}", f"{prometheus}/query")
         yield Probe("monitoring files", "", files)
         yield Probe("monitoring read", "", (*_CURL, f"{prometheus}/rules?type=record"))
         yield Probe("monitoring down", "", (*_CURL, *down))
@@ -46,7 +45,7 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
 
 
-def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]:
+def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
     """Its units, whether figures are told, who may read keys, and whether all that is watched answers."""
     for unit in made.units:
         name = unit.path.rpartition("/")[2]
@@ -63,7 +62,7 @@ def monitoring_checks(made: MonitoringPlan, answers: Answers) -> Iterator[Check]
         yield from _watcher(made.watcher, answers)
 
 
-def _watcher(watcher: WatcherPlan, answers: Answers) -> Iterator[Check]:
+def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
     owners = answers.get(("monitoring files", ""), "")
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {MONITORING_USER}", "700 "))]
     detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.driver import PackageState
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, PackageState
 from llamaherd.plan import DriverPlan, Plan
-from llamaherd.reference.drivers import DESKTOP, DRIVER_TOOLS, NEVER, PARTS, is_named, upstream
-from llamaherd.role.changes import Change, RebootHost, RunVerb, differences, written_files
-from llamaherd.role.repositories import NVIDIA, repository_changes
-from roles.nvidia_driver import going_back, judging
+from llamaherd.reference.packages import (
+    DESKTOP_DRIVER,
+    DRIVER_PARTS,
+    DRIVER_TOOLS,
+    NEVER_INSTALLED,
+    matches_package,
+    upstream_version,
+)
+from llamaherd.role.apt import NVIDIA, repository_changes
+from llamaherd.role.changes import Change, RebootHost, RunVerb, file_differences, written_files
+from roles.nvidia_driver import rollback
 from roles.nvidia_driver.onhost.booting import LoadInput, NothingInput, RebootedInput, RebootInput
 from roles.nvidia_driver.onhost.packages import VERSION, ComponentsInput, Driver, InstallInput
 from roles.nvidia_driver.onhost.simulation import Names
 from roles.nvidia_driver.plan import version_hold
 
-NAMES = Names(parts=PARTS, desktop=DESKTOP, never=NEVER, tools=DRIVER_TOOLS)
+NAMES = Names(parts=DRIVER_PARTS, desktop=DESKTOP_DRIVER, never=NEVER_INSTALLED, tools=DRIVER_TOOLS)
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
 """Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
@@ -24,7 +30,7 @@ BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
     """Nothing is changed. Raises UserError where what is declared was tried and went back, unless by `retry`."""
     if plan.driver:
-        going_back.refuse_again(plan.driver, state, retry=retry)
+        rollback.raise_if_refused(plan.driver, state, retry=retry)
     return []
 
 
@@ -33,7 +39,7 @@ def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list
 
     Where no gate asks any more how fast servers are by it, what was kept for that goes first.
     """
-    settled = [] if judging.gated(plan) else judging.settle_changes(plan, state, retry=retry)
+    settled = [] if rollback.gated(plan) else rollback.settle_changes(plan, state, retry=retry)
     return [*settled, *_install_changes(plan, state, retry=retry)]
 
 
@@ -41,12 +47,12 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
-    if going_back.refused(driver, state) and not retry:
+    if rollback.refused_driver(driver, state) and not retry:
         return []
     measured = None
     if _goes_back(driver, state):
-        why = (*why, going_back.chance(driver, state))
-        measured = judging.measured_before(plan, state, retry=retry)
+        why = (*why, rollback.rollback_note(driver, state))
+        measured = rollback.measured_before(plan, state, retry=retry)
     if measured:
         why = (*why, str(measured))
     changes = []
@@ -58,7 +64,7 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
-    judged = bool(measured) or (not retry and judging.measured_already(state))
+    judged = bool(measured) or (not retry and rollback.measured_already(state))
     given = _install(driver, state, judged=judged)
     says = f"bringing driver {driver.wanted}: {', '.join(driver.packages)}"
     how = RunVerb("nvidia_driver.packages.install", given, says)
@@ -87,7 +93,7 @@ def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallIn
         kept=kept,
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
-        way_back=going_back.way_back(driver, judged=judged) if _goes_back(driver, state) else None,
+        way_back=rollback.way_back(driver, judged=judged) if _goes_back(driver, state) else None,
         in_container=state.machine.in_container,
     )
 
@@ -148,7 +154,7 @@ def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
         ask=RunVerb("nvidia_driver.booting.reboot", RebootInput(driver, kernel)),
         back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
         after=RunVerb("nvidia_driver.booting.require_driver", RebootedInput(driver)),
-        extra=going_back.BACK_SECONDS if kept else 0,
+        extra=rollback.BACK_SECONDS if kept else 0,
     )
 
 
@@ -163,7 +169,7 @@ def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
     wanted = (*driver.packages, *for_kernels(driver, state))
     why = [f"{name} is installed, of another driver" for name in leftovers(driver, state)]
     why += [f"{name} is not installed" for name in wanted if name not in nvidia.packages]
-    why += differences((*driver.files, version_hold(version)), state)
+    why += file_differences((*driver.files, version_hold(version)), state)
     if nvidia.persistence is None or nvidia.persistence.enabled not in BOOTS:
         why.append("the persistence daemon does not start at boot")
     # A container's kernel is another's to equip.
@@ -196,18 +202,18 @@ def _headers(driver: DriverPlan, state: HostState) -> list[str]:
 def _of_another(driver: DriverPlan, state: HostState) -> list[str]:
     """What is installed of a driver of another branch or version."""
     packages = sorted(state.nvidia.packages.items())
-    return [name for name, package in packages if is_named(name, PARTS) and _other(driver, name, package)]
+    return [name for name, package in packages if matches_package(name, DRIVER_PARTS) and _other(driver, name, package)]
 
 
 def leftovers(driver: DriverPlan, state: HostState) -> list[str]:
     """The same without tools, which may be newer than their driver."""
-    return [name for name in _of_another(driver, state) if not is_named(name, DRIVER_TOOLS)]
+    return [name for name in _of_another(driver, state) if not matches_package(name, DRIVER_TOOLS)]
 
 
 def _other(driver: DriverPlan, name: str, package: PackageState) -> bool:
     if name.startswith("nvidia-driver-pinning-"):
         return name not in driver.pinning
-    return package.branch is not None and not driver.wants(upstream(package.version))
+    return package.branch is not None and not driver.wants(upstream_version(package.version))
 
 
 def _why(version: str, state: HostState) -> str:

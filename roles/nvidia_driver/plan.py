@@ -8,18 +8,18 @@ from llamaherd.inventory.schema import Driver, Gpus, Rig
 from llamaherd.inventory.schema.rig import LOCAL
 from llamaherd.layout import DRIVER_HELD, DRIVER_KEPT, DRIVER_LOADED, DRIVER_WANTED
 from llamaherd.plan import DriverPlan, TextFile
-from llamaherd.reference.drivers import (
+from llamaherd.reference.packages import (
     DISTRIBUTIONS_OWN,
-    FAMILIES,
-    NEVER,
+    DRIVER_FAMILIES,
+    NEVER_INSTALLED,
     OPEN_BY_DEFAULT,
     OPEN_ONLY,
     UNSUFFIXED,
     DriverSource,
-    Modules,
+    KernelModules,
 )
 from llamaherd.reference.toolchains import BLACKWELL, TURING
-from llamaherd.role.repositories import nvidia_repository
+from llamaherd.role.apt import nvidia_repository
 from llamaherd.role.role import Planning, PlanPart
 
 APT_SOURCES = "src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0"
@@ -69,7 +69,7 @@ def plan_driver(rig: Rig) -> DriverPlan | None:
     )
 
 
-def default_modules(gpus: Gpus, driver: Driver) -> Modules:
+def default_modules(gpus: Gpus, driver: Driver) -> KernelModules:
     """The modules that all GPUs take: open ones where they can be, unless the branch is older than they are."""
     numbers = [int(gpu.cuda_architecture.rstrip("af")) for gpu in gpus.cards.values()]
     if int(driver.branch) >= OPEN_ONLY or any(number >= BLACKWELL for number in numbers):
@@ -95,7 +95,7 @@ class _Names(NamedTuple):
     prebuilt: str | None = None
 
 
-def _names(os: str, source: DriverSource, branch: int, modules: Modules) -> _Names:
+def _names(os: str, source: DriverSource, branch: int, modules: KernelModules) -> _Names:
     """Compute only: no desktop, no metapackage that follows the newest branch (NVIDIA's driver installation guide; the
     package lists of Debian and Ubuntu)."""
     is_open = modules == "open"
@@ -144,10 +144,10 @@ def _preferences(os: str, driver: Driver) -> str:
     if driver.from_ == "nvidia":
         other, of = " ".join(DISTRIBUTIONS_OWN), f"release o={distribution}"
     else:
-        other, of = " ".join(FAMILIES), "release o=NVIDIA"
+        other, of = " ".join(DRIVER_FAMILIES), "release o=NVIDIA"
     version = f"{driver.version}*" if driver.version else f"{driver.branch}.*"
     entries = (
-        ("Metapackages that bring a driver of their own choice.", " ".join(NEVER), "version *", -1),
+        ("Metapackages that bring a driver of their own choice.", " ".join(NEVER_INSTALLED), "version *", -1),
         ("The other source of drivers: two are never mixed.", other, of, -1),
         ("What is declared.", APT_SOURCES, f"version {version}", WANTED_PRIORITY),
     )

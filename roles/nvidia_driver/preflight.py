@@ -1,15 +1,102 @@
-"""The driver's rows of preflight's table: what is loaded and installed, and what may keep it from being loaded."""
+"""The driver's part of preflight: why it cannot be installed as declared, and its rows of the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from llamaherd.host.state import HostState
-from llamaherd.plan import Plan
-from llamaherd.role.facts import Row, listed
+from llamaherd.plan import DriverPlan, Plan
+from llamaherd.reference.packages import DRIVER_PARTS, DRIVER_TOOLS, matches_package
+from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
+from llamaherd.text.numbers import show_size
+from roles.nvidia_driver.changes import for_kernels, install_due, leftovers
+from roles.nvidia_driver.rollback import refused_driver
+
+ROOM = 3 * 10**9
+"""Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""
+
+BOOT_ROOM = 150 * 10**6
+"""Bytes that one more initramfs may take of /boot."""
 
 
-def facts(plan: Plan, state: HostState) -> Iterator[Row]:
+def refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """All of it, in the driver's row."""
+    return [replace(problem, about="driver") for problem in driver_refusals(plan, state)]
+
+
+def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """Why the driver cannot become as declared: found before anything is changed."""
+    driver = plan.driver
+    if driver is None:
+        return []
+    if state.nvidia.runfile:
+        message = "a driver was installed here by NVIDIA's .run file, which packages would lie on top of"
+        return [Refusal(message, "run `sudo nvidia-uninstall`, then this again")]
+    if state.nvidia.judging:
+        message = "this host was booted for a driver, and is finding out whether it answers, or going back"
+        return [Refusal(message, "run again in a few minutes")]
+    if refused_driver(driver, state) or not install_due(driver, state):
+        return []
+    return [*_mixed(driver, state), *_on_hold(driver, state), *_unsigned(plan, driver, state), *_no_room(state)]
+
+
+def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    """What is of the other source goes by its owner's hand: a desktop may stand on it."""
+    other = {
+        name
+        for name, package in state.nvidia.packages.items()
+        if package.branch and matches_package(name, DRIVER_PARTS) and not matches_package(name, DRIVER_TOOLS)
+        if package.source not in (None, driver.source)
+    }
+    if other:
+        of, to = ("NVIDIA", "distribution") if driver.source == "distribution" else ("the distribution", "nvidia")
+        message = f"this host has a driver of {of}'s, and the inventory says `from: {to}`: {_some(other)}"
+        help_ = f"run `sudo apt-get remove {' '.join(sorted(other))}`, or declare the other source; they do not mix"
+        yield Refusal(message, help_)
+
+
+def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    held = {each.partition(":")[0] for each in state.machine.held}
+    concerned = held & {*driver.packages, *driver.beside, *leftovers(driver, state), *for_kernels(driver, state)}
+    if concerned:
+        message = f"somebody has put packages of the driver on hold: {_some(concerned)}"
+        yield Refusal(message, f"run `sudo apt-mark unhold {' '.join(sorted(concerned))}`, then this again")
+
+
+def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
+    """Only a person at the console can let a key of the host's own in."""
+    machine = state.machine
+    if driver.prebuilt or not machine.secure_boot or machine.mok:
+        return
+    if plan.os.startswith("ubuntu"):
+        make, key = "sudo apt-get install shim-signed mokutil && sudo update-secureboot-policy --new-key", "ubuntu"
+        other = ", or write `from: distribution`, whose modules Canonical has signed"
+    else:
+        make, key = "sudo apt-get install dkms mokutil && sudo dkms generate_mok", "debian"
+        other = ""
+    path = {"ubuntu": "/var/lib/shim-signed/mok/MOK.der", "debian": "/var/lib/dkms/mok.pub"}[key]
+    first = f"run `{make}`, then " if machine.mok is None else "run "
+    yield Refusal(
+        "Secure Boot is on, and the key that this host signs modules with is not enrolled: they would not load",
+        f"{first}`sudo mokutil --import {path}`, choose a password, reboot, and choose `Enroll MOK` at the console, "
+        f"which asks for it; then run this again. Or switch Secure Boot off{other}",
+    )
+
+
+def _no_room(state: HostState) -> Iterator[Refusal]:
+    for place, free, needed in (("/", state.nvidia.free, ROOM), ("/boot", state.machine.boot_free, BOOT_ROOM)):
+        if free is not None and free < needed:
+            message = f"{place} has {show_size(free)} free, and the driver needs up to {show_size(needed)}"
+            yield Refusal(message, "make room: `sudo apt-get autoremove --purge` takes old kernels away")
+
+
+def _some(names: Collection[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """What there is of a driver, where GPUs are this system's."""
     if plan.has_cards:
         yield from _driver(plan, state)
@@ -17,7 +104,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[Row]:
         yield _headers(state)
 
 
-def _driver(plan: Plan, state: HostState) -> Iterator[Row]:
+def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """The driver in the kernel, the one that is installed, and the one that is wanted; what nvidia-smi makes of it."""
     bound = sorted({gpu.driver for gpu in state.machine.cards if gpu.driver})
     shown = f"nvidia-smi shows {len(state.cards)}" if state.cards else state.nvidia.says or state.driver_says
@@ -25,31 +112,33 @@ def _driver(plan: Plan, state: HostState) -> Iterator[Row]:
     told = (
         f"{state.nvidia.loaded} is loaded" if state.nvidia.loaded else "",
         f"{installed} is installed" if installed else "",
-        f"GPUs are bound to {listed(bound)}" if bound else "",
+        f"GPUs are bound to {comma_list(bound)}" if bound else "",
         shown,
     )
     found = "; ".join(filter(None, told)) or "none"
     wanted = f"{plan.driver.wanted}, {plan.driver.modules}" if plan.driver else "nvidia"
     if not state.machine.nouveau or "nvidia" in bound:
-        yield Row("driver", found, wanted)
+        yield PreflightRow("driver", found, wanted)
         return
     help_ = "the packages of NVIDIA's driver keep it from being loaded, from the next boot on"
-    yield Row("driver", found, wanted, "note", "nouveau is loaded, and NVIDIA's driver cannot be beside it", help_)
+    yield PreflightRow(
+        "driver", found, wanted, "note", "nouveau is loaded, and NVIDIA's driver cannot be beside it", help_
+    )
 
 
-def _secure_boot(state: HostState) -> Row:
+def _secure_boot(state: HostState) -> PreflightRow:
     machine = state.machine
     if machine.secure_boot is None:
-        return Row("Secure Boot", "no UEFI to tell")
+        return PreflightRow("Secure Boot", "no UEFI to tell")
     if not machine.secure_boot:
-        return Row("Secure Boot", "off")
+        return PreflightRow("Secure Boot", "off")
     if machine.mok:
-        return Row("Secure Boot", "on, the key for modules is enrolled")
+        return PreflightRow("Secure Boot", "on, the key for modules is enrolled")
     key = "the key for modules is not enrolled" if machine.mok is False else "no enrolled key for modules is known"
     help_ = (
         "`mokutil --import` its certificate and enrol it at the console, at the next boot; or switch Secure Boot off"
     )
-    return Row(
+    return PreflightRow(
         "Secure Boot",
         f"on, {key}",
         "",
@@ -59,18 +148,18 @@ def _secure_boot(state: HostState) -> Row:
     )
 
 
-def _headers(state: HostState) -> Row:
+def _headers(state: HostState) -> PreflightRow:
     machine = state.machine
     kernels = [each for each in dict.fromkeys((machine.kernel, machine.next_kernel)) if each]
     lacking = [each for each in kernels if each not in machine.headers]
     # In a container the kernel and its modules are the host's.
     if not lacking or machine.in_container:
-        return Row("kernel headers", listed(sorted(machine.headers)) or "none")
-    return Row(
+        return PreflightRow("kernel headers", comma_list(sorted(machine.headers)) or "none")
+    return PreflightRow(
         "kernel headers",
-        listed(sorted(machine.headers)) or "none",
-        listed(kernels),
+        comma_list(sorted(machine.headers)) or "none",
+        comma_list(kernels),
         "note",
-        f"there are no headers for {listed(lacking)}, without which modules cannot be compiled for it",
+        f"there are no headers for {comma_list(lacking)}, without which modules cannot be compiled for it",
         f"`apt-get install {' '.join(f'linux-headers-{each}' for each in lacking)}`, unless modules come compiled",
     )

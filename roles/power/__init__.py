@@ -2,18 +2,285 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from llamaherd.plan import Plan
-from llamaherd.role.role import Inspection, Role, Task
-from roles.power.changes import power_changes, power_leftovers
-from roles.power.describe import describe
-from roles.power.onhost import Found
-from roles.power.plan import plan
-from roles.power.preflight import facts
-from roles.power.refusals import refusals
-from roles.power.state import question, take
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.state import HostState, StatePart, find_gpu
+from llamaherd.inventory.schema import Rig
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS, service_of
+from llamaherd.onhost.hardware import GpuState
+from llamaherd.plan import Estimate, GpuPower, Plan, PowerPlan, TextFile
+from llamaherd.plan.devices import declared_power
+from llamaherd.render import render
+from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, written_files
+from llamaherd.role.preflight import PreflightRow, Refusal
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
+from roles.power.onhost import ApplyInput, Found, InspectInput, RemoveInput, UnitState
 from roles.power.verify import judge, probes
+
+
+def plan(planning: Planning) -> PlanPart:
+    """How GPUs are held; and under WSL, what Windows is to hold them to."""
+    rig = planning.rig
+    windows = declared_power(rig) if rig.host.wsl is not None else ()
+    return PlanPart(fields={"power": plan_power(rig), "windows_power": windows})
+
+
+def plan_power(rig: Rig) -> PowerPlan | None:
+    """How they are held; None where nothing is declared, and under WSL, where GPUs are Windows'."""
+    gpus = declared_power(rig)
+    if not gpus or rig.host.wsl is not None:
+        return None
+    return PowerPlan(
+        cards=gpus,
+        fans=_program(POWER_FANS, "gpu_fans.py"),
+        program=_program(POWER_PROGRAM, "gpu_power.py"),
+        table=TextFile(path=str(POWER_TABLE), text=_table(rig.rig, gpus)),
+        unit=TextFile(
+            path=str(UNITS / POWER_UNIT),
+            text=render(
+                "power/gpu-power.service.j2",
+                rig=rig.rig,
+                program=POWER_PROGRAM,
+                table=POWER_TABLE,
+                before=_served(rig),
+            ),
+        ),
+    )
+
+
+def _program(path: PurePosixPath, module: str) -> TextFile:
+    """Return the text of a module that is shipped alone, as a program."""
+    text = (Path(__file__).parent / "onhost" / module).read_text(encoding="utf-8")
+    return TextFile(path=str(path), text=text, mode="0755")
+
+
+def _table(rig: str, gpus: Iterable[GpuPower]) -> str:
+    head = (
+        f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n# card, which one, W, MHz, %\n"
+    )
+    return head + "".join(
+        f"{gpu.name} {gpu.at} {gpu.limit or '-'} {','.join(map(str, gpu.clocks or '-'))} {gpu.fans or '-'}\n"
+        for gpu in gpus
+    )
+
+
+def _served(rig: Rig) -> list[str]:
+    """The units that are to find GPUs held already: at boot, Docker starts what is in containers."""
+    return sorted(
+        {
+            f"{service_of(rig.server_of(name))}.service" if each.backend == "systemd" else "docker.service"
+            for name, each in rig.instances.items()
+        }
+    )
+
+
+class HeldGpu(NamedTuple):
+    """Our note of what a GPU is held to: watts or `refused`, MHz, `on`, percent.
+
+    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
+    """
+
+    limit: str = "?"
+    clocks: str = "?"
+    persistence: str = "?"
+    fans: str = "-"
+
+
+@dataclass
+class PowerState(StatePart):
+    """Both; `held` by UUID."""
+
+    unit: UnitState | None = None
+    held: dict[str, HeldGpu] = field(default_factory=dict)
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect. Held GPUs are inspected also if no GPU is declared, so that they are released."""
+    return None if plan.wsl else InspectInput(notes=plan.power is not None)
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state. Raise ValueError for a note of too many words."""
+    if any(len(words) > len(HeldGpu._fields) for words in found.held.values()):
+        raise ValueError(f"the note about a GPU has more than {len(HeldGpu._fields)} words")
+    PowerState.keep(state, PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}))
+
+
+def refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """All of it, in power's row."""
+    return [replace(problem, about="power") for problem in power_refusals(plan, state)]
+
+
+def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
+    """What the GPUs cannot be held to. Until a planned driver is there, GPUs that do not show are no problem."""
+    if plan.power is None:
+        return []
+    if not state.cards:
+        if plan.driver and not driver_is_there:
+            return []
+        return [
+            Refusal(
+                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {state.driver_says}",
+                "install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out",
+            )
+        ]
+    # What is not in this host at all, preflight has said of all GPUs (roles/gpus/): here it is for GPUs that
+    # a new driver has brought to light, or not.
+    there = [gpu for gpu in plan.power.cards if driver_is_there or find_gpu(gpu.at, state.cards)]
+    return [problem for gpu in there for problem in _gpu_refusals(gpu, state.cards)]
+
+
+def _gpu_refusals(gpu: GpuPower, gpus: Sequence[GpuState]) -> list[Refusal]:
+    seen = find_gpu(gpu.at, gpus)
+    if seen is None:
+        there = ", ".join(f"{each.name} ({each.uuid} at {each.pci})" for each in gpus)
+        return [Refusal(f"GPU `{gpu.name}` ({gpu.at}) is not in this host", f"there is {there}")]
+    return [*_fan_refusals(gpu, seen), *_limit_refusals(gpu, seen)]
+
+
+def _fan_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
+    if gpu.fans is None or seen.fan is not None:
+        return []
+    return [
+        Refusal(
+            f"GPU `{gpu.name}` ({seen.name}) has no fans that can be set",
+            "take `fans` out: what cools it is the machine's",
+        )
+    ]
+
+
+def _limit_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
+    if gpu.limit is None:
+        return []
+    if seen.limit is None and gpu.clocks is None:
+        return [
+            Refusal(
+                f"GPU `{gpu.name}` ({seen.name}) takes no power limit",
+                "hold its clocks instead: `clocks: {max: 1800MHz}`, say",
+            )
+        ]
+    if seen.least is not None and seen.most is not None and not seen.least <= gpu.limit <= seen.most:
+        return [
+            Refusal(
+                f"GPU `{gpu.name}` ({seen.name}) takes a power limit of {seen.least:g} to {seen.most:g} W, "
+                f"the inventory says {gpu.limit} W",
+                f"write `power_limit: {min(max(gpu.limit, seen.least), seen.most):g}W`",
+            )
+        ]
+    return []
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """What GPUs are to be held to."""
+    if plan.power:
+        wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
+        yield PreflightRow("power", "GPUs answer" if state.cards else "no GPU answers", wanted)
+
+
+ROUNDING = 1
+"""Watts that a limit which is read may be off: drivers keep milliwatts."""
+
+CLOCK_STEP = 15
+"""MHz between two clocks of a GPU: one that is held may run so much above."""
+
+FAN_STEP = 3
+"""Points by which fans that are held may run beside their speed."""
+
+
+def power_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Write what holds the GPUs, and start it anew where one is not held as planned. Raises UserError where a GPU
+    cannot be held, which shows only now if this run brought the driver."""
+    if plan.power is None:
+        return []
+    for problem in power_refusals(plan, state, driver_is_there=True) if plan.driver else ():
+        raise UserError(problem.message, problem.help)
+    unit = PowerState.of(state).unit
+    down = [] if unit and unit.active == "active" else [f"{POWER_UNIT} is {unit.active if unit else 'not there'}"]
+    restart = [*down, *_not_as_planned(plan.power.cards, state)]
+    changed = [file for file in plan.power.files if file_differs(file, state)]
+    unsettled = [] if unit is None else [f"{POWER_UNIT} is not enabled"] * (unit.enabled != "enabled")
+    unsettled += [f"systemd has not read {POWER_UNIT} anew"] * (unit is not None and unit.needs_reload)
+    reasons = (*restart, *file_differences(changed, state), *unsettled)
+    if not reasons:
+        return []
+    given = ApplyInput(written_files(changed), restart=bool(restart))
+    held = "; ".join(f"{gpu.name} to {gpu.declared}" for gpu in plan.power.cards)
+    how = RunVerb("power.apply", given, f"holding {held}" if restart else "")
+    return [Change("restart" if restart else "update", "power", held, reasons, how)]
+
+
+def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Give all GPUs their defaults back where nothing is declared of them any more."""
+    if plan.power or PowerState.of(state).unit is None:
+        return []
+    how = RunVerb("power.remove", RemoveInput(), "giving GPUs their own power limits, clocks and fan speeds again")
+    return [Change("remove", "power", POWER_UNIT, ("nothing is declared of any GPU",), how)]
+
+
+def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
+    """Why GPUs are not held as planned, or which are held though nothing is planned of them."""
+    found = [find_gpu(gpu.at, state.cards) for gpu in gpus]
+    strange = PowerState.of(state).held.keys() - {each.uuid for each in found if each}
+    why = [f"{uuid} is held, and nothing is declared of it" for uuid in sorted(strange)]
+    for gpu, each in zip(gpus, found, strict=True):
+        drift = _drift(gpu, each, state) if each else "the driver does not show it"
+        why += [f"{gpu.name}: {drift}"] if drift else []
+    return why
+
+
+def _drift(gpu: GpuPower, seen: GpuState, host: HostState) -> str:
+    """How a GPU is held otherwise than planned, by our note and by the driver; empty where it is not."""
+    held = PowerState.of(host).held.get(seen.uuid)
+    if held is None:
+        return "there is no note that it is held"
+    # Forgotten by then, or soon: a GPU that nothing keeps loaded.
+    if held.persistence == "on" and seen.persistent is False:
+        return "persistence mode is off"
+    return _clock_drift(gpu, seen, held) or _fan_drift(gpu, seen, held) or _limit_drift(gpu, seen, held)
+
+
+def _clock_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    wanted = ",".join(map(str, gpu.clocks)) if gpu.clocks else "-"
+    if held.clocks != wanted:
+        return f"clocks were set to {held.clocks} MHz"
+    too_fast = gpu.clocks and seen.clock is not None and seen.clock > gpu.clocks[1] + CLOCK_STEP
+    return f"it runs at {seen.clock} MHz" if too_fast else ""
+
+
+def _fan_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    if held.fans != str(gpu.fans or "-"):
+        return f"fans were set to {held.fans} %"
+    if gpu.fans is not None and (seen.fan is None or abs(seen.fan - gpu.fans) > FAN_STEP):
+        return f"fans run at {seen.fan} %"
+    return ""
+
+
+def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+    if gpu.limit is None:
+        return "" if held.limit == "-" else f"its limit was set to {held.limit} W"
+    # Whether a GPU takes a limit, only trying tells: some tell a range and refuse all the same.
+    if held.limit == "refused":
+        return "it took no limit, and no clocks are declared" if gpu.clocks is None else ""
+    if held.limit != str(gpu.limit):
+        return f"its limit was set to {held.limit} W"
+    if seen.limit is None or abs(seen.limit - gpu.limit) > ROUNDING:
+        return f"its limit is {'not told' if seen.limit is None else f'{seen.limit:g} W'}"
+    return ""
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
+    """What GPUs are held to, and what of that this system cannot do."""
+
+    def row(gpu: GpuPower, note: str) -> str:
+        return f"{gpu.name}: {gpu.declared}{note}"
+
+    rows = [row(gpu, f" ({gpu.at})") for gpu in (plan.power.cards if plan.power else ())]
+    rows += [row(gpu, ", which is Windows' to set") for gpu in plan.windows_power]
+    return [f"  {'power' if not number else '':10} {row}" for number, row in enumerate(rows)]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -27,7 +294,7 @@ ROLE = Role(
     summary="GPUs are held to their limits, clocks and fan speeds, from every boot on.",
     plan=plan,
     brings=lambda plan: plan.power.files if plan.power else (),
-    inspection=Inspection("power.inspect", question, Found, take),
+    inspection=Inspection("power.inspect", inspection_input, Found, take),
     refusals=refusals,
     facts=facts,
     leftovers=power_leftovers,

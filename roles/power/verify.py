@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 
-from llamaherd.host.answers import Answers, pairs
+from llamaherd.host.responses import ProbeOutputs, parse_pairs
 from llamaherd.layout import POWER_RUN, POWER_UNIT
-from llamaherd.onhost.nvidia_smi import parse_number
+from llamaherd.onhost.hardware import parse_number
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GpuPower, Plan, PowerPlan
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.numbers import whole
+from llamaherd.text.numbers import whole_number
 
 QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
 """The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""
@@ -39,9 +39,9 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=tuple(Check(*each) for each in power_checks(power, judging.answers)) if power else ())
 
 
-def power_checks(power: PowerPlan, answers: Answers) -> Iterator[tuple[str, bool, str]]:
+def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[tuple[str, bool, str]]:
     """A name, whether it is as declared, and what was found: for the unit, and for each GPU."""
-    unit = pairs(answers.get(("power unit", ""), ""))
+    unit = parse_pairs(answers.get(("power unit", ""), ""))
     state, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
     name = power.unit.path.rpartition("/")[2]
     yield "unit", (state, boot) == ("active", "enabled"), f"{name} is {state}, {boot}"
@@ -56,7 +56,7 @@ def power_checks(power: PowerPlan, answers: Answers) -> Iterator[tuple[str, bool
             yield gpu.name, *_judged(gpu, row, _note(row["uuid"], answers))
 
 
-def _note(uuid: str, answers: Answers) -> str:
+def _note(uuid: str, answers: ProbeOutputs) -> str:
     """Return the note of what a GPU is limited to: `FOLDER/GPU-…:NOTE` is a line of it."""
     lines = (line.partition(f"/{uuid}:") for line in answers.get(("held", ""), "").split("\n"))
     return "\n".join(note for _, found, note in lines if found)
@@ -70,7 +70,7 @@ def _rows(said: str) -> list[QueryRow]:
 
 
 def _row_of(at: str, rows: Sequence[QueryRow]) -> QueryRow | None:
-    if (place := whole(at)) is not None:
+    if (place := whole_number(at)) is not None:
         return dict(enumerate(sorted(rows, key=lambda row: row["pci.bus_id"].upper()))).get(place)
     return next((row for row in rows if at.upper() in (row["uuid"].upper(), row["pci.bus_id"].upper())), None)
 

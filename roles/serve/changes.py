@@ -1,24 +1,78 @@
-"""Servers: one restarts if what runs is not what is planned, and for no other reason."""
+"""The changes of servers: why a server restarts, its downtime, and whether a gate measures the candidate first."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from llamaherd.backends.compose import held_to
-from llamaherd.backends.systemd import RESTART, RESTART_HASHED
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
-from llamaherd.onhost.serving import ContainerState, ServingState, UnitState
+from llamaherd.onhost.servers import ContainerState, ServingState, UnitState
 from llamaherd.plan import InstancePlan, Plan, TextFile
-from llamaherd.role.changes import Action, Change, RunVerb, differences, differs, reads_otherwise, written_files
-from llamaherd.role.service import unsettled
-from roles.serve.going import Going
-from roles.serve.onhost.model import ArgumentCheck, CandidateInput, SwitchInput
-from roles.serve.others import given_to_all, shared
+from llamaherd.plan.backends import UNIT_RESTART, UNIT_RESTART_HASHED, container_limits, pull_policy
+from llamaherd.role.changes import (
+    Action,
+    Change,
+    Downtime,
+    Gated,
+    RunVerb,
+    file_differences,
+    file_differs,
+    text_differs,
+    written_files,
+)
+from llamaherd.role.report import unit_problems
+from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, RefusalInput, SwitchInput
 from roles.serve.ports import held
-from roles.serve.transaction import proven, refuse_again, runs_elsewhere, serves, switch_input
-from roles.serve.trial import container_check
+from roles.serve.transaction import (
+    UndeclaredServer,
+    attempt_identity,
+    proven,
+    raise_if_refused,
+    runs_elsewhere,
+    serves,
+    switch_input,
+)
+
+
+def shared_drop_in_error(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
+    """Why a drop-in for many units keeps an instance from being started."""
+    path, keys = next(iter(drop_ins.items()))
+    return UserError(
+        f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
+        "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
+    )
+
+
+def manager_environment_error(instance: InstancePlan, names: str) -> UserError:
+    """Why variables that systemd gives to all its units keep an instance from being started."""
+    return UserError(
+        f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
+        f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
+        "then `herd up`, which goes on here",
+    )
+
+
+def container_check(instance: InstancePlan) -> ContainerCheck:
+    """Return the check of a new Compose file.
+
+    The arguments of an engine that was built on the host are checked by its build. An image that starts another program
+    than llama-server cannot check its arguments quickly.
+    """
+    server, image = instance.server, instance.server.image or ""
+    return ContainerCheck(
+        text=instance.file.text,
+        image=image,
+        pulled=pull_policy(image) == "missing",
+        reads_arguments=instance.build is None and not server.command,
+        user=server.user,
+        folders=tuple(server.folders),
+        key_file=instance.key_file or "",
+        environment=dict(server.environment),
+        arguments=tuple(server.arguments),
+    )
 
 
 def unit_changes(
@@ -28,7 +82,7 @@ def unit_changes(
     *,
     retry: bool = False,
     candidate: CandidateInput | None = None,
-    going: Sequence[Going] = (),
+    going: Sequence[UndeclaredServer] = (),
     partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one systemd instance run as planned.
@@ -37,15 +91,15 @@ def unit_changes(
     tried again by `retry` alone, or where nothing serves.
     """
     files = instance_files(instance, key)
-    changed = [file for file in files if differs(file, state)]
+    changed = [file for file in files if file_differs(file, state)]
     unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
     if serving.shared:
-        raise shared(instance, serving.shared)
+        raise shared_drop_in_error(instance, serving.shared)
     if serving.given_to_all:
-        raise given_to_all(instance, serving.given_to_all)
-    refuse_again(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
+        raise manager_environment_error(instance, serving.given_to_all)
+    raise_if_refused(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
     restart = _unit_restart(instance, unit, changed, state)
-    wrong = (*_unit_unsettled(unit, serving), *_left(instance, state))
+    wrong = (*_unit_unsettled(unit, serving), *_left_by_interrupted_run(instance, state))
     reasons = (*restart, *wrong, *_unnamed(changed, restart, state))
     if not reasons:
         return []
@@ -66,7 +120,7 @@ def _unit_restart(
     why = [
         f"{file.path} has another text"
         for file in changed
-        if reads_otherwise(file, state) and not _policy_alone(file, state)
+        if text_differs(file, state) and not _policy_alone(file, state)
     ]
     if unit.spec != instance.spec:
         why.append(f"spec {unit.spec} runs, not {instance.spec}" if unit.spec else "nothing of ours runs")
@@ -75,7 +129,7 @@ def _unit_restart(
 
 def _policy_alone(file: TextFile, state: HostState) -> bool:
     """Return whether a unit differs only in its restart policy, which earlier versions wrote differently."""
-    have, policies = state.files.get(file.path), (f"\nRestart={RESTART}\n", f"\nRestart={RESTART_HASHED}\n")
+    have, policies = state.files.get(file.path), (f"\nRestart={UNIT_RESTART}\n", f"\nRestart={UNIT_RESTART_HASHED}\n")
     texts = (file.text.replace(one, another) for one, another in (policies, reversed(policies)))
     return have is not None and have.sha256 in {hashlib.sha256(text.encode()).hexdigest() for text in texts}
 
@@ -85,10 +139,10 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
     why = [f"{path} changes it, and is not declared" for path in serving.foreign]
     if unit and unit.active != "active":
         why.append(f"it is {unit.active}")
-    return [*why, *unsettled(unit)]
+    return [*why, *unit_problems(unit)]
 
 
-def _left(instance: InstancePlan, state: HostState) -> list[str]:
+def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[str]:
     """What a run that was cut off has left: what fails at prompts, it may be, or a server that was tried beside it."""
     serving = state.serving.get(instance.service, ServingState())
     why = ["what was tried beside it still runs"] if serving.beside else []
@@ -99,7 +153,7 @@ def _left(instance: InstancePlan, state: HostState) -> list[str]:
 
 def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
     """Differences of files that are no reason yet."""
-    return [reason for reason in differences(changed, state) if reason not in said]
+    return [reason for reason in file_differences(changed, state) if reason not in said]
 
 
 def project_changes(
@@ -109,16 +163,16 @@ def project_changes(
     *,
     retry: bool = False,
     candidate: CandidateInput | None = None,
-    going: Sequence[Going] = (),
+    going: Sequence[UndeclaredServer] = (),
     partners: Sequence[str] = (),
 ) -> list[Change]:
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     files = instance_files(instance, key)
-    changed = [file for file in files if differs(file, state)]
+    changed = [file for file in files if file_differs(file, state)]
     container = state.containers.get(instance.service)
-    refuse_again(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
+    raise_if_refused(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
     restart = _project_restart(instance, container, changed, state)
-    unsettled = (*_project_unsettled(container), *_left(instance, state))
+    unsettled = (*_project_unsettled(container), *_left_by_interrupted_run(instance, state))
     reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
     if not reasons:
         return []
@@ -137,10 +191,10 @@ def _project_restart(
     """Why the container must be made anew."""
     if container is None:
         return ["it runs as a unit until now" if runs_elsewhere(instance, state) else "there is no such container"]
-    why = [f"{file.path} has another text" for file in changed if reads_otherwise(file, state)]
+    why = [f"{file.path} has another text" for file in changed if text_differs(file, state)]
     if container.spec != instance.spec:
         why.append(f"spec {container.spec} runs, not {instance.spec}")
-    if container.limits != held_to(instance.server):
+    if container.limits != container_limits(instance.server):
         why.append("its limits are not the declared ones")
     if instance.service in state.off_cards:
         why.append("it is not on its GPUs")
@@ -157,9 +211,9 @@ def _half_made(
     instance: InstancePlan, container: ContainerState, changed: Sequence[TextFile], state: HostState
 ) -> bool:
     """Whether another run may be making it just now: nothing is wrong with it but that its record is not written."""
-    limited = container.limits != held_to(instance.server)
+    limited = container.limits != container_limits(instance.server)
     right = container.spec == instance.spec and not limited and instance.service not in state.off_cards
-    return right and not any(reads_otherwise(file, state) for file in changed) and not _wrong_itself(instance, state)
+    return right and not any(text_differs(file, state) for file in changed) and not _wrong_itself(instance, state)
 
 
 def _given(
@@ -168,7 +222,7 @@ def _given(
     files: Sequence[TextFile],
     changed: Sequence[TextFile],
     candidate: CandidateInput | None,
-    going: Sequence[Going],
+    going: Sequence[UndeclaredServer],
     partners: Sequence[str],
     *,
     restart: bool,
@@ -194,7 +248,9 @@ def _given(
     )
 
 
-def _instead(instance: InstancePlan, going: Sequence[Going], partners: Sequence[str], state: HostState) -> str:
+def _instead(
+    instance: InstancePlan, going: Sequence[UndeclaredServer], partners: Sequence[str], state: HostState
+) -> str:
     """Return the server that serves in the place of an instance; empty where none does."""
     others = () if serves(instance, state) else (name for name in partners if name in held(state))
     return next(iter([*(each.service for each in going if each.serves), *others]), "")
@@ -206,7 +262,7 @@ def _switch(instance: InstancePlan, given: SwitchInput, there: bool, reasons: tu
     return Change(action, "server", instance.service, reasons, how)
 
 
-def well(plan: Plan, state: HostState) -> list[str]:
+def serving_instances(plan: Plan, state: HostState) -> list[str]:
     """The instances that serve on their own host."""
 
     def serves(instance: InstancePlan) -> bool:
@@ -269,3 +325,49 @@ def argument_checks(instance: InstancePlan) -> tuple[ArgumentCheck, ...]:
     program = f"{instance.build_folder}/bin/llama-server"
     every = (instance.server.arguments, *(each.arguments for each in instance.members))
     return tuple(ArgumentCheck(program, tuple(each), instance.server.user) for each in every)
+
+
+def gated_switch(instance: InstancePlan, state: HostState, key: str | None) -> Gated | None:
+    """What must be measured before this one is started; None where there is no gate, or nothing to hold it against.
+
+    A key that changes as well keeps its speed from being measured: both would be given the one that the host has.
+    """
+    unit = state.units.get(instance.service)
+    if instance.gate is None or unit is None or not unit.spec or unit.spec == instance.spec:
+        return None
+    speed = not _gets_a_key(instance, state, key)
+    if not (serves(instance, state) and proven(instance, state)) or not (speed or instance.gate.kld is not None):
+        return None
+    return Gated(instance, unit.spec, partial(_record_refusal, instance), speed=speed)
+
+
+def _gets_a_key(instance: InstancePlan, state: HostState, key: str | None) -> bool:
+    return any(file_differs(file, state) for file in instance_files(instance, key) if file is not instance.file)
+
+
+def _record_refusal(instance: InstancePlan, why: str) -> RunVerb:
+    return RunVerb("serve.removal.refuse", RefusalInput(instance.service, attempt_identity(instance), why))
+
+
+_START_SECONDS = 2
+_BYTES_A_SECOND = 1e9
+"""Of a model, as an SSD of a home rig gives them: a guess, until there is a start to go by."""
+
+
+def estimate_downtime(
+    plan: Plan, instance: InstancePlan, state: HostState, beside: bool = False, gated: Gated | None = None
+) -> Downtime | None:
+    """As long as its last start took, if that read the same models, else by their bytes. None if it serves nobody.
+
+    `beside`: what is new may be started beside it; whether there is room is known at its host alone, when it is done.
+    `gated`: it is measured before.
+    """
+    if not serves(instance, state):
+        return None
+    gate = gated.instance.gate.seconds if gated and gated.instance.gate else 0
+    last = state.serving.get(instance.service, ServingState()).loaded
+    if last and set(last.folders) == set(instance.server.folders):
+        return Downtime(last.seconds, measured=True, beside=beside, gate=gate)
+    files = [(model, file) for model in plan.models if model.folder in instance.server.folders for file in model.files]
+    there = (state.stored.get(model.folder, {}).get(file.name, (file.size or 0, 0))[0] for model, file in files)
+    return Downtime(_START_SECONDS + sum(there) / _BYTES_A_SECOND, measured=False, beside=beside, gate=gate)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.plan import RAM, Estimate, Grows, Holds, InstancePlan, Plan
-from llamaherd.reference.cards import usable
-from llamaherd.text.units import show_mib
+from llamaherd.reference.cards import usable_memory
+from llamaherd.text.numbers import show_mib
 
 
 def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
@@ -88,7 +88,7 @@ def _whole(plan: Plan) -> list[str]:
     rows: list[tuple[str, ...]] = [("", "instances", "held", "kept", "left", "of")]
     for where, parts in sorted(held.items(), key=lambda item: item[0] == RAM):
         size, total = parts[0].size, sum(each.total for each in parts)
-        share = SYSTEM_RAM if where == RAM else size - usable(size) + MARGIN
+        share = SYSTEM_RAM if where == RAM else size - usable_memory(size) + MARGIN
         figures = (total, share, size - total - share, size)
         rows.append((where, str(len(parts)), *(f"{figure / (1 << 20):,.0f}" for figure in figures)))
     width = max(len(row[0]) for row in rows)

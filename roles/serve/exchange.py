@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.serving import ServingState
+from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import RAM, InstancePlan, Plan
 from llamaherd.role.changes import Change, RunVerb
-from llamaherd.role.facts import listed
-from roles.serve.going import Going
+from llamaherd.role.preflight import comma_list
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer, SwitchInput
 from roles.serve.ports import held
 from roles.serve.removal import going_of
-from roles.serve.transaction import holds
+from roles.serve.transaction import UndeclaredServer, holds
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -28,7 +27,7 @@ class ExchangeState(StatePart):
 
 
 @dataclass(frozen=True)
-class Now:
+class RunningServer:
     """What a server has now: its port, its backend, the spec that runs, and the bytes that it holds, by place."""
 
     port: int | None = None
@@ -79,7 +78,7 @@ def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ..
     return found
 
 
-def _now(service: str, state: HostState) -> Now:
+def _now(service: str, state: HostState) -> RunningServer:
     unit, container = state.units.get(service), state.containers.get(service)
     serving = state.serving.get(service, ServingState())
     waits = unit.waits_for if unit and unit.active == "activating" else None
@@ -88,18 +87,20 @@ def _now(service: str, state: HostState) -> Now:
     elif container and container.status == "running":
         backend, spec = "compose", container.spec
     else:
-        return Now()
+        return RunningServer()
     holding = serving.holding.room if serving.holding and serving.holding.spec == spec else {}
     folders = frozenset(serving.loaded.folders) if serving.loaded else frozenset[str]()
-    return Now(held(state).get(service, waits), backend, spec, holding, folders)
+    return RunningServer(held(state).get(service, waits), backend, spec, holding, folders)
 
 
-def _taken_over(plan: Plan, now: Mapping[str, Now], going: Mapping[str, Going]) -> Iterator[tuple[str, str]]:
+def _taken_over(
+    plan: Plan, now: Mapping[str, RunningServer], going: Mapping[str, UndeclaredServer]
+) -> Iterator[tuple[str, str]]:
     """Yield the services of which the first is to have what the second has now, and gives up in this run."""
     planned = {each.service: each for each in plan.instances}
     leaving = {name: has for name, has in now.items() if name in going or _changes(planned.get(name), has)}
     for taker in plan.instances:
-        was = now.get(taker.service, Now())
+        was = now.get(taker.service, RunningServer())
         if not _changes(taker, was):
             continue
         scarce = _scarce(taker, now)
@@ -113,22 +114,22 @@ def _taken_over(plan: Plan, now: Mapping[str, Now], going: Mapping[str, Going]) 
                 yield taker.service, name
 
 
-def _changes(instance: InstancePlan | None, has: Now) -> bool:
+def _changes(instance: InstancePlan | None, has: RunningServer) -> bool:
     return instance is not None and instance.spec != has.spec
 
 
-def _swap_backends(taker: InstancePlan, was: Now, giver: InstancePlan, has: Now) -> bool:
+def _swap_backends(taker: InstancePlan, was: RunningServer, giver: InstancePlan, has: RunningServer) -> bool:
     moves = was.backend not in ("", taker.backend)
     return moves and (was.backend, has.backend) == (giver.backend, taker.backend)
 
 
-def _takes_model(taker: InstancePlan, was: Now, giver: InstancePlan, has: Now) -> bool:
+def _takes_model(taker: InstancePlan, was: RunningServer, giver: InstancePlan, has: RunningServer) -> bool:
     """Return whether one is to serve the model that the other serves now, and will not."""
     folders = frozenset(taker.server.folders)
     return has.folders == folders != was.folders and frozenset(giver.server.folders) != folders
 
 
-def _scarce(taker: InstancePlan, now: Mapping[str, Now]) -> list[str]:
+def _scarce(taker: InstancePlan, now: Mapping[str, RunningServer]) -> list[str]:
     """Return the places where an instance has no room beside what the other servers hold now."""
     others = [has for name, has in now.items() if name != taker.service]
     sizes = {each.where: each.size for each in taker.memory.holds} if taker.memory else {}
@@ -140,14 +141,16 @@ def _scarce(taker: InstancePlan, now: Mapping[str, Now]) -> list[str]:
     ]
 
 
-def _gives_room(scarce: Sequence[str], giver: InstancePlan | None, has: Now) -> bool:
+def _gives_room(scarce: Sequence[str], giver: InstancePlan | None, has: RunningServer) -> bool:
     then = holds(giver) if giver else {}
     return any(has.holds.get(place, 0) > then.get(place, 0) for place in scarce)
 
 
-def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going], state: HostState) -> Change:
+def exchange_change(
+    plan: Plan, members: Sequence[Member], going: Sequence[UndeclaredServer], state: HostState
+) -> Change:
     """Return the change of several servers: it changes all of them or none."""
-    names = listed(each.instance.service for each in members)
+    names = comma_list(each.instance.service for each in members)
     given = ExchangeInput(
         names=names,
         members=tuple(each.given for each in members),
@@ -161,6 +164,6 @@ def exchange_change(plan: Plan, members: Sequence[Member], going: Sequence[Going
 
 
 def _together(change: Change, members: Sequence[Member], seconds: float) -> Change:
-    others = listed(each.instance.service for each in members if each.instance.service != change.name)
+    others = comma_list(each.instance.service for each in members if each.instance.service != change.name)
     away = replace(change.away, seconds=seconds, beside=False) if change.away else None
     return replace(change, reasons=(*change.reasons, f"it changes together with {others}"), away=away)

@@ -1,21 +1,245 @@
-"""From declared instances to the servers that must run: units or Compose files, and what they read."""
+"""Plan the servers of declared instances and groups, their gates, their images, and the programs of their units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path, PurePosixPath
 
-from llamaherd.backends import definition
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.engines import TRAITS, flags_of, listens_on
+from llamaherd.engines.divergence import words_as_served
+from llamaherd.engines.router import NotRoutedError, preset, router_arguments
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Rig
-from llamaherd.layout import LIBEXEC
-from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelPlan, TextFile
-from llamaherd.role.held import estimated
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Gate, Rig
+from llamaherd.layout import KEYS, LIBEXEC, PRESETS, service_of, unit_user
+from llamaherd.memory.divergence import readings
+from llamaherd.plan import (
+    BuildPlan,
+    DivergencePlan,
+    Estimate,
+    GatePlan,
+    Grows,
+    Holds,
+    ImagePlan,
+    InstancePlan,
+    KeyFile,
+    MemberPlan,
+    ModelPlan,
+    ServerSpec,
+    TextFile,
+    digest,
+)
+from llamaherd.plan.backends import server_definition
+from llamaherd.plan.estimate import estimate_memory
+from llamaherd.reference.packages import IMAGE_PACKAGES
+from llamaherd.resources import DOCKERFILE
+from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Planning, PlanPart
-from roles.serve.gate import plan_divergence, plan_gate
-from roles.serve.groups import plan_group
-from roles.serve.images import plan_image
+from roles.serve.onhost.model import ImageInput
 from roles.serve.spec import projectors_of, server_spec, told_server
+
+
+def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
+    """The image of a build. `busybox` asks for health inside; the rest is what the server is linked against."""
+    packages = (
+        "base-files",
+        "busybox",
+        "ca-certificates",
+        "libgomp1",
+        "libstdc++6",
+        *IMAGE_PACKAGES[rig.host.os],
+    )
+    dockerfile = DOCKERFILE.read_text(encoding="utf-8")
+    base = f"llamaherd/base:{rig.host.os}-{digest(packages)}"
+    return ImagePlan(
+        tag=f"llamaherd/engine:{build.id}-{digest(base, dockerfile)[:6]}",
+        build=build.id,
+        base=base,
+        base_packages=packages,
+        dockerfile=dockerfile,
+    )
+
+
+def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
+    """Make the image of a build."""
+    if image.tag in state.images:
+        return []
+    given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
+    how = RunVerb("serve.image.make", given, f"making image {image.tag}")
+    return [Change("create", "image", image.tag, ("it is not there, or was made as another",), how)]
+
+
+GATE_BUDGET = 20 * 60
+"""Seconds for which a gate measures, where nothing is said."""
+_MOST_READINGS = 3
+"""Of reading the text, as many are tried where there is no room for the one before."""
+
+
+def plan_gate(gate: Gate | None) -> GatePlan | None:
+    """What a change may cost; None where nothing is declared."""
+    if gate is None:
+        return None
+    return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
+
+
+def plan_divergence(
+    rig: Rig, name: str, server: ServerSpec, build: BuildPlan | None, headers: Mapping[str, Header]
+) -> DivergencePlan | None:
+    """How what an instance says is compared; None where the program for it was not built with its engine."""
+    declared = rig.instances[name]
+    engine = rig.engines[declared.engine]
+    flags, tool = flags_of(engine), TRAITS[engine.kind].divergence
+    if flags is None or tool is None or server.program is None or build is None or tool not in build.targets:
+        return None
+    says, more = words_as_served(flags, server.arguments)
+    header = headers.get(declared.model)
+    return DivergencePlan(
+        tool=str(PurePosixPath(server.program).with_name(tool)),
+        says=says,
+        more=more,
+        vocabulary=header.vocabulary if header else 0,
+        readings=tuple(islice(readings(rig, name, declared, headers), _MOST_READINGS)),
+    )
+
+
+def plan_group(
+    rig: Rig,
+    group: str,
+    names: Sequence[str],
+    build: BuildPlan | None,
+    models: Mapping[str, ModelPlan],
+    headers: Mapping[str, Header],
+) -> InstancePlan:
+    """The server of a group, whose first instance is loaded first. Raises NotLockedError and UserError."""
+    first = rig.instances[names[0]]
+    alone = [_plan_member(rig, name, build, models, headers) for name in names]
+    members = tuple(member for member, _ in alone)
+    text = _preset(rig, group, members)
+    # Named by its hash: what served before has its own for the way back, and another file is another command line.
+    file = TextFile(path=str(PRESETS / f"{group}-{digest(text)}.ini"), text=text)
+    server = _router_spec(rig, group, [server for _, server in alone], file.path)
+    spec, unit = server_definition("systemd", server)
+    return InstancePlan(
+        name=group,
+        backend="systemd",
+        engine=first.engine,
+        build=build.id if build else None,
+        model=first.model,
+        model_folder=members[0].model_folder,
+        model_path=members[0].model_path,
+        context=first.context,
+        mtp=first.draft.mtp or 0 if first.draft else 0,
+        draft_folder=members[0].draft_folder,
+        threads=members[0].threads,
+        server=server,
+        expect=first.expect,
+        drain=max(rig.instances[name].drain for name in names),
+        memory=largest_estimate([each.memory for each in members]),
+        spec=spec,
+        file=unit,
+        members=members,
+        preset=file,
+    )
+
+
+def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
+    """The preset file. Raises UserError for what only the lock tells: paths of models."""
+    engine = rig.engines[rig.instances[members[0].name].engine]
+    try:
+        return preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
+    except NotRoutedError as error:
+        raise UserError(f"group `{group}` of rig {rig.rig} has no preset file: {error}", "rename the file") from None
+
+
+def _plan_member(
+    rig: Rig, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan], headers: Mapping[str, Header]
+) -> tuple[MemberPlan, ServerSpec]:
+    """An instance of a group, and the server that it would be by itself."""
+    declared = rig.instances[name]
+    model = models[declared.model]
+    drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
+    key = str(KEYS / str(declared.group)) if declared.api_key else None
+    told = replace(told_server(rig, name, model, drafting, headers), api_key_file=key)
+    server = server_spec(rig, name, told, build, None, [model, *([drafting] if drafting else [])])
+    member = MemberPlan(
+        name=name,
+        model=declared.model,
+        model_folder=model.folder,
+        model_path=model.path,
+        draft_folder=drafting.folder if drafting else None,
+        drafts=declared.draft is not None,
+        mtp=declared.draft.mtp or 0 if declared.draft else 0,
+        context=declared.context,
+        slots=declared.parallel,
+        threads=told.threads,
+        arguments=server.arguments,
+        expect=declared.expect,
+        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
+    )
+    return member, server
+
+
+def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_path: str) -> ServerSpec:
+    """The server that starts the others, which have its user, its GPUs, its walls and its environment."""
+    first = servers[0]
+    declared = rig.instances[first.name]
+    key = KeyFile(path=str(KEYS / group)) if declared.api_key else None
+    listen = listens_on(rig.engines[declared.engine], declared)
+    endpoint = first.endpoint.model_copy(
+        update={
+            "models": tuple(each.model for each in servers),
+            # Which of them is loaded, nobody knows who sends a request: none gets more than it has slots.
+            "streams": min(each.endpoint.streams for each in servers),
+            "swaps": True,
+        }
+    )
+    locks = any(each.limits.locks_memory for each in servers)
+    return first.model_copy(
+        update={
+            "name": group,
+            "service": service_of(group),
+            "user": unit_user(group),
+            "arguments": router_arguments(preset_path, listen, declared.port, key.path if key else None),
+            "folders": tuple(dict.fromkeys(folder for each in servers for folder in each.folders)),
+            "key": key,
+            "endpoint": endpoint,
+            "one_process": False,
+            "limits": first.limits.model_copy(update={"locks_memory": locks}),
+            "start_seconds": max(each.start_seconds for each in servers),
+        }
+    )
+
+
+def largest_estimate(estimates: Sequence[Estimate | None]) -> Estimate | None:
+    """What a group holds of each place: as much as the largest of its instances there, for one is loaded at a time.
+
+    None where one of them is not known.
+    """
+    known = [each for each in estimates if each is not None]
+    if len(known) < len(estimates):
+        return None
+    holds: dict[str, Holds] = {}
+    for each in (held for estimate in known for held in estimate.holds):
+        if each.where not in holds or each.total > holds[each.where].total:
+            holds[each.where] = each
+    residents = [each.resident for each in known if each.resident is not None]
+    return Estimate(
+        source="arithmetic",
+        holds=tuple(holds.values()),
+        doubts=tuple(dict.fromkeys(doubt for each in known for doubt in each.doubts)),
+        grows=_grows(each.grows for each in known),
+        resident=max(residents) if len(residents) == len(known) else None,
+    )
+
+
+def _grows(every: Iterable[Grows]) -> Grows:
+    known = list(every)
+    prompts = [each.prompts for each in known]
+    most = None if None in prompts else max(each or 0 for each in prompts)
+    return Grows(prompts=most, checkpoints=max(each.checkpoints for each in known))
 
 
 def plan(planning: Planning) -> PlanPart:
@@ -35,17 +259,17 @@ def plan(planning: Planning) -> PlanPart:
     instances = tuple(
         plan_group(rig, server, names, builds.get(rig.instances[names[0]].engine), models, headers)
         if rig.instances[names[0]].group
-        else _alone(rig, server, builds, images, models, headers)
+        else _plan_ungrouped(rig, server, builds, images, models, headers)
         for server, names in sorted(rig.servers.items())
     )
     return PlanPart(
         packages=frozenset({"mmdebstrap"} if images else ()),
-        files=(*_programs(instances), *(each.preset for each in instances if each.preset)),
+        files=(*_unit_programs(instances), *(each.preset for each in instances if each.preset)),
         fields={"images": tuple(images.values()), "instances": instances},
     )
 
 
-def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
+def _unit_programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
     """Yield the programs that units run in addition to the server, and the program that checks a container's GPUs."""
     grouped = any(each.members for each in instances)
     on_gpus = any(each.server.cards for each in instances)
@@ -61,7 +285,7 @@ def _programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
         yield TextFile(path=str(LIBEXEC / name), text=text, mode="0755")
 
 
-def _alone(
+def _plan_ungrouped(
     rig: Rig,
     name: str,
     builds: Mapping[str, BuildPlan],
@@ -91,7 +315,7 @@ def plan_instance(
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
     told = told_server(rig, name, model, drafting, headers)
     server = server_spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
-    spec, file = definition(declared.backend, server)
+    spec, file = server_definition(declared.backend, server)
     return InstancePlan(
         name=name,
         backend=declared.backend,
@@ -109,7 +333,7 @@ def plan_instance(
         gate=plan_gate(declared.gate),
         divergence=plan_divergence(rig, name, server, build, headers),
         drain=declared.drain,
-        memory=estimated(rig, declared, headers, projectors_of(models)),
+        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
         spec=spec,
         file=file,
     )

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 from llamaherd.host.state import HostState
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.preflight import Refusal
 from llamaherd.role.reach import networks
-from llamaherd.role.refusal import Refusal
 
 DOCKERS_PROXY = "docker-proxy"
 """What holds a container's port before Docker calls the container running, and after it does."""

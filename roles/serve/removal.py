@@ -1,26 +1,49 @@
-"""Instances that the inventory no longer has: stopped and forgotten, but not before what comes in their place serves.
-
-A server that is given another name is one that goes and one that comes. Which one takes whose place, nobody says: what
-goes stays until all that come have answered a prompt.
-"""
+"""Remove servers that are no longer declared, and unused keys. A removed server serves until its replacements do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import DRAIN_SECONDS
 from llamaherd.layout import unit_user
-from llamaherd.onhost.serving import ServingState
+from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
 from llamaherd.text.quoting import is_word
-from roles.serve.going import Going
-from roles.serve.onhost.model import RemovalInput
+from roles.serve.onhost.model import KeyRemovalInput, RemovalInput
 from roles.serve.ports import held
-from roles.serve.transaction import proven, serves, tried
+from roles.serve.transaction import UndeclaredServer, attempt_identity, proven, serves
+
+
+@dataclass
+class KeysState(StatePart):
+    """Names of the key files that lie here: each is that of its instance or group."""
+
+    names: set[str] = field(default_factory=set)
+
+
+def unused_key_changes(instance: InstancePlan, state: HostState) -> list[Change]:
+    """Remove the key of an instance that needs none. It comes after its switch: what serves until then reads it."""
+    if instance.key_file or instance.name not in KeysState.of(state).names:
+        return []
+    return [_key_removal(instance.name, "its server asks for none any more")]
+
+
+def stray_key_changes(plan: Plan, state: HostState, others: Sequence[str]) -> list[Change]:
+    """Remove keys of which there is no server, unless this run is for others alone. `others` go with their own."""
+    if not plan.whole("serve"):
+        return []
+    known = {*(instance.name for instance in plan.instances), *others}
+    return [_key_removal(name, "no server has this name") for name in sorted(KeysState.of(state).names - known)]
+
+
+def _key_removal(name: str, why: str) -> Change:
+    how = RunVerb("serve.removal.remove_key", KeyRemovalInput(name), f"removing the key of {name}")
+    return Change("remove", "key", name, (why,), how)
+
 
 _NOT_DECLARED = ("it is not declared",)
 
@@ -40,12 +63,12 @@ def removal_changes(plan: Plan, state: HostState, *, waiting: bool = False) -> l
             ("it is declared elsewhere",) if each.name in declared else _NOT_DECLARED,
             RunVerb("serve.removal.remove", _removal(each, declared=each.name in declared), f"removing {each.name}"),
         )
-        for each in strange(plan, state)
+        for each in undeclared_parts(plan, state)
         if (_has_come(declared[each.name], state) if each.name in declared else not stay)
     ]
 
 
-def _removal(going: Going, *, declared: bool) -> RemovalInput:
+def _removal(going: UndeclaredServer, *, declared: bool) -> RemovalInput:
     return RemovalInput(
         name=going.name,
         service=going.service,
@@ -57,14 +80,14 @@ def _removal(going: Going, *, declared: bool) -> RemovalInput:
     )
 
 
-def strange(plan: Plan, state: HostState) -> Iterator[Going]:
+def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]:
     """What is there and not declared so."""
     units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
     containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
     projects = (state.projects | containers) - {i.name for i in plan.of("compose")}
     for name in sorted(filter(is_word, units | projects)):  # `herd` writes no other name
-        yield Going(name, name in units, name in projects)
+        yield UndeclaredServer(name, name in units, name in projects)
 
 
 def _has_come(instance: InstancePlan, state: HostState) -> bool:
@@ -78,14 +101,14 @@ def _has_come(instance: InstancePlan, state: HostState) -> bool:
     return come and proven(instance, state)
 
 
-def coming(plan: Plan, state: HostState) -> list[InstancePlan]:
+def coming_instances(plan: Plan, state: HostState) -> list[InstancePlan]:
     """The instances of which nothing serves yet that has answered a prompt."""
     return [each for each in plan.instances if not (serves(each, state) and proven(each, state))]
 
 
 def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:
     """What goes once these instances serve: what waited, where the last that comes is one, and none has failed."""
-    new = coming(plan, state)
+    new = coming_instances(plan, state)
     failed = run.failed or any(_refused(each, state) for each in new if each not in serving)
     if failed or not new or new[-1] not in serving:
         return []
@@ -94,18 +117,18 @@ def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState
 
 def _refused(instance: InstancePlan, state: HostState) -> bool:
     refused = state.serving.get(instance.service, ServingState()).refused
-    return refused is not None and refused.tried == tried(instance)
+    return refused is not None and refused.tried == attempt_identity(instance)
 
 
-def going_of(plan: Plan, state: HostState) -> list[Going]:
+def going_of(plan: Plan, state: HostState) -> list[UndeclaredServer]:
     """Return the servers that wait for those that come: they are not declared any more."""
-    if not coming(plan, state) or not plan.whole("serve"):
+    if not coming_instances(plan, state) or not plan.whole("serve"):
         return []
     declared = {each.name for each in plan.instances}
-    return [each for each in strange(plan, state) if each.name not in declared]
+    return [each for each in undeclared_parts(plan, state) if each.name not in declared]
 
 
-def replaced(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[Going, ...]:
+def replaced_servers(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[UndeclaredServer, ...]:
     """The servers that wait for those that come, seen from an instance."""
     ports = held(state)
     waiting = {name: unit.waits_for for name, unit in state.units.items()}

@@ -23,8 +23,7 @@ from llamaherd.plan import (
     ServerSpec,
     Stop,
 )
-from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu
-from llamaherd.plan.environment import environment
+from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu, server_environment
 
 GATE_SECONDS = 120
 """How long a unit waits for its GPUs, if its model has twice that to load: each command of a unit's start may take
@@ -64,7 +63,7 @@ def server_spec(
         program=_program(build, image),
         command=dialect.command,
         arguments=dialect.arguments(told),
-        environment={**dialect.told(declared), **environment(rig, declared, build)},
+        environment={**dialect.told(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
         gpus=_gpus(rig, declared, start_seconds) if declared.on else None,

@@ -8,23 +8,28 @@ from functools import partial
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
-from llamaherd.inventory.keys import read_key
+from llamaherd.inventory.api_keys import read_key
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.dial import reached
-from llamaherd.role.facts import listed
+from llamaherd.role.preflight import comma_list
 from llamaherd.role.reach import doors
 from llamaherd.role.role import Run, Task
-from llamaherd.store.missing import missing_files
-from roles.serve.away import away
-from roles.serve.beside import candidate_input, fits_beside
-from roles.serve.changes import project_changes, unit_changes, well
+from llamaherd.store.files import missing_files
+from roles.serve.blue_green import candidate_input, fits_side_by_side
+from roles.serve.changes import estimate_downtime, gated_switch, project_changes, serving_instances, unit_changes
 from roles.serve.exchange import Member, cut_off_changes, exchange_change, exchanging
-from roles.serve.gated import gated
-from roles.serve.images import image_changes
-from roles.serve.keys import stray_keys, unread_key
+from roles.serve.plan import image_changes
 from roles.serve.ports import held_by_other, lacks
-from roles.serve.removal import coming, removal_changes, removals_after, replaced, strange
+from roles.serve.removal import (
+    coming_instances,
+    removal_changes,
+    removals_after,
+    replaced_servers,
+    stray_key_changes,
+    undeclared_parts,
+    unused_key_changes,
+)
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -39,8 +44,11 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 
 def _removals(plan: Plan, state: HostState, _: Run) -> list[Change]:
-    others = [each.name for each in strange(plan, state)]
-    return [*removal_changes(plan, state, waiting=bool(coming(plan, state))), *stray_keys(plan, state, others)]
+    others = [each.name for each in undeclared_parts(plan, state)]
+    return [
+        *removal_changes(plan, state, waiting=bool(coming_instances(plan, state))),
+        *stray_key_changes(plan, state, others),
+    ]
 
 
 def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
@@ -58,7 +66,7 @@ def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> S
     if members[0] is not instance:
         return []
     switch = _alone(plan, instance, state, run) if len(members) == 1 else _together(plan, members, state, run)
-    unread = [change for each in members for change in unread_key(each, state)]
+    unread = [change for each in members for change in unused_key_changes(each, state)]
     return [*switch, *unread, *removals_after(plan, members, state, run)]
 
 
@@ -84,19 +92,21 @@ def _alone(
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
     changes = unit_changes if instance.backend == "systemd" else project_changes
-    room = not partners and fits_beside(plan, instance, state)
+    room = not partners and fits_side_by_side(plan, instance, state)
     found = changes(
         instance,
         state,
         key,
         retry=run.retry,
         candidate=candidate_input(plan, instance) if room else None,
-        going=replaced(plan, instance, state),
+        going=replaced_servers(plan, instance, state),
         partners=partners,
     )
-    gate = None if run.retry else gated(instance, state, key)
+    gate = None if run.retry else gated_switch(instance, state, key)
     return [
-        replace(each, away=away(plan, instance, state, room, gate), gated=gate) if each.action == "restart" else each
+        replace(each, away=estimate_downtime(plan, instance, state, room, gate), gated=gate)
+        if each.action == "restart"
+        else each
         for each in found
     ]
 
@@ -109,11 +119,13 @@ def _together(plan: Plan, members: Sequence[InstancePlan], state: HostState, run
         try:
             found += [Member(instance, each) for each in _alone(plan, instance, state, run, partners=partners)]
         except UserError as error:
-            raise UserError(f"{error.message}; {listed(partners)} would change together with it", error.help) from None
+            raise UserError(
+                f"{error.message}; {comma_list(partners)} would change together with it", error.help
+            ) from None
     if not found:
         return []
-    going = {each.service: each for instance in members for each in replaced(plan, instance, state)}
-    taken = {each.service for instance in members for each in replaced(plan, instance, state) if each.port}
+    going = {each.service: each for instance in members for each in replaced_servers(plan, instance, state)}
+    taken = {each.service for instance in members for each in replaced_servers(plan, instance, state) if each.port}
     return [exchange_change(plan, found, [replace(going[name], port=name in taken) for name in sorted(going)], state)]
 
 
@@ -121,7 +133,7 @@ def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:
     """What others cannot use, or may not be able to, though it serves on its host: a firewall there is not ours."""
     if not run.executing:
         return []
-    found = reached(run.connect, doors(plan, well(plan, state)), state.addresses)
+    found = reached(run.connect, doors(plan, serving_instances(plan, state)), state.addresses)
     return [f"{name}: {reach.detail}" for name, reach in found.items() if reach.doubt or not reach.ok]
 
 

@@ -1,20 +1,71 @@
-"""From a planned instance to the input of its switch: identity, proof, and what it needs of its host."""
+"""The input of a switch: a server's identity, its proof, and what it needs of its host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.engines.command_line import Task, server_task
+from llamaherd.engines.flags import assumed
+from llamaherd.engines.flags.effective import effective_options
 from llamaherd.host.state import HostState
-from llamaherd.layout import unit_user
+from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.serving import Refused, ServingState
+from llamaherd.onhost.servers import Refused, ServingState
 from llamaherd.plan import RAM, InstancePlan, digest
-from llamaherd.plan.speed import floor
+from llamaherd.plan.instance import lowest_speed
 from llamaherd.role.report import PROMPT, chat_seconds
-from roles.serve.going import Going
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
-from roles.serve.proof import proof
+
+
+@dataclass(frozen=True)
+class UndeclaredServer:
+    """A server that is not declared any more: a unit, a container, or both."""
+
+    name: str
+    unit: bool
+    container: bool
+    port: bool = False
+    """Whether it has the port of the instance that it is seen from, or will have when it starts."""
+    serves: bool = False
+    """Whether it runs."""
+
+    @property
+    def service(self) -> str:
+        """Its name to systemd and Docker."""
+        return service_of(self.name)
+
+
+_PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
+
+
+def proof_facts(instance: InstancePlan) -> dict[str, object]:
+    """Return what is declared of a server, for `roles/serve/onhost/proof.py`; no key is in it."""
+    endpoint = instance.endpoint
+    kind = planned_task(instance)
+    props = endpoint.props_path
+    return {
+        "kind": kind,
+        "url": endpoint.url(_PATHS.get(kind, endpoint.chat_path)),
+        "models": list(endpoint.models),
+        "models_path": endpoint.models_path,
+        "props_path": endpoint.of_model(props, instance.model) if props else None,
+        "health_path": endpoint.health_path,
+        "listen": endpoint.listen,
+        # vLLM's workers find each other by ports of their own.
+        "closed": props is not None,
+        "context": instance.context // max(1, endpoint.streams),
+    }
+
+
+def planned_task(instance: InstancePlan) -> Task:
+    """Return what a planned server is for, by what it is started with. vLLM alone has no page of properties."""
+    catalogue = assumed("llama.cpp" if instance.endpoint.props_path else "vllm", None)
+    if catalogue is None:
+        return "chat"
+    return server_task(effective_options(catalogue, instance.server.arguments, instance.server.environment))
+
 
 MEASURED_TOKENS = 64
 """Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
@@ -33,13 +84,18 @@ def server_input(instance: InstancePlan) -> Server:
         kind="unit" if instance.backend == "systemd" else "container",
         user=unit_user(instance.name),
         spec=instance.spec,
-        tried=tried(instance),
+        tried=attempt_identity(instance),
         key_file=instance.key_file or "",
         port=instance.endpoint.port,
         start_seconds=instance.server.start_seconds,
         drain_seconds=instance.drain,
         inputs=tuple(instance.server.inputs),
-        question={**asked(instance), **proof(instance), "same": same(instance), "spec": instance.spec},
+        question={
+            **proof_prompt(instance),
+            **proof_facts(instance),
+            "same": speed_identity(instance),
+            "spec": instance.spec,
+        },
         prompts=not instance.members,
         response_seconds=chat_seconds(instance),
     )
@@ -52,7 +108,7 @@ def switch_input(
     moves: bool,
     any_speed: bool,
     candidate: CandidateInput | None,
-    replaced: Sequence[Going],
+    replaced: Sequence[UndeclaredServer],
     partners: Sequence[str],
 ) -> SwitchInput:
     """Return what a switch of an instance needs, whatever its backend is.
@@ -133,24 +189,24 @@ def proven(instance: InstancePlan, state: HostState) -> bool:
     return serving is None or runs.isdisjoint(serving.untried)
 
 
-def refuse_again(instance: InstancePlan, state: HostState, *, retry: bool, instead: str = "") -> None:
+def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, instead: str = "") -> None:
     """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`.
 
     `instead` is what serves in its place, if anything does.
     """
     refused = state.serving.get(instance.service, ServingState()).refused
     served = serves(instance, state) and proven(instance, state)
-    if refused and refused.tried == tried(instance) and not retry and (served or instead):
-        raise not_again(instance, refused, instead)
+    if refused and refused.tried == attempt_identity(instance) and not retry and (served or instead):
+        raise refused_error(instance, refused, instead)
 
 
-def asked(instance: InstancePlan) -> dict[str, object]:
+def proof_prompt(instance: InstancePlan) -> dict[str, object]:
     """One prompt, and what its answer must be like: no key is in it.
 
     `drafts`: drafted tokens from which on some must have been accepted, 0 where nothing drafts. `floor`: tokens/s.
     """
     drafts = instance.drafts and instance.endpoint.counts_drafts
-    least = floor(instance.expect.decode if instance.expect else None) or 0
+    least = lowest_speed(instance.expect.decode if instance.expect else None) or 0
     metrics = instance.endpoint.metrics
     return {
         "url": instance.endpoint.url(instance.endpoint.chat_path),
@@ -168,20 +224,20 @@ def asked(instance: InstancePlan) -> dict[str, object]:
     }
 
 
-def same(instance: InstancePlan) -> str:
+def speed_identity(instance: InstancePlan) -> str:
     """What has one speed: the same bytes of a model on the same GPUs. It is no part of what was tried."""
     return digest(instance.model_path, [card.at for card in instance.server.cards])
 
 
-def tried(instance: InstancePlan) -> str:
+def attempt_identity(instance: InstancePlan) -> str:
     """What tells one try from another: the spec, what its answer must be like, and how fast it must be."""
     gate = instance.gate
     limits = (gate.model_dump(mode="json", exclude={"kld"}),) if gate else ()
     kld = (gate.kld,) if gate and gate.kld is not None else ()
-    return digest(instance.spec, asked(instance), *limits, *kld)
+    return digest(instance.spec, proof_prompt(instance), *limits, *kld)
 
 
-def not_again(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:
+def refused_error(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:
     """Why what is declared is not tried: it was, and what served before serves since."""
     serves_on = f"{instead} serves in place of {instance.name}" if instead else f"{instance.name} serves as before"
     return UserError(

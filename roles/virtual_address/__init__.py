@@ -1,18 +1,229 @@
-"""Virtual address: one that two gateways have in turn, by the distribution's keepalived in a unit of ours."""
+"""Virtual address: one address that moves between two gateways, by the distribution's keepalived in a unit of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 
-from llamaherd.plan import Plan
-from llamaherd.role.role import Inspection, Role, Task
-from roles.virtual_address.changes import address_changes, address_leftovers
-from roles.virtual_address.describe import describe
-from roles.virtual_address.plan import plan
-from roles.virtual_address.refusals import facts, refusals
-from roles.virtual_address.state import AddressState
-from roles.virtual_address.state import question as state_question
-from roles.virtual_address.verify import judge, probes
+from llamaherd.host.responses import ProbeOutputs
+from llamaherd.host.state import HostState, StatePart
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.fleet_file import Gateway
+from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_RUN, ADDRESS_UNIT, ASK_USER, GATEWAY_UNIT, UNITS
+from llamaherd.onhost.verification import Probe
+from llamaherd.plan import Estimate, Plan, TextFile, VirtualAddressPlan, digest
+from llamaherd.plan.server import Endpoint
+from llamaherd.render import render
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
+from llamaherd.role.preflight import PreflightRow, Refusal
+from llamaherd.role.reach import Network, networks
+from llamaherd.role.report import Check, restart_reasons, service_check, unit_problems
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.text.quoting import url_host
+from roles.virtual_address.onhost import ApplyInput, Found, InspectInput, RemoveInput
+
+PACKAGES = frozenset({"iproute2", "keepalived"})
+ROUTER = 117
+"""The two know each other by it (VRRP's virtual router id). Another keepalived on their hosts, or a router beside them,
+is more likely to have a small number, or one that ends an address."""
+PRIORITIES = (150, 100)
+"""Of the first and the second rig of `on`. They count where nobody has the address, or both took it at once."""
+
+
+def plan(planning: Planning) -> PlanPart:
+    """The address, on the two rigs that it is declared for."""
+    gateway, rig = planning.fleet.gateway if planning.fleet else None, planning.rig
+    if gateway is None or gateway.address is None or rig.rig not in gateway.on:
+        return PlanPart()
+    made = plan_virtual_address(gateway, gateway.address, rig.rig, {**planning.rigs, rig.rig: rig})
+    return PlanPart(packages=PACKAGES, fields={"virtual_address": made})
+
+
+def plan_virtual_address(gateway: Gateway, address: str, here: str, rigs: Mapping[str, Rig]) -> VirtualAddressPlan:
+    """What a rig has of the address."""
+    own, peer = rigs[here], next(rigs[name] for name in gateway.on if name != here)
+    priority = PRIORITIES[gateway.on.index(here)]
+    config = _config(gateway, address, own, peer, priority)
+    length = ip_address(address).max_prefixlen
+    program = render("virtual_address/virtual-address.sh.j2", address=address, length=length, peer=peer.address)
+    return VirtualAddressPlan(
+        address=address,
+        own=own.address,
+        peer=peer.address,
+        peer_rig=peer.rig,
+        priority=priority,
+        config=TextFile(path=str(ADDRESS / "keepalived.conf"), text=config),
+        unit=_unit(here, config, program),
+        program=TextFile(path=str(ADDRESS_PROGRAM), text=program, mode="0755"),
+    )
+
+
+def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) -> str:
+    """What keepalived reads, but for the interface, which only the host knows."""
+    asked = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
+    return render(
+        "virtual_address/keepalived.conf.j2",
+        rig=own.rig,
+        user=ASK_USER,
+        scheme="https" if gateway.tls else "http",
+        host=asked.local_address,
+        port=gateway.port,
+        router=ROUTER,
+        priority=priority,
+        own=own.address,
+        peer=peer.address,
+        address=address,
+        length=ip_address(address).max_prefixlen,
+    )
+
+
+def _unit(rig: str, config: str, program: str) -> TextFile:
+    """The unit, which names a hash of itself and of what it runs by: a process by something else is told apart."""
+    text = render(
+        "virtual_address/address.service.j2",
+        rig=rig,
+        gateway=GATEWAY_UNIT,
+        program=ADDRESS_PROGRAM,
+        folder=ADDRESS,
+        run=ADDRESS_RUN,
+    )
+    return TextFile(path=str(UNITS / ADDRESS_UNIT), text=text.replace("@SPEC@", digest(text, config, program)))
+
+
+def unit_spec(made: VirtualAddressPlan) -> str:
+    """The hash that the unit names."""
+    return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
+
+
+@dataclass(frozen=True)
+class AddressState(Found, StatePart):
+    """The unit that runs keepalived."""
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect, also where the fleet has no virtual address by now."""
+    return InspectInput() if plan.of_fleet else None
+
+
+_ROW = "virtual address"
+
+
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """A host that has another address than its rig, or whose network is another one than that of the address."""
+    made, own = plan.virtual_address, networks(state.addresses)
+    if made is None or not own:
+        return
+    here = [each for each in own if each.ip == ip_address(made.own)]
+    if not here:
+        yield Refusal(
+            f"the rig is known as {made.own}, which is no address of its host",
+            f"it has {', '.join(sorted(str(each.ip) for each in own))}: name the one of the network that the gateways "
+            "share, by `store: {share: {address: …}}` of the rig",
+            _ROW,
+        )
+        return
+    yield from _elsewhere(made, here)
+
+
+def _elsewhere(made: VirtualAddressPlan, here: list[Network]) -> Iterator[Refusal]:
+    """The address, or the other host, where no network of this host's address has them."""
+    for address, what in ((made.address, "the virtual address"), (made.peer, f"rig {made.peer_rig}")):
+        if not any(_in_use(address, each) for each in here):
+            network = here[0].network
+            yield Refusal(
+                f"{what} is {address}, which no machine can have in the network of this rig, {network}",
+                "both rigs and the address must be in one network: correct `address` in fleet.yaml, or what the rigs "
+                "are known as",
+                _ROW,
+            )
+
+
+def _in_use(address: str, network: Network) -> bool:
+    """Whether a machine of a network can have an address: its first and last one of IPv4 are nobody's."""
+    found, whole = ip_address(address), network.network
+    if found.version != network.version or found not in whole:
+        return False
+    return found.version == 6 or found not in (whole.network_address, whole.broadcast_address)
+
+
+def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
+    """Whether keepalived runs."""
+    if plan.virtual_address:
+        unit = AddressState.of(state).unit
+        found = f"its unit is {unit.active}" if unit else "none"
+        yield PreflightRow(_ROW, found, f"{plan.virtual_address.address}, with {plan.virtual_address.peer_rig}")
+
+
+_KIND = "virtual address"
+
+
+def address_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Make keepalived run as planned."""
+    made = plan.virtual_address
+    if made is None:
+        return []
+    unit = AddressState.of(state).unit
+    restart = restart_reasons(unit, unit_spec(made))
+    reasons = (*restart, *file_differences(made.files, state), *unit_problems(unit))
+    if not reasons:
+        return []
+    config, program, unit_file = written_files([made.config, made.program, made.unit])
+    given = ApplyInput(config=config, program=program, unit=unit_file, restart=bool(restart))
+    action: Action = "create" if unit is None else "restart" if restart else "update"
+    how = RunVerb("virtual_address.apply", given, "starting what gives the gateway its virtual address")
+    return [Change(action, _KIND, made.address, reasons, how)]
+
+
+def address_leftovers(plan: Plan, state: HostState) -> list[Change]:
+    """Take it away where the fleet has none, or has it elsewhere."""
+    if plan.virtual_address or AddressState.of(state).unit is None:
+        return []
+    why = ("this rig has no virtual address any more",)
+    how = RunVerb("virtual_address.remove", RemoveInput(), "ending the virtual address")
+    return [Change("remove", _KIND, ADDRESS_UNIT, why, how)]
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of its unit, its interfaces, and the gateway at the address."""
+    made, gateway = plan.virtual_address, plan.gateway
+    if made is None or gateway is None:
+        return
+    unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", ADDRESS_UNIT)
+    yield Probe("virtual address unit", "", unit, errors=True)
+    yield Probe("virtual address", "", (str(ADDRESS_PROGRAM), "where"), errors=True)
+    scheme = "https" if gateway.secure else "http"
+    url = f"{scheme}://{url_host(made.address)}:{gateway.port}/healthz"
+    # Wherever it is, the gateway there responds at it.
+    requested = ("curl", "-q", "-s", "-k", "--noproxy", "*", "--max-time", "5", "-o", "/dev/null")
+    yield Probe("virtual address asked", "", (*requested, "-w", r"%{http_code}\n", url), errors=True)
+
+
+def judge(judging: Judging) -> Verified:
+    """What follows from the answers."""
+    made = judging.plan.virtual_address
+    return Verified(checks=tuple(address_checks(made, judging.answers))) if made else Verified()
+
+
+def address_checks(made: VirtualAddressPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Its unit, and what is at the address."""
+    yield service_check("virtual address unit", answers.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
+    here = answers.get(("virtual address", ""), "").strip() == f"{made.address} here"
+    status = answers.get(("virtual address asked", ""), "").strip()
+    where = "on this rig" if here else "on another host"
+    if status == "200":
+        yield Check("virtual address", True, f"{made.address} is {where}, and a gateway answers there")
+    elif here:
+        yield Check("virtual address", False, f"{made.address} is {where}, and no gateway answers there")
+    else:
+        yield Check("virtual address", False, f"nobody answers at {made.address}: neither rig has it")
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
+    """Which one it is, and who else has it."""
+    made = plan.virtual_address
+    if made:
+        yield f"  address    {made.address}, in turn with {made.peer_rig} ({made.peer}), by VRRP from {made.own}"
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -26,7 +237,7 @@ ROLE = Role(
     summary="Where one of two gateways does not answer, the other one has its address.",
     plan=plan,
     brings=lambda plan: plan.virtual_address.files if plan.virtual_address else (),
-    inspection=Inspection("virtual_address.inspect", state_question, AddressState, AddressState.keep),
+    inspection=Inspection("virtual_address.inspect", inspection_input, AddressState, AddressState.keep),
     refusals=refusals,
     facts=facts,
     leftovers=address_leftovers,

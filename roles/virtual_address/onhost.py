@@ -9,7 +9,9 @@ from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_UNIT, ASK_USER
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import (
+    ServiceState,
     enable_units,
+    find_services,
     journal,
     last_lines,
     locked,
@@ -18,7 +20,6 @@ from llamaherd.onhost.services import (
     restart_units,
 )
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.units import ServiceState, find_services
 from llamaherd.onhost.verbs import Verb
 
 KEEPALIVED = "/usr/sbin/keepalived"
@@ -92,7 +93,7 @@ def remove(_: RemoveInput, system: System) -> None:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """Also where no virtual address is declared any more."""
 
 
@@ -103,9 +104,9 @@ class Found:
     unit: ServiceState | None = None
 
 
-def inspect(_: Question, system: System) -> Found:
+def inspect(_: InspectInput, system: System) -> Found:
     """Inspect the unit that runs keepalived."""
     return Found(find_services([ADDRESS_UNIT], system).get(ADDRESS_UNIT))
 
 
-VERBS = {"inspect": Verb(Question, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}

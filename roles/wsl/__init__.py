@@ -1,17 +1,208 @@
-"""WSL: what `.wslconfig` and wsl.conf are to say, and scripts that Windows is to run."""
+"""WSL: the keys of `.wslconfig` and wsl.conf, and scripts to run in Windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from llamaherd.plan import Plan
+from llamaherd.host.state import HostState
+from llamaherd.host.wsl_state import ScriptState, TextState, WslMachineState, WslState
+from llamaherd.inventory import wsl_files
+from llamaherd.inventory.wsl_files import (
+    Merged,
+    MergeError,
+    canonical_name,
+    effective_settings,
+    merge_wslconfig,
+    read_settings,
+)
+from llamaherd.plan import Estimate, Plan, WslPlan
+from llamaherd.role.changes import Change, RunVerb
+from llamaherd.role.preflight import Refusal
 from llamaherd.role.role import Inspection, Role, Task
-from roles.wsl.changes import wsl_changes, wsl_notes
-from roles.wsl.describe import describe
-from roles.wsl.onhost.inspection import Found
-from roles.wsl.plan import plan
-from roles.wsl.refusals import refusals
-from roles.wsl.state import question, take
+from llamaherd.text.numbers import whole_number
+from roles.wsl.onhost import FilesInput, Found, InspectInput, RestartInput, WindowsFile
+from roles.wsl.plan import FOLDER, SCRIPTS, plan
+
+
+def inspection_input(plan: Plan) -> InspectInput | None:
+    """Return what to inspect where WSL is declared."""
+    return InspectInput(plan.wsl.profile) if plan.wsl else None
+
+
+def take(state: HostState, found: Found) -> None:
+    """Add what was found to the host's state, where base has found WSL. Raise ValueError for what is not base64."""
+    if state.wsl is None:
+        return
+    state.wsl.profiles.update(found.profiles)
+    for path, text in found.files.items():
+        state.wsl.files[path] = TextState(text.written, base64.b64decode(text.content, validate=True))
+    for path, script in found.scripts.items():
+        state.wsl.scripts[path] = ScriptState(script.sha256, script.applied)
+    if found.machine:
+        state.wsl.machine = WslMachineState(found.machine.started, found.machine.memory, found.machine.processors)
+
+
+_SHOWN = 0.9
+"""Of the memory of a virtual machine, Linux shows about 97 %: the kernel keeps the rest. Below this it has less."""
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+
+def profile_of(planned: WslPlan, seen: WslState) -> str | None:
+    """The folder of the Windows user that WSL belongs to: the declared one, the only one, or that with the disk."""
+    if planned.profile:
+        return planned.profile if planned.profile in seen.profiles else None
+    candidates = list(seen.profiles)
+    if len(candidates) > 1:
+        candidates = [path for path, disk in seen.profiles.items() if disk]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
+    """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
+    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
+        return []
+    before = {path: file_content(state.wsl, path) for path in (wsl_files.WSL_CONF, f"{profile}/.wslconfig")}
+    wanted = [wsl_files.merge_wslconf(before[wsl_files.WSL_CONF]), merged_wslconfig(plan.wsl, state.wsl, profile).text]
+    files = [
+        WindowsFile(path, text.decode(), kept=True, before="" if had is None else _sha256(had))
+        for (path, had), text in zip(before.items(), wanted, strict=True)
+        if text != (had or b"")
+    ]
+    scripts = {f"{profile}/{script.path}": script.text for script in plan.wsl.scripts}
+    have = {path: script.sha256 for path, script in state.wsl.scripts.items()}
+    files += [
+        WindowsFile(path, text, kept=False, before="")
+        for path, text in scripts.items()
+        if have.get(path) != _sha256(text.encode())
+    ]
+    stale = sorted({f"{profile}/{FOLDER}/{name}" for name in SCRIPTS} & have.keys() - scripts.keys())
+    changes = []
+    if files or stale:
+        put = RunVerb("wsl.write", FilesInput(tuple(files), tuple(stale)))
+        why = (*(f"{file.path} has another text" for file in files), *(f"{path} is of no use" for path in stale))
+        changes.append(Change("update", "files", ", ".join([*(file.path for file in files), *stale]), why, put))
+    if not state.systemd:
+        wait = RunVerb("wsl.require_systemd", RestartInput())
+        changes.append(Change("stop", "run", "WSL", ("systemd runs only once Windows has started it anew",), wait))
+    return changes
+
+
+def wsl_notes(plan: Plan, state: HostState) -> list[str]:
+    """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_changes`."""
+    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
+        return []
+    text = merged_wslconfig(plan.wsl, state.wsl, profile)
+    path = f"{profile}/.wslconfig"
+    had = state.wsl.files.get(path)
+    notes = list(text.notes)
+    if had is None or had.content != text.text or (state.wsl.machine and had.written > state.wsl.machine.started):
+        notes.append(
+            f"{path} is newer than the virtual machine that runs, and counts from its next start: `wsl --shutdown` in "
+            "Windows ends all distributions, and this connection; start this one again then"
+        )
+    elif state.wsl.machine:
+        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, state.wsl.machine)]
+    for script in plan.wsl.scripts:
+        done = state.wsl.scripts.get(f"{profile}/{script.path}")
+        if done is None or done.applied != _sha256(script.text.encode()):
+            command = f'powershell -ExecutionPolicy Bypass -File "$HOME\\{script.path.replace("/", chr(92))}"'
+            notes.append(f"still to be run in Windows, in a PowerShell of an administrator: {command}")
+    return notes
+
+
+_WHY = "Windows has no more to give, or another user's .wslconfig counts (`host: wsl: windows_profile:`)"
+
+
+def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
+    """What the file says and the virtual machine does not have, though it was started after that."""
+    says = {
+        name: setting.value
+        for name, setting in effective_settings(read_settings(text.decode().lstrip("\ufeff")), canonical_name).items()
+    }
+    size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", says.get("wsl2.memory", ""), re.IGNORECASE)
+    number = whole_number(size[1]) if size else None
+    if size and number is not None and machine.memory < _SHOWN * number * _UNITS[(size[2] or "").upper()]:
+        yield f"memory={size[0]}, and the virtual machine has {machine.memory >> 20}MB"
+    processors = says.get("wsl2.processors", "")
+    if machine.processors < (whole_number(processors) or 0):
+        yield f"processors={processors}, and the virtual machine has {machine.processors}"
+
+
+def merged_wslconfig(planned: WslPlan, seen: WslState, profile: str) -> Merged:
+    """The user's `.wslconfig` with ours in it. Raises MergeError."""
+    return merge_wslconfig(file_content(seen, f"{profile}/.wslconfig"), planned.settings)
+
+
+def file_content(seen: WslState, path: str) -> bytes | None:
+    """A file as it is."""
+    return seen.files[path].content if path in seen.files else None
+
+
+def _sha256(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """All of it, in the row of what kind of host this is."""
+    return [replace(problem, about="kind") for problem in wsl_refusals(plan, state)]
+
+
+def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
+    """A host that is not what is declared, a Windows user who cannot be found, and files that are better left alone."""
+    if plan.wsl is None:
+        if state.wsl is None:
+            return []
+        message = "this host is a distribution under WSL, and the inventory does not say so"
+        return [Refusal(message, "add `wsl: {}` to `host:`: the driver of its GPUs is Windows' own, for one thing")]
+    if state.wsl is None:
+        message = "the inventory says that this host is a distribution under WSL 2, and it is none"
+        return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
+    if state.wsl.release.endswith("-Microsoft"):
+        message = "this distribution is under WSL 1, which has no systemd and lends no GPU"
+        return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
+    problems = []
+    profile = profile_of(plan.wsl, state.wsl)
+    if profile is None:
+        problems.append(_not_found(plan.wsl, state.wsl))
+    try:
+        wsl_files.merge_wslconf(file_content(state.wsl, wsl_files.WSL_CONF))
+        if profile is not None:
+            merged_wslconfig(plan.wsl, state.wsl, profile)
+    except MergeError as error:
+        problems.append(Refusal(error.message, error.help))
+    return problems
+
+
+def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
+    if planned.profile:
+        message = f"there is no folder {planned.profile}, which the inventory says is the Windows user's"
+        return Refusal(
+            message, "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
+        )
+    if seen.profiles:
+        message = f"which Windows user WSL belongs to cannot be told: there are {', '.join(sorted(seen.profiles))}"
+        return Refusal(message, f"say it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
+    message = "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
+    return Refusal(
+        message, "say it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
+    )
+
+
+def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
+    """What WSL is to be told, and what is left for Windows' administrator to run."""
+    wsl = plan.wsl
+    if wsl is None:
+        return []
+    settings = [f"{section}.{key}={value}" for section, keys in wsl.settings.items() for key, value in keys.items()]
+    return [
+        f"  .wslconfig {' '.join(settings) or 'as it is'}",
+        f"             in {wsl.profile or 'the folder of the Windows user who started WSL'}",
+        *(f"             to be run in Windows: {script.path}" for script in wsl.scripts),
+    ]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -28,7 +219,7 @@ ROLE = Role(
     name="wsl",
     summary="WSL around the host gives it what is declared, and Windows has the scripts that it is to run.",
     plan=plan,
-    inspection=Inspection("wsl.inspection.inspect", question, Found, take),
+    inspection=Inspection("wsl.inspect", inspection_input, Found, take),
     refusals=refusals,
     tasks=tasks,
     describe=describe,

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 
 from llamaherd.inventory.schema import Rig, Wsl
+from llamaherd.inventory.wsl_files import canonical_name
 from llamaherd.plan import TextFile, WslPlan
-from llamaherd.plan.power import declared_power
+from llamaherd.plan.devices import declared_power
 from llamaherd.render import render
 from llamaherd.role.role import Planning, PlanPart
-from llamaherd.wsl.merge import canonical
 
 FOLDER = "llamaherd"
 """Of the Windows user's folder: what is ours."""
@@ -31,7 +31,9 @@ def plan_wsl(rig: Rig) -> WslPlan | None:
     if wsl is None:
         return None
     settings = wslconfig(wsl)
-    effective = {canonical(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()}
+    effective = {
+        canonical_name(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()
+    }
     mode = effective.get("wsl2.networkingmode", "nat").lower()
     ports = sorted({each.port for each in rig.instances.values() if not ip_address(each.listen).is_loopback})
     return WslPlan(
@@ -63,7 +65,7 @@ def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
     sections: list[tuple[str, Mapping[str, str | None]]] = [*own.items(), *further.items()]
     for section, keys in sections:
         for key, value in keys.items():
-            name = canonical(f"{section}.{key}")
+            name = canonical_name(f"{section}.{key}")
             if value is not None and name not in said:
                 said.add(name)
                 wanted.setdefault(section, {})[key] = value

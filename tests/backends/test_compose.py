@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.backends.compose import held_to, project
-from llamaherd.host.limits import declared_limits
+from llamaherd.plan.backends import container_limits, render_project
+from roles.serve.container_limits import declared_limits
 from tests.support.rigs import cpu_rig, planned
 
 (DRAFTER,) = (each.server for each in planned(cpu_rig()).instances if each.backend == "compose")
@@ -14,4 +14,4 @@ from tests.support.rigs import cpu_rig, planned
 @pytest.mark.parametrize("cpus", [None, "3", "0-3", "0,2"])
 def test_a_container_is_held_to_what_its_file_says(cpus: str | None) -> None:
     server = DRAFTER.model_copy(update={"limits": DRAFTER.limits.model_copy(update={"cpus": cpus})})
-    assert held_to(server) == declared_limits(project(server, "0" * 12).text)
+    assert container_limits(server) == declared_limits(render_project(server, "0" * 12).text)

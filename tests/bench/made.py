@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from llamaherd.bench.results.provenance import Recorded
-from llamaherd.bench.results.result import Cell, Condition, Kind, Result, Run
-from llamaherd.bench.results.share import free_texts
+from llamaherd.measure.results.redaction import free_texts
+from llamaherd.measure.results.result import Cell, Condition, Kind, Recorded, Result, Run
 
 IN_FORM = {"began": "2026-11-23T20:15:00Z", "rig": "duo", "instance": "chat"}
 

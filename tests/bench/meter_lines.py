@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from llamaherd.bench.meter.readings import Readings, read
+from llamaherd.measure.meter.readings import Readings, parse_readings
 
 OLD, NEW = "GPU-11111111-aaaa-bbbb-cccc-000000000001", "GPU-22222222-aaaa-bbbb-cccc-000000000002"
 FIELDS = ("uuid", "watts", "mean_watts", "limit", "celsius", "sm_mhz", "memory_mib", "generation", "lanes", "reasons")
@@ -77,4 +77,4 @@ def seen(at: float, **more: Any) -> str:
 def readings(*lines: str | Iterable[str], **more: Any) -> Readings:
     """A first line, and these."""
     flat = [each for group in lines for each in ([group] if isinstance(group, str) else group)]
-    return read([hello(**more), *flat])
+    return parse_readings([hello(**more), *flat])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from llamaherd.bench.arms.units import ArmName
-from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.asking.stream import Piece, Timings, Usage
-from llamaherd.bench.asking.suite import suite
-from llamaherd.bench.results.result import Cell, Condition, Method, Result, Start
-from llamaherd.bench.schedule import Ask
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.client.stream import Piece, Timings, Usage
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.result import Cell, Condition, Method, Result, Start
+from llamaherd.measure.trials.units import ArmName
 from tests.bench.made import result
 
 LOAD = 10.0
@@ -38,7 +38,7 @@ class Played:
         self.now = 0.0
         self.running: ArmName | None = None
         self.starts: list[ArmName] = []
-        self.asked: dict[ArmName, list[Ask]] = {"A": [], "B": []}
+        self.asked: dict[ArmName, list[RequestSpec]] = {"A": [], "B": []}
         self._pace = {"A": 1 / (1 - arm_a), "B": 1 / (1 - slower) * (1 + step)}
         self._drafts, self._start_error, self._run_error = drafts, start_error, run_error
         self.fails: Callable[[int], Failure | None] = lambda _: None
@@ -60,7 +60,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         assert self.running
         self.asked[self.running].append(wanted)
         if failed := self.fails(sum(map(len, self.asked.values()))):

@@ -6,9 +6,18 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-from llamaherd.bench.statistics.blocks import Block, orders, paired_ratio
-from llamaherd.bench.statistics.intervals import Estimate, Ratio, Sample, estimate, unpaired_ratio
-from llamaherd.bench.statistics.verdict import Verdict, judge
+from llamaherd.measure.statistics import (
+    Block,
+    Estimate,
+    Ratio,
+    Sample,
+    Verdict,
+    block_orders,
+    estimate,
+    judge_ratio,
+    paired_ratio,
+    unpaired_ratio,
+)
 
 TOKENS, TRUE = 256.0, 100.0
 NOISE = 0.01
@@ -111,7 +120,7 @@ def in_blocks(noise: Noise, drift: Drift) -> Method:
 def blocks(lot: random.Random, n: int, noise: Noise, drift: Drift, true: float = 1.0) -> list[Block]:
     path = drift(lot, 2 * n)
     found = []
-    for number, order in enumerate(orders(str(lot.random()), n)):
+    for number, order in enumerate(block_orders(str(lot.random()), n)):
         rates = {arm: math.exp(path[2 * number + place] + noise(lot)) for place, arm in enumerate(order)}
         found.append(Block(rates["A"], rates["B"] * true))
     return found
@@ -171,7 +180,7 @@ def verdicts(true: float, n: int, margin: float, drift: Drift = warming, times: 
     for _ in range(times):
         ratio = paired_ratio(blocks(lot, n, normal, drift, true))
         assert ratio
-        count[judge(ratio, margin).verdict] += 1
+        count[judge_ratio(ratio, margin).verdict] += 1
     return {verdict: round(100 * many / times) for verdict, many in count.items()}
 
 
@@ -181,7 +190,7 @@ def first_verdict(lot: random.Random, true: float, margin: float, most: int) -> 
     for n in range(3, most + 1):
         ratio = paired_ratio(whole[:n])
         assert ratio
-        found = judge(ratio, margin)
+        found = judge_ratio(ratio, margin)
         if found.verdict != "not known yet":
             return found.verdict, n
     return "not known yet", most

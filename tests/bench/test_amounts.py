@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from llamaherd.bench.courses.amounts import at_once, depths, seconds_of, watts
-from llamaherd.bench.courses.ladder import Ladder
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.depth import Ladder
+from llamaherd.measure.bench.selection import parse_concurrency, parse_depths, parse_duration, parse_watts
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,17 @@ from llamaherd.diagnostics.findings import UserError
     ],
 )
 def test_depths(word: str, means: tuple[int, ...]) -> None:
-    assert depths(word) == means
+    assert parse_depths(word) == means
     ladder = Ladder(means)
     assert all(rung.begin < rung.depth for rung in ladder.rungs)
 
 
 def test_other_amounts() -> None:
-    assert at_once("4,1,2,2") == (1, 2, 4)
-    assert [seconds_of(word) for word in ("90s", "15m", "1h")] == [90, 900, 3600]
-    assert watts("200W..250W/20W") == (200, 220, 240, 250)
-    assert watts("200..400/100W") == (200, 300, 400)
-    assert watts("350W, 200,200W") == (200, 350)
+    assert parse_concurrency("4,1,2,2") == (1, 2, 4)
+    assert [parse_duration(word) for word in ("90s", "15m", "1h")] == [90, 900, 3600]
+    assert parse_watts("200W..250W/20W") == (200, 220, 240, 250)
+    assert parse_watts("200..400/100W") == (200, 300, 400)
+    assert parse_watts("350W, 200,200W") == (200, 350)
 
 
 MANY = ",".join(map(str, range(1000, 99999, 999)))
@@ -44,7 +44,7 @@ MANY = ",".join(map(str, range(1000, 99999, 999)))
     ("read", "words"),
     [
         (
-            depths,
+            parse_depths,
             [
                 "",
                 "0",
@@ -61,14 +61,14 @@ MANY = ",".join(map(str, range(1000, 99999, 999)))
             ],
         ),
         (
-            watts,
+            parse_watts,
             [
                 *["", "200", "200W..", "300W..200W/10W", "200W..300W", "200W..300W/0W", "9W,20W", "200W,2001W"],
                 *["200V,300V", "100W..1000W/10W", "٣W,300W", "200 W..300 W/10 W", "200W,,300W"],
             ],
         ),
-        (at_once, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),
-        (seconds_of, ["", "15", "59s", "91m", "2h", "1d", "m", "99999999h"]),
+        (parse_concurrency, ["", "0", "65", "1,,2", "1 2", "a", "٣", "1" * 5000]),
+        (parse_duration, ["", "15", "59s", "91m", "2h", "1d", "m", "99999999h"]),
     ],
 )
 def test_anything_else_is_a_sentence(read: Callable[[str], object], words: list[str]) -> None:

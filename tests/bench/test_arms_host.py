@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import Arm, arms_input
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.measure.trials.host import ArmsHost
+from llamaherd.measure.trials.units import Arm, arms_input
 from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root

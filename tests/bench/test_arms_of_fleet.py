@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arms.planned import two_arms
 from llamaherd.diagnostics.findings import InventoryError
 from llamaherd.inventory.settings import parse_setting
 from llamaherd.lock.file import write_lock
+from llamaherd.measure.trials.pair import plan_pair
+from llamaherd.measure.tune.target import tune_target
 from llamaherd.pipeline.load import declared, plans
 from llamaherd.plan import InstancePlan
-from llamaherd.tune.planned import tuned
 from roles import ROLES
 from tests.support.household import household, made_up_lock
 
@@ -37,7 +37,7 @@ def other_words(server: InstancePlan, arm: InstancePlan) -> dict[str, tuple[str,
 
 
 def test_a_candidate_listens_on_its_own_host_and_is_else_as_declared(fleet: Path) -> None:
-    server, found = served(fleet), tuned(fleet, ROLES, "porch", None)
+    server, found = served(fleet), tune_target(fleet, ROLES, "porch", None)
     arm = found.arm(found.start.with_keys({"ubatch": 1024}), 60).instance
     assert other_words(server, found.arm(found.start, None).instance) == {
         "--host": ("0.0.0.0", "127.0.0.1"),
@@ -52,7 +52,7 @@ def test_a_candidate_listens_on_its_own_host_and_is_else_as_declared(fleet: Path
 
 
 def test_both_arms_of_a_comparison_are_planned(fleet: Path) -> None:
-    both = two_arms(fleet, ROLES, "porch/chat", None, [parse_setting("batch=512")], lambda _: None)
+    both = plan_pair(fleet, ROLES, "porch/chat", None, [parse_setting("batch=512")], lambda _: None)
     assert both.a.instance.endpoint == both.b.instance.endpoint
     assert other_words(served(fleet), both.a.instance).keys() == {"--host", "--port"}
     assert both.b.instance.endpoint.key is not None
@@ -65,7 +65,7 @@ def test_what_the_gateway_would_send_is_nothing_to_a_candidate(fleet: Path) -> N
     whole.write_text(
         whole.read_text().replace("small: {serve: [porch.chat]}", "small: {serve: [porch.chat], streams: 2}")
     )
-    both = two_arms(fleet, ROLES, "porch/chat", None, [parse_setting("parallel=1")], lambda _: None)
+    both = plan_pair(fleet, ROLES, "porch/chat", None, [parse_setting("parallel=1")], lambda _: None)
     assert (both.a.instance.endpoint.streams, both.b.instance.endpoint.streams) == (2, 1)
 
 
@@ -73,6 +73,6 @@ def test_a_fleet_that_is_wrong_as_declared_is_refused(fleet: Path) -> None:
     porch = fleet / "porch.yaml"
     porch.write_text(porch.read_text().replace("listen: 0.0.0.0", "listen: 127.0.0.1"))
     with pytest.raises(InventoryError, match="LH306"):
-        tuned(fleet, ROLES, "porch", None)
+        tune_target(fleet, ROLES, "porch", None)
     with pytest.raises(InventoryError, match="LH306"):
-        two_arms(fleet, ROLES, "porch/chat", None, [parse_setting("batch=512")], lambda _: None)
+        plan_pair(fleet, ROLES, "porch/chat", None, [parse_setting("batch=512")], lambda _: None)

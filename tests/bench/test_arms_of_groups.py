@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.bench.arms.alone import alone
-from llamaherd.bench.arms.planned import Two, not_there, two_arms
-from llamaherd.bench.arms.results import arm_result
-from llamaherd.bench.arms.units import arms_input, arms_port
 from llamaherd.checks.groups import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
-from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.measure.trials.pair import PlannedPair, arm_result, missing_for_trial, plan_pair
+from llamaherd.measure.trials.units import arms_input, arms_port, standalone_server
+from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.ours import parse_state
@@ -28,8 +26,8 @@ def inventory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compared(inventory: Path, a: str, b: str | None, *words: str) -> Two:
-    return two_arms(inventory, ROLES, a, b, [parse_setting(word) for word in words], lambda _: None)
+def compared(inventory: Path, a: str, b: str | None, *words: str) -> PlannedPair:
+    return plan_pair(inventory, ROLES, a, b, [parse_setting(word) for word in words], lambda _: None)
 
 
 def values(arguments: tuple[str, ...], *flags: str) -> list[str]:
@@ -38,7 +36,7 @@ def values(arguments: tuple[str, ...], *flags: str) -> list[str]:
 
 
 def test_it_is_what_the_group_would_run_at_a_port_of_its_own() -> None:
-    made = alone(CARD, "two", 60_901)
+    made = standalone_server(CARD, "two", 60_901)
     (member,) = [each for each in CARD.members if each.name == "two"]
     assert values(made.server.arguments, "--host", "--port") == ["127.0.0.1", "60901"]
     assert len(made.server.arguments) == len(member.arguments)
@@ -89,8 +87,8 @@ def test_two_of_one_group_stop_it_once(inventory: Path) -> None:
 def test_what_the_host_lacks_is_said_of_its_group(inventory: Path) -> None:
     two = compared(inventory, "box/two", None, "ubatch=256")
     there = parse_state(converged(GROUPED, {"chat": KEY}))
-    assert not_there(two, there) is None
-    assert "llama-card is not on its host" in str(not_there(two, parse_state([])))
+    assert missing_for_trial(two, there) is None
+    assert "llama-card is not on its host" in str(missing_for_trial(two, parse_state([])))
 
 
 @pytest.mark.parametrize(
@@ -114,8 +112,8 @@ def test_what_a_group_has_alike_is_no_key_of_one_of_them(inventory: Path) -> Non
     assert "LH342" in [each.code for each in raised.value.findings]
 
 
-def searched(inventory: Path, name: str | None = "two") -> Tuned:
-    return tuned(inventory, ROLES, "box", name)
+def searched(inventory: Path, name: str | None = "two") -> TuneTarget:
+    return tune_target(inventory, ROLES, "box", name)
 
 
 def test_an_instance_is_tuned_as_a_server_of_its_own(inventory: Path) -> None:

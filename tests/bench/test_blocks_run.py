@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arms.blocks import BlockDone, Blocks, Ended
-from llamaherd.bench.arms.cells import asks, conditions, long_tokens
-from llamaherd.bench.arms.results import Pair
-from llamaherd.bench.asking.client import failure
-from llamaherd.bench.comparing.compare import Comparison, compare
-from llamaherd.bench.results.metrics import DECODE, PREFILL, STEP
-from llamaherd.bench.results.result import Condition, Result
-from llamaherd.bench.results.store import read_result, result_files
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.client.http_client import failure
+from llamaherd.measure.results.comparison import Comparison, compare_results
+from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP
+from llamaherd.measure.results.result import Condition, Result
+from llamaherd.measure.results.store import read_result, result_files
+from llamaherd.measure.trials.blocks import BlockDone, Blocks, Ended, block_requests, long_tokens, trial_conditions
+from llamaherd.measure.trials.pair import JournalPair
 from tests.bench.played_arms import Played, begun
 
-CODE = conditions(["code"], 8192)
-USUAL = conditions(["code", "prose", "prefill"], 8192)
+CODE = trial_conditions(["code"], 8192)
+USUAL = trial_conditions(["code", "prose", "prefill"], 8192)
 
 
 def the_next_day(asked: tuple[Condition, ...]) -> tuple[Result, Result]:
@@ -31,8 +30,8 @@ def the_next_day(asked: tuple[Condition, ...]) -> tuple[Result, Result]:
     return a.model_copy(update=at), b.model_copy(update=at | {"began": "2026-11-24T00:00:00Z"})
 
 
-def pair_of(folder: Path, asked: tuple[Condition, ...], session: str = "s") -> Pair:
-    return Pair(folder / "results", begun("A", asked, session), begun("B", asked, session))
+def pair_of(folder: Path, asked: tuple[Condition, ...], session: str = "s") -> JournalPair:
+    return JournalPair(folder / "results", begun("A", asked, session), begun("B", asked, session))
 
 
 def measured(
@@ -44,7 +43,7 @@ def measured(
         paths = pair.finish("2026-11-23T21:00:00Z")
     finally:
         pair.close()
-    return ended, compare(*map(read_result, paths)), told
+    return ended, compare_results(*map(read_result, paths)), told
 
 
 def verdicts(found: Comparison) -> dict[str, str]:
@@ -129,7 +128,7 @@ def test_the_newest_result_is_that_of_what_is_declared(session: str, tmp_path: P
     with pytest.raises(UserError):
         measured(tmp_path, servers, session=session)
     assert len(list((tmp_path / "results").rglob("*.jsonl"))) == 1
-    again = Pair(tmp_path / "results", *the_next_day(CODE))
+    again = JournalPair(tmp_path / "results", *the_next_day(CODE))
     assert (again.resumed, again.session) == (True, session)
     Blocks(Played(6), again.journals, CODE, again.session, 36_000).measured()
     again.finish("2026-11-23T21:00:00Z")
@@ -143,7 +142,7 @@ def test_other_servers_begin_anew(tmp_path: Path) -> None:
     servers.fails = lambda number: failure("cut", "the connection was cut") if number == 13 else None
     with pytest.raises(UserError):
         measured(tmp_path, servers)
-    pair = Pair(tmp_path / "results", *the_next_day(USUAL))
+    pair = JournalPair(tmp_path / "results", *the_next_day(USUAL))
     assert (pair.resumed, pair.session) == (False, "new")
     pair.close()
     assert len(list((tmp_path / "results").rglob("*.jsonl"))) == 2, "those without a run are gone"
@@ -160,6 +159,6 @@ def test_an_answer_without_a_token_is_kept_and_does_not_count(tmp_path: Path) ->
 
 def test_what_is_asked_is_by_the_cells_that_were_chosen() -> None:
     assert [str(each) for each in USUAL] == ["code, 128 out", "prose, 128 out", "long, 1,024 in"]
-    assert [str(each) for each in conditions(["prefill", "prefill"], 512)] == ["long, 256 in"]
+    assert [str(each) for each in trial_conditions(["prefill", "prefill"], 512)] == ["long, 256 in"]
     assert long_tokens(CODE) is None
-    assert [each.cell for each in asks(CODE, "", 0)] == [None, 0, 0, 0]
+    assert [each.cell for each in block_requests(CODE, "", 0)] == [None, 0, 0, 0]

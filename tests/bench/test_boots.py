@@ -11,30 +11,30 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.arms.boots import (
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.client.http_client import Failure
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.trials.blocks import trial_conditions
+from llamaherd.measure.trials.gate import gate_cells
+from llamaherd.measure.trials.restarts import (
     BETWEEN_BOOTS,
-    FEWEST,
-    MOST,
+    FEWEST_STARTS,
+    MOST_STARTS,
     MOST_TEXT,
     BootReading,
     CellReading,
     ServerReading,
     boot_ratio,
     boot_rows,
-    known,
+    is_conclusive,
+    parse_boot_reading,
     read_cells,
-    read_reading,
 )
-from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import gate_cells
-from llamaherd.bench.asking.client import Failure
-from llamaherd.bench.asking.suite import suite
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played
 
 GATE = GatePlan(decode=0.03, prefill=0.05, seconds=1200)
-ASKED = conditions(gate_cells(GATE), 8192)
+ASKED = trial_conditions(gate_cells(GATE), 8192)
 
 
 def played(seed: int, slower: float, start_error: float = 0.004) -> Played:
@@ -58,7 +58,7 @@ def reading() -> BootReading:
 
 
 def test_it_is_started_as_often_as_its_time_goes() -> None:
-    assert {len(each.starts) for each in measured(1).cells} == {MOST}
+    assert {len(each.starts) for each in measured(1).cells} == {MOST_STARTS}
     server = played(1, 0)
     (first, *_) = read_cells(server, ASKED, 1)
     assert (len(first.starts), server.running) == (1, None)
@@ -70,12 +70,12 @@ def test_it_ends_once_enough_is_known_and_not_before_there_is_a_spread() -> None
     before = measured(1)
 
     def enough(found: tuple[CellReading, ...]) -> bool:
-        return known(boot_rows(before, found, GATE), len(before.cells))
+        return is_conclusive(boot_rows(before, found, GATE), len(before.cells))
 
     much_slower = read_cells(played(2, 0.5), ASKED, 600, enough)
-    assert {len(each.starts) for each in much_slower} == {FEWEST}
+    assert {len(each.starts) for each in much_slower} == {FEWEST_STARTS}
     at_the_limit = read_cells(played(2, 0.03), ASKED, 600, enough)
-    assert {len(each.starts) for each in at_the_limit} == {MOST}
+    assert {len(each.starts) for each in at_the_limit} == {MOST_STARTS}
 
 
 def test_one_that_is_slower_beyond_its_limits_is_told_every_time() -> None:
@@ -121,7 +121,7 @@ def test_a_server_that_gives_no_answer_is_stopped() -> None:
 
 
 def test_what_is_kept_is_read_as_it_was() -> None:
-    assert read_reading(reading().model_dump_json()) == reading()
+    assert parse_boot_reading(reading().model_dump_json()) == reading()
     assert len(reading().model_dump_json()) < 4000
 
 
@@ -140,15 +140,15 @@ def test_what_is_kept_is_read_as_it_was() -> None:
 )
 def test_anything_else_is_no_reading(wrong: dict[str, Any]) -> None:
     made = json.loads(reading().model_dump_json())
-    assert read_reading(json.dumps(made)) is not None
-    assert read_reading(json.dumps(made | wrong)) is None
+    assert parse_boot_reading(json.dumps(made)) is not None
+    assert parse_boot_reading(json.dumps(made | wrong)) is None
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "null", "[" * 5000, " " * MOST_TEXT + "{}"], ids=["", "{", "null", "[", "long"]
 )
 def test_no_text_is_a_reading_by_chance(text: str) -> None:
-    assert read_reading(text) is None
+    assert parse_boot_reading(text) is None
 
 
 def test_rates_that_cannot_be_are_no_reading() -> None:
@@ -156,4 +156,4 @@ def test_rates_that_cannot_be_are_no_reading() -> None:
     made = json.loads(text)
     for wrong in ([0, 1], [1, -1], [1e300, 1], [1], ["1", 1]):
         made["servers"][0]["cells"][0]["starts"][0] = wrong
-        assert read_reading(json.dumps(made)) is None
+        assert parse_boot_reading(json.dumps(made)) is None

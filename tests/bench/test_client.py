@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Answer, Failure, Patience, Target, ask
-from llamaherd.bench.asking.runs import run_of
-from llamaherd.bench.asking.salt import salt
-from llamaherd.bench.asking.stream import Events, NonsenseError, Reading
-from llamaherd.bench.comparing.compare import compare
-from llamaherd.bench.results.result import Cell, Condition, Method, Result, Run
-from llamaherd.bench.statistics.blocks import orders
+from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, stream_answer
+from llamaherd.measure.client.requests import run_from_answer
+from llamaherd.measure.client.stream import Events, NonsenseError, Reading
+from llamaherd.measure.client.suite import cache_buster
+from llamaherd.measure.results.comparison import compare_results
+from llamaherd.measure.results.result import Cell, Condition, Method, Result, Run
+from llamaherd.measure.statistics import block_orders
 from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, Virtual, answer, chunk, delta, event, last
 from tests.support.liar import Liar, whole
 from tests.support.rigs import ROOT
@@ -31,14 +31,14 @@ KEY = "sk-canary-4711"
 
 
 def asked(url: str, patience: Patience = SOON, key: str | None = None, **body: Any) -> Answer | Failure:
-    return ask(Target(url, key), CHAT, {"messages": [], **body}, patience)
+    return stream_answer(Target(url, key), CHAT, {"messages": [], **body}, patience)
 
 
 def exactly(parts: Sequence[Part]) -> Answer:
     """The answer to these parts, each seen at its very time."""
     virtual = Virtual()
     with Played(lambda _: virtual.paced(parts)) as server:
-        return good(ask(Target(server.url), CHAT, {}, SOON, virtual.clock))
+        return good(stream_answer(Target(server.url), CHAT, {}, SOON, virtual.clock))
 
 
 def good(found: Answer | Failure) -> Answer:
@@ -98,16 +98,16 @@ def test_what_the_engine_tells_counts() -> None:
     timings = TIMINGS | {"draft_n": 150, "draft_n_accepted": 120, "predicted_per_second": 1e9}
     with played(*answer(3, 0.01, 0.002, timings=timings)) as server:
         found = good(asked(server.url))
-    run = run_of(found, CONDITION, at=1.5, start=0, block=2)
+    run = run_from_answer(found, CONDITION, at=1.5, start=0, block=2)
     assert (run.cache_n, run.prompt_n, run.prompt_ms, run.predicted_n, run.predicted_ms) == (3, 40, 50.0, 257, 2560.0)
     assert (run.draft_n, run.draft_n_accepted, run.steps, run.clock) == (150, 120, 136, "engine")
     assert (run.at, run.block, run.stopped, run.excluded) == (1.5, 2, "length", None)
     assert run.first_token_ms == found.first_token_ms
     assert len(run.pieces_ms) == 2
     cold = CONDITION.model_copy(update={"cache": "cold"})
-    assert run_of(found, cold, at=0).excluded == "3 tokens of the prompt came from a cache"
+    assert run_from_answer(found, cold, at=0).excluded == "3 tokens of the prompt came from a cache"
     longer = CONDITION.model_copy(update={"generated": 600})
-    assert run_of(found, longer, at=0).excluded == "it ended after 257 of 600 tokens"
+    assert run_from_answer(found, longer, at=0).excluded == "it ended after 257 of 600 tokens"
 
 
 def test_timings_with_each_token() -> None:
@@ -125,13 +125,13 @@ def test_where_the_engine_tells_nothing_the_client_does() -> None:
     """As vLLM and others: tokens from `usage`, times from our clock, and what was cached if it is told."""
     usage = {"prompt_tokens": 50, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 20}}
     found = exactly(answer(30, 0.05, 0.004, usage=usage))
-    run = run_of(found, Condition(kind="code", generated=30), at=0)
+    run = run_from_answer(found, Condition(kind="code", generated=30), at=0)
     assert (run.clock, run.prompt_n, run.cache_n, run.predicted_n) == ("client", 30, 20, 30)
     assert run.predicted_ms == pytest.approx(29 * 4)
     assert run.pieces_ms == (4.0,) * 29
     assert run.prompt_ms == found.first_token_ms
     with played(*answer(3, 0, 0)) as server:
-        untold = run_of(good(asked(server.url)), CONDITION, at=0)
+        untold = run_from_answer(good(asked(server.url)), CONDITION, at=0)
     assert untold.excluded == "the server does not tell how many tokens it wrote"
 
 
@@ -151,9 +151,9 @@ def test_llama_cpps_own_form() -> None:
     progress = event({"prompt_progress": {"total": 9}, "content": "", "stop": False})
     word = event({"content": "a", "stop": False})
     with played((0, PLAIN), (0, progress), (0.01, word), (0.02, word), (0.02, event(stop))) as server:
-        found = good(ask(Target(server.url), "/completion", {"prompt": [1, 2]}, SOON))
+        found = good(stream_answer(Target(server.url), "/completion", {"prompt": [1, 2]}, SOON))
     assert (found.text, found.finish) == ("aa", "limit")
-    assert run_of(found, CONDITION, at=0).stopped == "length"
+    assert run_from_answer(found, CONDITION, at=0).stopped == "length"
 
 
 def test_events_in_any_pieces() -> None:
@@ -327,14 +327,14 @@ def test_it_needs_nothing_but_python() -> None:
     script = """
 import sys
 before = set(sys.modules)
-import llamaherd.bench.asking.client
+import llamaherd.measure.client.http_client
 foreign = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
 print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("llamaherd.")))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == (
-        "['llamaherd'] ['llamaherd.bench', 'llamaherd.bench.asking', 'llamaherd.bench.asking.client', "
-        "'llamaherd.bench.asking.stream']"
+        "['llamaherd'] ['llamaherd.measure', 'llamaherd.measure.client', 'llamaherd.measure.client.http_client', "
+        "'llamaherd.measure.client.stream']"
     )
 
 
@@ -353,11 +353,11 @@ def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[R
 
     with Played(lambda _: script("A")) as a, Played(lambda _: script("B")) as b:
         urls = {"A": a.url, "B": b.url}
-        for block, order in enumerate(orders("played", blocks)):
+        for block, order in enumerate(block_orders("played", blocks)):
             for arm in order:
-                body = {"messages": [{"role": "user", "content": salt("played", block)}]}
-                found = good(ask(Target(urls[arm]), CHAT, body, SOON, virtual.clock))
-                runs[arm].append(run_of(found, condition, at=0, block=block))
+                body = {"messages": [{"role": "user", "content": cache_buster("played", block)}]}
+                found = good(stream_answer(Target(urls[arm]), CHAT, body, SOON, virtual.clock))
+                runs[arm].append(run_from_answer(found, condition, at=0, block=block))
     one, other = (
         Result(
             llamaherd="1",
@@ -376,7 +376,7 @@ def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[R
 @pytest.mark.parametrize(("slower", "verdict"), [(1.05, "slower"), (1.0, "same"), (0.95, "faster")])
 def test_what_is_told_of_servers_whose_speed_is_known(slower: float, verdict: str) -> None:
     """Real requests over real HTTP, in eight blocks, timed by the client."""
-    rows = {row.metric.name: row for row in compare(*measured({"A": 4.0, "B": 4.0 * slower}, 8)).rows}
+    rows = {row.metric.name: row for row in compare_results(*measured({"A": 4.0, "B": 4.0 * slower}, 8)).rows}
     decode = rows["decode"]
     assert decode.judgement
     assert decode.judgement.verdict == verdict, decode

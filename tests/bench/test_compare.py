@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.comparing.compare import Comparison, Row, compare
-from llamaherd.bench.comparing.forest import forest, scale, span_of
-from llamaherd.bench.results.provenance import Engine, Gpu, Provenance, Server
-from llamaherd.bench.results.result import Method, Result, Run, Start, SuiteRef
-from llamaherd.bench.statistics.blocks import orders
-from llamaherd.bench.statistics.intervals import Ratio
+from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
+from llamaherd.measure.results.comparison_table import axis_scale, axis_span, forest_line
+from llamaherd.measure.results.result import Engine, Gpu, Method, Provenance, Result, Run, Server, Start, SuiteRef
+from llamaherd.measure.statistics import Ratio, block_orders
 from tests.bench.made import result, run
 
 SUITE = SuiteRef(name="llamaherd", sha256="a" * 64)
@@ -27,7 +25,7 @@ def steady(seed: int, speed: float = 100.0, noise: float = 0.005, starts: int = 
     return result(*runs, **whole)
 
 
-def only(found: Comparison) -> Row:
+def only(found: Comparison) -> ComparisonRow:
     (row,) = found.rows
     return row
 
@@ -38,7 +36,7 @@ def test_an_unchanged_instance_is_the_same_and_never_slower() -> None:
     verdicts = []
     for seed in range(20):
         a, b = (steady(2 * seed + arm, starts=1, n=8).model_copy(update={"starts": process}) for arm in (0, 1))
-        judgement = only(compare(a, b)).judgement
+        judgement = only(compare_results(a, b)).judgement
         assert judgement
         verdicts.append(judgement.verdict)
     assert verdicts.count("same") >= 19
@@ -46,22 +44,22 @@ def test_an_unchanged_instance_is_the_same_and_never_slower() -> None:
 
 
 def test_of_one_start_each_a_small_difference_is_not_known() -> None:
-    row = only(compare(steady(1), steady(2, 98.0)))
+    row = only(compare_results(steady(1), steady(2, 98.0)))
     assert row.judgement
     assert (row.judgement.verdict, row.judgement.unit) == ("not known yet", "start")
     assert row.ratio.assumed == 0.01
     others = (steady(each, starts=1).model_copy(update={"starts": (Start(process=str(each)),)}) for each in (1, 2))
-    assert only(compare(*others)).ratio.assumed == 0.01
-    large = only(compare(steady(1), steady(2, 80.0)))
+    assert only(compare_results(*others)).ratio.assumed == 0.01
+    large = only(compare_results(steady(1), steady(2, 80.0)))
     assert large.judgement
     assert large.judgement.verdict == "slower"
 
 
 def test_three_starts_each_tell_five_percent() -> None:
-    row = only(compare(steady(1, starts=3), steady(2, 95.0, starts=3)))
+    row = only(compare_results(steady(1, starts=3), steady(2, 95.0, starts=3)))
     assert row.judgement
     assert (row.judgement.verdict, row.ratio.unit, row.ratio.n) == ("slower", "start", 3)
-    back = only(compare(steady(2, 95.0, starts=3), steady(1, starts=3)))
+    back = only(compare_results(steady(2, 95.0, starts=3), steady(1, starts=3)))
     assert back.judgement
     assert back.judgement.verdict == "faster"
 
@@ -70,7 +68,7 @@ def in_blocks(true: float, blocks: int, noise: float, **more: Any) -> tuple[Resu
     """Both arms of a series, while the machine gets 0.4 % slower with each run."""
     lot = random.Random(str(true))
     arms: dict[str, list[Run]] = {"A": [], "B": []}
-    for block, order in enumerate(orders("seed", blocks)):
+    for block, order in enumerate(block_orders("seed", blocks)):
         for place, arm in enumerate(order):
             speed = 100 * 0.996 ** (2 * block + place) * (true if arm == "B" else 1) * (1 + lot.gauss(0, noise))
             arms[arm].append(run(speed, block=block, **more))
@@ -83,10 +81,10 @@ def in_blocks(true: float, blocks: int, noise: float, **more: Any) -> tuple[Resu
 
 def test_five_percent_in_blocks_while_everything_drifts() -> None:
     """At most eight blocks, with a noise of 1 %; and what is as fast is not slower."""
-    row = only(compare(*in_blocks(0.95, 8, 0.01)))
+    row = only(compare_results(*in_blocks(0.95, 8, 0.01)))
     assert row.judgement
     assert (row.judgement.verdict, row.ratio.unit, row.ratio.n) == ("slower", "block", 8)
-    same = only(compare(*in_blocks(1.0, 12, 0.01)))
+    same = only(compare_results(*in_blocks(1.0, 12, 0.01)))
     assert same.judgement
     assert same.judgement.verdict == "same"
 
@@ -104,7 +102,7 @@ def test_one_percent_of_a_step_in_six_runs() -> None:
             runs.append(Run(predicted_n=257, predicted_ms=took, draft_n=180, draft_n_accepted=accepted))
         return result(*runs, suite=SUITE, ended=ENDED, starts=(Start(process="1"),))
 
-    rows = {row.metric.name: row for row in compare(drafted(14.40), drafted(14.55)).rows}
+    rows = {row.metric.name: row for row in compare_results(drafted(14.40), drafted(14.55)).rows}
     verdicts = {name: row.judgement.verdict for name, row in rows.items() if row.judgement}
     assert verdicts == {"decode": "not known yet", "step": "slower"}
     assert rows["tokens a step"].judgement is None
@@ -122,28 +120,28 @@ def test_differences_come_first_and_are_all_there_is() -> None:
             server=Server(arguments=("-c", "4096")),
         ),
     )
-    assert {(each.what, each.a, each.b) for each in compare(a, b).differences} == {
+    assert {(each.what, each.a, each.b) for each in compare_results(a, b).differences} == {
         ("gpus.0.power_limit_watts", "350.0", "300.0"),
         ("gpus.1.name", "", "RTX 3090 Ti"),
         ("engine.commit", "", "abc"),
         ("server.arguments", "", "-c 4096"),
     }
-    assert compare(a, a).differences == ()
+    assert compare_results(a, a).differences == ()
 
 
 def test_different_prompts_are_not_compared() -> None:
     other = SuiteRef(name="llamaherd", sha256="b" * 64)
-    found = compare(steady(1), steady(2, suite=other))
+    found = compare_results(steady(1), steady(2, suite=other))
     assert found.rows == ()
     assert (len(found.only_a), len(found.only_b)) == (1, 1)
     assert "different prompts" in found.notes[0]
-    unknown = compare(steady(1, suite=None), steady(2, suite=None))
+    unknown = compare_results(steady(1, suite=None), steady(2, suite=None))
     assert len(unknown.rows) == 1
     assert "nobody knows" in unknown.notes[0]
 
 
 def test_only_equal_cells_are_compared() -> None:
-    found = compare(steady(1), result(run(), kind="prose", suite=SUITE, ended=ENDED))
+    found = compare_results(steady(1), result(run(), kind="prose", suite=SUITE, ended=ENDED))
     assert found.rows == ()
     assert [str(each) for each in (*found.only_a, *found.only_b)] == ["code, 256 out", "prose, 256 out"]
 
@@ -152,7 +150,7 @@ def test_only_equal_cells_are_compared() -> None:
 def test_what_has_too_few_runs_is_no_base(base: tuple[float, ...]) -> None:
     """Of many runs beside them the ratio would have an interval: that of these."""
     few = result(*(run(each) for each in base), suite=SUITE, ended=ENDED)
-    for row in (only(compare(few, steady(2, 20.0, n=90))), only(compare(steady(2, 20.0, n=90), few))):
+    for row in (only(compare_results(few, steady(2, 20.0, n=90))), only(compare_results(steady(2, 20.0, n=90), few))):
         assert row.judgement
         assert row.judgement.verdict == "not known yet"
         assert row.ratio.ends is None
@@ -161,7 +159,7 @@ def test_what_has_too_few_runs_is_no_base(base: tuple[float, ...]) -> None:
 def test_what_does_not_count_is_left_out_and_said() -> None:
     cached = run(500.0, excluded="12 tokens came from the cache")
     a = result(run(), run(100.1), cached, suite=SUITE, ended=ENDED)
-    found = compare(a, steady(2, ended=None))
+    found = compare_results(a, steady(2, ended=None))
     assert only(found).a.most < 101
     assert (found.notes_a, found.notes_b) == (
         ("1 run does not count: 12 tokens came from the cache",),
@@ -177,17 +175,17 @@ def made(low: float, value: float, high: float) -> Ratio:
 
 
 def test_a_forest_shows_where_the_interval_lies() -> None:
-    assert forest(made(0.95, 0.97, 0.99), 0.02, 0.10, 21) == "     ├─●─┤│░░        "
-    assert forest(made(0.99, 1.0, 1.01), 0.02, 0.10, 21) == "        ░├●┤░        "
-    assert len(forest(made(0.5, 0.6, 0.7), 0.02, 0.10, 21)) == 21
-    assert forest(made(0.5, 0.6, 0.7), 0.02, 0.10, 21).startswith("◀")
-    assert forest(made(1.5, 1.6, 1.7), 0.02, 0.10, 21).endswith("▶")
-    assert forest(Ratio(1.0, None, None, None, 1, "run"), 0.02, 0.10, 21) == "        ░░●░░        "
-    assert forest(made(0.95, 0.97, 0.99), 0.02, 0.10, 21, plain=True).isascii()
+    assert forest_line(made(0.95, 0.97, 0.99), 0.02, 0.10, 21) == "     ├─●─┤│░░        "
+    assert forest_line(made(0.99, 1.0, 1.01), 0.02, 0.10, 21) == "        ░├●┤░        "
+    assert len(forest_line(made(0.5, 0.6, 0.7), 0.02, 0.10, 21)) == 21
+    assert forest_line(made(0.5, 0.6, 0.7), 0.02, 0.10, 21).startswith("◀")
+    assert forest_line(made(1.5, 1.6, 1.7), 0.02, 0.10, 21).endswith("▶")
+    assert forest_line(Ratio(1.0, None, None, None, 1, "run"), 0.02, 0.10, 21) == "        ░░●░░        "
+    assert forest_line(made(0.95, 0.97, 0.99), 0.02, 0.10, 21, plain=True).isascii()
 
 
 def test_a_forest_is_wide_enough_for_all_and_no_wider() -> None:
-    assert span_of([made(0.99, 1.0, 1.01)]) == 0.05
-    assert span_of([made(0.92, 0.95, 0.99), made(1, 1, 1)]) == 0.1
-    assert span_of([made(0.1, 0.2, 9.0)]) == 0.5
-    assert scale(0.1, 21) == "0.90     1.00    1.11"
+    assert axis_span([made(0.99, 1.0, 1.01)]) == 0.05
+    assert axis_span([made(0.92, 0.95, 0.99), made(1, 1, 1)]) == 0.1
+    assert axis_span([made(0.1, 0.2, 9.0)]) == 0.5
+    assert axis_scale(0.1, 21) == "0.90     1.00    1.11"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.endpoint import Served
-from llamaherd.bench.courses.course import Road, seconds_left
-from llamaherd.bench.meter.look import Look
-from llamaherd.bench.results.result import Run
-from llamaherd.bench.results.store import read_result
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
+from llamaherd.measure.bench.job import WorkloadContext, seconds_left
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.meter.obstacles import HostSnapshot
+from llamaherd.measure.results.result import Run
+from llamaherd.measure.results.store import read_result
 from tests.bench.test_session import CHAT, Stand, Stands, Twice, runs_on_disk, stand
 
 __all__ = ["stand"]
@@ -30,7 +30,7 @@ class Walk(Twice):
     ends: bool = False
     one_by_one: bool = True
 
-    def runs(self, road: Road) -> Iterator[tuple[int, Run]]:
+    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
         assert road.served is SERVED
         assert road.session == "salts"
         for number in range(3):
@@ -57,7 +57,7 @@ def test_where_it_ends_what_there_is_stays(stand: Stands) -> None:
 
 
 def test_a_host_that_is_lost_ends_it(stand: Stands, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost() -> Look:
+    def lost() -> HostSnapshot:
         raise RemoteError("the connection to the host is gone", "see the host")
 
     at = stand(Walk())
@@ -78,7 +78,7 @@ def test_nothing_counts_while_somebody_else_is_there(stand: Stands) -> None:
 
 def test_it_is_looked_who_is_there_where_nothing_is_asked(stand: Stands, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several requests at once some are always ours: then it is looked in the end alone."""
-    monkeypatch.setattr("llamaherd.bench.session._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("llamaherd.measure.bench.session._LOOK_EVERY", 0.0)
     for one_by_one, looks in ((True, 4), (False, 1)):
         at = stand(Walk())
         at.session.run_course(Walk(one_by_one=one_by_one), SERVED)

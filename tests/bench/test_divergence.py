@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.arms.divergence import Figure, NoFiguresError, quality_of
+from llamaherd.measure.trials.divergence import Figure, NoFiguresError, parse_quality
 from tests.support.rigs import ROOT
 
 OUTPUTS = ROOT / "tests/data/perplexity"
@@ -12,7 +12,7 @@ REAL = (OUTPUTS / "gemma-270m-q8_0.txt").read_text(encoding="utf-8")
 
 
 def test_its_figures_are_read_with_their_errors() -> None:
-    found = quality_of(REAL)
+    found = parse_quality(REAL)
     assert found.kld == Figure(value=0.006568, error=0.000140)
     assert found.same_top == Figure(value=95.539, error=0.457)
     assert found.ppl == Figure(value=29.415617, error=2.260256)
@@ -22,7 +22,7 @@ def test_its_figures_are_read_with_their_errors() -> None:
 
 
 def test_the_fork_prints_the_same_lines() -> None:
-    found = quality_of((OUTPUTS / "ik-gemma-270m-q8_0.txt").read_text(encoding="utf-8"))
+    found = parse_quality((OUTPUTS / "ik-gemma-270m-q8_0.txt").read_text(encoding="utf-8"))
     assert found.kld == Figure(value=0.003676, error=0.000141)
     assert found.same_top == Figure(value=95.294, error=0.939)
     assert found.ppl_ratio == Figure(value=0.004109, error=0.004205)
@@ -30,13 +30,13 @@ def test_the_fork_prints_the_same_lines() -> None:
 
 def test_of_what_is_printed_twice_the_last_counts() -> None:
     earlier = REAL.replace("0.006568 ±", "0.000001 ±")
-    assert quality_of(earlier + REAL).kld.value == 0.006568
+    assert parse_quality(earlier + REAL).kld.value == 0.006568
 
 
 @pytest.mark.parametrize("figure", ["Mean ln(PPL(Q)/PPL(base))", "Mean PPL(Q)  "])
 def test_an_error_that_is_no_number_is_none_of_those_that_count(figure: str) -> None:
     lines = [f"{line.partition('±')[0]}±       nan" if line.startswith(figure) else line for line in REAL.splitlines()]
-    found = quality_of("\n".join(lines))
+    found = parse_quality("\n".join(lines))
     assert found.kld.value == 0.006568
     assert None in (found.ppl, found.ppl_ratio)
 
@@ -72,4 +72,4 @@ def test_an_error_that_is_no_number_is_none_of_those_that_count(figure: str) -> 
 )
 def test_what_is_no_figure_is_refused(text: str, says: str) -> None:
     with pytest.raises(NoFiguresError, match=says):
-        quality_of(text)
+        parse_quality(text)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Failure, Patience, Target
-from llamaherd.bench.asking.endpoint import look_at
-from llamaherd.bench.asking.plain import MOST, Told, tell
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.client.endpoint import inspect_url
+from llamaherd.measure.client.http_client import MOST_JSON_BYTES, Failure, JsonResponse, Patience, Target, request_json
 from tests.bench.site import MODELS, Reply, Site, models, page
 from tests.support.liar import LIES, Liar, whole
 
@@ -20,7 +19,7 @@ PROPS = {"build_info": "b11434-5ba87c9", "total_slots": 4, "default_generation_s
 
 def refused(pages: dict[str, Reply], model: str | None = None, below: str = "") -> UserError:
     with Site(pages) as site, pytest.raises(UserError) as error:
-        look_at(Target(site.url + below, KEY), model)
+        inspect_url(Target(site.url + below, KEY), model)
     assert KEY not in str(error.value)
     return error.value
 
@@ -28,7 +27,7 @@ def refused(pages: dict[str, Reply], model: str | None = None, below: str = "") 
 @pytest.mark.parametrize("below", ["", "/", "/v1", "/v1/"])
 def test_the_url_may_end_with_the_version_or_not(below: str) -> None:
     with Site({MODELS: models("qwen")}) as site:
-        served = look_at(Target(site.url + below, KEY))
+        served = inspect_url(Target(site.url + below, KEY))
         assert served.target.url + served.chat == site.url + "/v1/chat/completions"
     assert (served.model, served.engine, served.context, served.native) == ("qwen", None, None, False)
     assert all(headers["authorization"] == f"Bearer {KEY}" for _, headers, _ in site.asked)
@@ -36,14 +35,14 @@ def test_the_url_may_end_with_the_version_or_not(below: str) -> None:
 
 def test_an_api_without_a_version_is_found() -> None:
     with Site({"/openai/models": models("qwen")}) as site:
-        served = look_at(Target(site.url + "/openai"))
+        served = inspect_url(Target(site.url + "/openai"))
         assert served.target.url + served.chat == site.url + "/openai/chat/completions"
 
 
 def test_what_llama_cpp_tells() -> None:
     pages = {MODELS: models("gemma"), "/props": page(PROPS), "/tokenize": page({"tokens": [1, 2]})}
     with Site(pages) as site:
-        served = look_at(Target(site.url + "/v1"))
+        served = inspect_url(Target(site.url + "/v1"))
     assert (served.version, served.slots, served.context, served.native) == ("b11434-5ba87c9", 4, 8192, True)
     assert (served.engine, served.root.url) == (None, site.url)
 
@@ -51,16 +50,16 @@ def test_what_llama_cpp_tells() -> None:
 @pytest.mark.parametrize("tokens", [{}, {"tokens": []}, {"tokens": "1"}, {"tokens": [1.5]}, {"tokens": [True]}, []])
 def test_tokens_that_are_none_make_no_server_of_tokens(tokens: Any) -> None:
     with Site({MODELS: models("gemma"), "/props": page(PROPS), "/tokenize": page(tokens)}) as site:
-        assert not look_at(Target(site.url)).native
+        assert not inspect_url(Target(site.url)).native
 
 
 def test_what_others_tell() -> None:
     vllm = {MODELS: models("qwen", owned_by="vllm", max_model_len=32768), "/version": page({"version": "0.13.0"})}
     with Site(vllm) as site:
-        served = look_at(Target(site.url))
+        served = inspect_url(Target(site.url))
     assert (served.engine, served.version, served.context, served.slots) == ("vllm", "0.13.0", 32768, None)
     with Site({MODELS: models("llama3"), "/api/version": page({"version": "0.15.2"})}) as site:
-        served = look_at(Target(site.url))
+        served = inspect_url(Target(site.url))
     assert (served.engine, served.version) == ("ollama", "0.15.2")
 
 
@@ -71,14 +70,14 @@ def test_of_several_models_one_is_named() -> None:
     assert "m0, m1, m2" in error.help
     assert "and 3 more" in error.help
     with Site({MODELS: models("a", "b")}) as site:
-        assert look_at(Target(site.url), "b").model == "b"
-        assert look_at(Target(site.url), "alias").model == "alias"
+        assert inspect_url(Target(site.url), "b").model == "b"
+        assert inspect_url(Target(site.url), "alias").model == "alias"
 
 
 def test_who_lists_no_models_is_told_one() -> None:
     assert "--model" in refused({MODELS: models()}).help
     with Site({}) as site:
-        assert look_at(Target(site.url), "gpt").chat == "/v1/chat/completions"
+        assert inspect_url(Target(site.url), "gpt").chat == "/v1/chat/completions"
     assert "404" in refused({}).message
 
 
@@ -106,15 +105,15 @@ def test_nobody_there() -> None:
     with Site({}) as site:
         url = site.url
     with pytest.raises(UserError, match="cannot be reached"):
-        look_at(Target(url))
+        inspect_url(Target(url))
     with pytest.raises(UserError, match="must begin with http"):
-        look_at(Target("ftp://box"))
+        inspect_url(Target("ftp://box"))
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_no_lie_is_more_than_a_sentence(lie: str) -> None:
     with Liar(LIES[lie]) as liar:
-        found = tell(Target(liar.url), MODELS, patience=SOON)
+        found = request_json(Target(liar.url), MODELS, patience=SOON)
     if isinstance(found, Failure):
         assert found.help
         assert "\n" not in found.message
@@ -123,20 +122,20 @@ def test_no_lie_is_more_than_a_sentence(lie: str) -> None:
 
 
 def test_an_answer_is_bounded() -> None:
-    with Liar(whole(b" " * (MOST + 10))) as liar:
-        found = tell(Target(liar.url), MODELS)
+    with Liar(whole(b" " * (MOST_JSON_BYTES + 10))) as liar:
+        found = request_json(Target(liar.url), MODELS)
     assert isinstance(found, Failure)
     assert "more than 8 MiB" in found.message
     with Liar(
         lambda _: iter([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{}"])
     ) as cut:
-        assert isinstance(tell(Target(cut.url), MODELS), Failure)
+        assert isinstance(request_json(Target(cut.url), MODELS), Failure)
 
 
 def test_a_body_is_posted() -> None:
     with Site({"/tokenize": page({"tokens": [1]})}) as site:
-        found = tell(Target(site.url), "/tokenize", {"content": "x"})
-    assert isinstance(found, Told)
+        found = request_json(Target(site.url), "/tokenize", {"content": "x"})
+    assert isinstance(found, JsonResponse)
     assert found.value == {"tokens": [1]}
     assert site.asked[0][2] == {"content": "x"}
 
@@ -144,7 +143,7 @@ def test_a_body_is_posted() -> None:
 @pytest.mark.parametrize("url", ["http://me:sk-canary@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=sk-canary#sk-canary"])
 def test_a_secret_in_a_url_is_not_said(url: str) -> None:
     with pytest.raises(UserError) as error:
-        look_at(Target(url))
+        inspect_url(Target(url))
     assert error.value.message == "http://127.0.0.1:9/v1: " + (
         "the server cannot be asked: it may have a host, a port and a path, and nothing else"
     )

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.results.expected import Judged, judge
-from llamaherd.bench.results.result import Cell, Condition, Result, Run
-from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
 from llamaherd.inventory.schema import Expect
+from llamaherd.measure.results.evaluation import JudgedFigure, judge_expectations
+from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Result, Run, Telemetry
 from tests.bench.made import result, run
 
 CLOSE, APART = (99.0, 100.0, 101.0), (80.0, 100.0, 120.0)
@@ -29,12 +28,12 @@ def read(*speeds: float, prompt: int = 8192, kind: str = "long", **more: str | i
     return Cell(condition=Condition.model_validate({"kind": kind, "prompt": prompt, **more}), runs=runs)
 
 
-def of(*cells: Cell, **expect: float) -> tuple[Judged, ...]:
+def of(*cells: Cell, **expect: float) -> tuple[JudgedFigure, ...]:
     """What is said of these, for such an expectation."""
-    return judge(result().model_copy(update={"cells": cells}), Expect.model_validate(expect))
+    return judge_expectations(result().model_copy(update={"cells": cells}), Expect.model_validate(expect))
 
 
-def one(*cells: Cell, **expect: float) -> Judged:
+def one(*cells: Cell, **expect: float) -> JudgedFigure:
     """The same, of the only figure."""
     (only,) = of(*cells, **expect)
     return only
@@ -163,7 +162,7 @@ def test_a_gpu_that_does_not_tell_leaves_power_unmeasured() -> None:
 
 
 def test_nothing_is_said_where_nothing_is_expected() -> None:
-    assert judge(result(run()), None) == ()
+    assert judge_expectations(result(run()), None) == ()
     assert of(decoded(*CLOSE)) == ()
     figures = [each.figure for each in of(decoded(*CLOSE), decode=1, prefill=1, power=1)]
     assert figures == ["decode", "prefill", "power"]
@@ -183,4 +182,4 @@ def test_an_expectation_is_missed_only_beyond_the_interval(speeds: list[float], 
 
 def test_a_result_that_was_cut_off_is_judged_by_what_it_has() -> None:
     cut: Result = result(*(run(speed) for speed in CLOSE), ended=None)
-    assert judge(cut, Expect(decode=90))[0].outcome == "met"
+    assert judge_expectations(cut, Expect(decode=90))[0].outcome == "met"

@@ -11,20 +11,25 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.endpoint import look_at
-from llamaherd.bench.asking.suite import KINDS, suite
-from llamaherd.bench.courses.course import Course
-from llamaherd.bench.courses.ladder import Ladder
-from llamaherd.bench.courses.load import Load
-from llamaherd.bench.courses.quick import quick
-from llamaherd.bench.foreign import NOTE, UNTOLD, Visit, label_of, measure_url, slug
-from llamaherd.bench.job import Measured
-from llamaherd.bench.results.provenance import Host
-from llamaherd.bench.results.result import Cell
-from llamaherd.bench.results.share import share
-from llamaherd.bench.results.store import read_result, write_result
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.depth import Ladder
+from llamaherd.measure.bench.job import SavedResult, Workload
+from llamaherd.measure.bench.load import Load
+from llamaherd.measure.bench.quick import quick_series
+from llamaherd.measure.bench.url_target import (
+    NO_CACHE_COUNTS,
+    URL_NOTE,
+    UrlTarget,
+    folder_name,
+    measure_url,
+    target_label,
+)
+from llamaherd.measure.client.endpoint import inspect_url
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.suite import KINDS, suite
+from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.results.result import Cell, Host
+from llamaherd.measure.results.store import read_result, write_result
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
 from tests.bench.site import CHAT, MODELS, Reply, Site, models, page
 from tests.bench.test_ladder import Cache
@@ -61,11 +66,13 @@ def chatting(body: dict[str, Any]) -> list[Part]:
 PLAIN: dict[str, Reply] = {MODELS: models("qwen/Qwen3"), CHAT: chatting}
 
 
-def measured(pages: dict[str, Reply], results: Path, *courses: Course, seconds: float = 12) -> tuple[Measured, Site]:
+def measured(
+    pages: dict[str, Reply], results: Path, *courses: Workload, seconds: float = 12
+) -> tuple[SavedResult, Site]:
     with Site(pages) as site:
-        served = look_at(Target(site.url + "/v1"))
-        visit = Visit(served, label_of(served, None), results, seconds)
-        return measure_url(visit, lambda known: (quick(known),), courses, Quiet()), site
+        served = inspect_url(Target(site.url + "/v1"))
+        visit = UrlTarget(served, target_label(served, None), results, seconds)
+        return measure_url(visit, lambda known: (quick_series(known),), courses, Quiet()), site
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Plain:
     """A plain server that was measured: the folder of its results, the newest one, and what it received."""
 
     folder: Path
-    found: Measured
+    found: SavedResult
     site: Site
 
 
@@ -89,7 +96,7 @@ def test_a_result_says_only_what_is_known(plain: Plain) -> None:
     assert (result.rig, result.instance, result.label) == ("url", "qwen3-at-127.0.0.1", "Qwen3 at 127.0.0.1")
     assert found.path.parent == plain.folder / "url" / "qwen3-at-127.0.0.1"
     assert read_result(found.path) == result
-    assert result.source.notes == (NOTE, UNTOLD)
+    assert result.source.notes == (URL_NOTE, NO_CACHE_COUNTS)
     assert result.provenance.model == "qwen/Qwen3"
     assert result.provenance.host == Host(name="127.0.0.1")
     assert not result.provenance.engine.kind
@@ -105,7 +112,7 @@ def test_what_is_shared_names_no_host(plain: Plain) -> None:
     named = found.model_copy(
         update={"provenance": found.provenance.model_copy(update={"host": Host(name="gpu-server.lan")})}
     )
-    shared = share(named.model_copy(update={"stack": "Qwen3 at gpu-server.lan, which is gpu-server"}))
+    shared = redact_result(named.model_copy(update={"stack": "Qwen3 at gpu-server.lan, which is gpu-server"}))
     assert shared.stack == "Qwen3 at …, which is …"
 
 
@@ -205,4 +212,4 @@ def test_an_answer_without_end_is_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_any_label_is_a_folder(label: str, folder: str) -> None:
-    assert slug(label) == folder
+    assert folder_name(label) == folder

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arms.blocks import Blocks
-from llamaherd.bench.arms.cells import conditions
-from llamaherd.bench.arms.gate import GateRow, gate_arms, gate_cells, gate_left, gate_rows
-from llamaherd.bench.arms.results import Pair, measured_before
-from llamaherd.bench.comparing.compare import compare
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.comparison import compare_results
+from llamaherd.measure.trials.blocks import Blocks, trial_conditions
+from llamaherd.measure.trials.gate import GateRow, gate_arms, gate_cells, gate_left, gate_rows
+from llamaherd.measure.trials.pair import JournalPair, finished_results
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 from tests.support.rigs import cpu_rig, planned
 from tests.support.sample import drawn
 
 USUAL = GatePlan(decode=0.03, prefill=0.05, seconds=1200)
-ASKED = conditions(gate_cells(USUAL), 8192)
+ASKED = trial_conditions(gate_cells(USUAL), 8192)
 PLAN = planned(cpu_rig())
 
 
@@ -28,13 +27,13 @@ def verdicts(rows: tuple[GateRow, ...]) -> set[str]:
 
 
 def gated(folder: Path, servers: Played, budget: float = 36_000, gate: GatePlan = USUAL) -> tuple[GateRow, ...]:
-    pair = Pair(folder / "results", begun("A", ASKED, "s"), begun("B", ASKED, "s"))
+    pair = JournalPair(folder / "results", begun("A", ASKED, "s"), begun("B", ASKED, "s"))
 
     try:
         Blocks(
             servers, pair.journals, ASKED, pair.session, budget, left=lambda found: gate_left(found, gate, ASKED)
         ).measured()
-        found = compare(pair.journals["A"].result, pair.journals["B"].result)
+        found = compare_results(pair.journals["A"].result, pair.journals["B"].result)
         pair.finish("2026-11-23T21:00:00Z")
     finally:
         pair.close()
@@ -86,13 +85,13 @@ def test_only_what_has_a_limit_is_measured() -> None:
 def test_what_was_measured_today_is_not_measured_again(tmp_path: Path) -> None:
     gated(tmp_path, Played(1))
     a, b = (begun(name, ASKED, "another") for name in ("A", "B"))
-    found = measured_before(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-23T00:00:00Z"))
+    found = finished_results(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-23T00:00:00Z"))
     assert found
-    assert verdicts(gate_rows(compare(*found), USUAL)) == {"held"}
-    assert measured_before(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-24T00:00:00Z")) is None
-    other = conditions(gate_cells(USUAL), 512)
+    assert verdicts(gate_rows(compare_results(*found), USUAL)) == {"held"}
+    assert finished_results(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-24T00:00:00Z")) is None
+    other = trial_conditions(gate_cells(USUAL), 512)
     a, b = (begun(name, other, "another") for name in ("A", "B"))
-    assert measured_before(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-23T00:00:00Z")) is None
+    assert finished_results(tmp_path / "results", a, b, datetime.fromisoformat("2026-11-23T00:00:00Z")) is None
 
 
 def test_both_listen_where_nobody_else_does() -> None:

@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.arms.divergence import Compared, Figure, NoFiguresError, Quality, quality_of
-from llamaherd.bench.arms.gate import GateArms, gate_arms
-from llamaherd.bench.arms.judgements import Judgement, keep, kept
-from llamaherd.bench.arms.measure import GateFound
-from llamaherd.bench.arms.quality import (
+from llamaherd.engines.divergence import Reading
+from llamaherd.measure.results.store import result_files
+from llamaherd.measure.trials.divergence import Compared, Figure, NoFiguresError, Quality, parse_quality
+from llamaherd.measure.trials.gate import (
+    GateArms,
     QualityRow,
-    identities,
+    gate_arms,
+    has_same_output,
     judged_arm,
     not_judged,
+    output_hashes,
     quality_unit,
-    says_the_same,
-    ways,
+    reading_variants,
 )
-from llamaherd.bench.arms.units import Arm
-from llamaherd.bench.results.store import result_files
-from llamaherd.plan import DivergencePlan, Plan, Reading
+from llamaherd.measure.trials.gate_run import GateOutcome, QualityJudgement, save_judgement, saved_judgement
+from llamaherd.measure.trials.units import Arm
+from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned
 
@@ -68,19 +69,19 @@ def test_it_is_beyond_where_it_is_by_more_than_its_error(
 ) -> None:
     found = row(kld, error)
     assert (found.verdict, found.lets_in) == (verdict, lets_in)
-    assert GateFound(found).lets_in is lets_in
+    assert GateOutcome(found).lets_in is lets_in
 
 
 def test_a_sentence_has_the_figure_its_error_and_the_limit() -> None:
     assert str(row(0.109, 0.005)) == (
         "mean KLD 0.10900 ± 0.00500, same top 97.00 ± 0.50 %, 2 x 4,096 tokens, and a mean KLD of 0.02 is the most"
     )
-    assert GateFound(row(0.109, 0.005)).told[0].endswith("is the most: beyond")
+    assert GateOutcome(row(0.109, 0.005)).told[0].endswith("is the most: beyond")
 
 
 def test_what_could_not_be_judged_is_not_let_in() -> None:
     found = QualityRow(0.02, Compared(says="it took too long; "))
-    assert (found.verdict, found.lets_in, GateFound(found).lets_in) == ("not judged", False, False)
+    assert (found.verdict, found.lets_in, GateOutcome(found).lets_in) == ("not judged", False, False)
     assert str(found) == "it cannot be judged, where a mean KLD of 0.02 is the most: it took too long"
 
 
@@ -101,14 +102,14 @@ def test_what_could_not_be_judged_is_not_let_in() -> None:
     ],
 )
 def test_only_what_can_change_what_it_says_is_judged(keys: dict[str, Any], *, same: bool) -> None:
-    assert says_the_same(arms(plan(), plan(**keys))) is same
+    assert has_same_output(arms(plan(), plan(**keys))) is same
 
 
 def test_another_model_or_engine_is_judged() -> None:
     other = planned(cpu_rig(), {**GATE, "models/gemma/sha256": "b6" * 32})
-    assert not says_the_same(arms(plan(), other))
+    assert not has_same_output(arms(plan(), other))
     built = planned(cpu_rig(), {**GATE, "engines/main/options": {"GGML_NATIVE": "OFF"}})
-    assert not says_the_same(arms(plan(), built))
+    assert not has_same_output(arms(plan(), built))
 
 
 def test_a_gate_that_is_new_says_nothing_otherwise() -> None:
@@ -117,7 +118,7 @@ def test_a_gate_that_is_new_says_nothing_otherwise() -> None:
     both = arms(was, plan())
     assert both.a.instance.server.program != both.b.instance.server.program
     assert both.a.instance.divergence is None
-    assert says_the_same(both)
+    assert has_same_output(both)
     changed = not_judged(arms(was, plan(kv="q8_0")), 0.02)
     assert changed
     assert "was built without the program that compares" in str(changed)
@@ -145,7 +146,11 @@ def test_a_vocabulary_that_nobody_knows_is_no_other_one() -> None:
 
 def test_both_read_as_much_as_the_one_that_has_less_room() -> None:
     less = READINGS[1:]
-    assert ways(arms(plan(), plan(readings=less))) == ways(arms(plan(readings=less), plan())) == less
+    assert (
+        reading_variants(arms(plan(), plan(readings=less)))
+        == reading_variants(arms(plan(readings=less), plan()))
+        == less
+    )
 
 
 def test_the_unit_reads_as_both() -> None:
@@ -178,33 +183,35 @@ def test_it_runs_where_one_of_both_has_gpus() -> None:
 def test_of_two_vocabularies_the_tool_says_so_and_goes_on() -> None:
     said = "0.00.913.411 E kl_divergence: inconsistent vocabulary (262144 vs 248320)\n" + REAL
     with pytest.raises(NoFiguresError, match=r"other tokens, 262,144 and 248,320 of them"):
-        quality_of(said)
+        parse_quality(said)
 
 
-def judgement(began: str, a: str = "a", found: Compared | None = None) -> Judgement:
+def judgement(began: str, a: str = "a", found: Compared | None = None) -> QualityJudgement:
     quality = row(0.01, 0.001).found if found is None else found
-    return Judgement(llamaherd="0", rig="box", instance="chat", began=began, text="0" * 64, a=a, b="b", found=quality)
+    return QualityJudgement(
+        llamaherd="0", rig="box", instance="chat", began=began, text="0" * 64, a=a, b="b", found=quality
+    )
 
 
 def test_what_was_read_today_is_not_read_again(tmp_path: Path) -> None:
     since = datetime.fromisoformat("2026-11-26T00:00:00Z")
     like = judgement("2026-11-26T20:00:00Z")
-    assert kept(tmp_path, like, since) is None
+    assert saved_judgement(tmp_path, like, since) is None
     first = judgement("2026-11-26T10:00:00Z")
-    path = keep(tmp_path, first)
+    path = save_judgement(tmp_path, first)
     assert path == tmp_path / "box/chat/kld-20261126T100000Z.json"
-    keep(tmp_path, judgement("2026-11-26T11:00:00Z", a="another"))
-    keep(tmp_path, judgement("2026-11-26T12:00:00Z", found=Compared(says="it took too long")))
-    assert kept(tmp_path, like, since) == first
-    assert kept(tmp_path, like, datetime.fromisoformat("2026-11-27T00:00:00Z")) is None
+    save_judgement(tmp_path, judgement("2026-11-26T11:00:00Z", a="another"))
+    save_judgement(tmp_path, judgement("2026-11-26T12:00:00Z", found=Compared(says="it took too long")))
+    assert saved_judgement(tmp_path, like, since) == first
+    assert saved_judgement(tmp_path, like, datetime.fromisoformat("2026-11-27T00:00:00Z")) is None
     for text in ("{}", first.model_dump_json().replace("2026-11-26", "2026-13-26"), first.model_dump_json()[:-1]):
         path.write_text(text, encoding="utf-8")
-        assert kept(tmp_path, like, since) is None
+        assert saved_judgement(tmp_path, like, since) is None
     assert result_files(tmp_path, "box", "chat") == []
 
 
 def test_it_is_known_by_what_is_said_and_not_by_how_fast() -> None:
-    a, b = identities(arms(plan(), plan(kv="q8_0")))
+    a, b = output_hashes(arms(plan(), plan(kv="q8_0")))
     assert a != b
-    assert identities(arms(plan(threads=1), plan(kv="q8_0", ubatch=64))) == (a, b)
-    assert identities(arms(plan(), plan(kv="q4_0")))[1] != b
+    assert output_hashes(arms(plan(threads=1), plan(kv="q8_0", ubatch=64))) == (a, b)
+    assert output_hashes(arms(plan(), plan(kv="q4_0")))[1] != b

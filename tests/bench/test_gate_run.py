@@ -13,13 +13,13 @@ from typing import Any, Self
 
 import pytest
 
-from llamaherd.bench.arms import measure
-from llamaherd.bench.arms.gate import gate_arms
-from llamaherd.bench.arms.host import Ran
-from llamaherd.bench.arms.measure import GateRun
-from llamaherd.bench.arms.units import Arm, ArmName
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.onhost.trials import TrialsInput
+from llamaherd.measure.trials import gate_run
+from llamaherd.measure.trials.gate import gate_arms
+from llamaherd.measure.trials.gate_run import GateRun
+from llamaherd.measure.trials.host import UnitRun
+from llamaherd.measure.trials.units import Arm, ArmName
+from llamaherd.onhost.servers import TrialsInput
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played
 from tests.bench.test_divergence import REAL
@@ -32,7 +32,7 @@ BEYOND = REAL.replace("0.006568", "0.106568")
 class Host:
     """What is told of a host that plays: `said` is the tool's, `slower` B's."""
 
-    said: Ran = field(default_factory=lambda: Ran(well=True, says=REAL))
+    said: UnitRun = field(default_factory=lambda: UnitRun(well=True, says=REAL))
     slower: float = 0.0
     opened: list[str] = field(default_factory=list)
     aside: int = 0
@@ -71,12 +71,12 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
         def __exit__(self, *gone: object) -> None:
             self._aside.__exit__(*gone)
 
-        def run_to_end(self, unit: str, _room: int) -> Ran:
+        def run_to_end(self, unit: str, _room: int) -> UnitRun:
             assert unit.count("llama-perplexity") == 2
             self.now += 100
             return told.said
 
-    monkeypatch.setattr(measure, "ArmsHost", OnIt)
+    monkeypatch.setattr(gate_run, "ArmsHost", OnIt)
     monkeypatch.setenv("CHAT_KEY", "a-key")
     return told
 
@@ -100,7 +100,7 @@ def test_what_it_says_comes_first_and_then_how_fast(host: Host, tmp_path: Path) 
 
 
 def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> None:
-    host.said = Ran(well=True, says=BEYOND)
+    host.said = UnitRun(well=True, says=BEYOND)
     found = run(host, tmp_path).found()
     assert host.opened == ["C"]
     assert (found.lets_in, found.rows) == (False, ())
@@ -139,11 +139,11 @@ def test_the_same_two_are_read_once(host: Host, tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_read_is_read_again(host: Host, tmp_path: Path) -> None:
-    host.said = Ran(well=False, says="it took too long; ")
+    host.said = UnitRun(well=False, says="it took too long; ")
     found = run(host, tmp_path).found()
     assert (found.lets_in, found.told) == (
         False,
         ("it cannot be judged, where a mean KLD of 0.02 is the most: it took too long: not judged",),
     )
-    host.said = Ran(well=True, says=REAL)
+    host.said = UnitRun(well=True, says=REAL)
     assert run(host, tmp_path).found().lets_in

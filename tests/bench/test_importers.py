@@ -10,24 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.bench.importers.base import Whose
-from llamaherd.bench.importers.read import read_foreign
-from llamaherd.bench.results.document import MOST, parse, to_bytes
-from llamaherd.bench.results.doubts import correlation, doubts
-from llamaherd.bench.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
-from llamaherd.bench.results.provenance import Host, Provenance
-from llamaherd.bench.results.result import Cell, Condition, Result, Run
-from llamaherd.bench.statistics.intervals import Estimate, estimate
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.document import MOST_RESULT_BYTES, parse_result, result_bytes
+from llamaherd.measure.results.evaluation import correlation, find_doubts
+from llamaherd.measure.results.importers import ImportTarget
+from llamaherd.measure.results.lookup import parse_foreign_results
+from llamaherd.measure.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
+from llamaherd.measure.results.result import Cell, Condition, Host, Provenance, Result, Run
+from llamaherd.measure.statistics import Estimate, estimate
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT
 
 DATA = ROOT / "tests/data/bench"
-WHOSE = Whose("six", "chat", "2026-03-01T00:00:00Z")
+WHOSE = ImportTarget("six", "chat", "2026-03-01T00:00:00Z")
 
 
 def read(name: str) -> tuple[Result, ...]:
-    return read_foreign((DATA / name).read_bytes(), name, WHOSE)
+    return parse_foreign_results((DATA / name).read_bytes(), name, WHOSE)
 
 
 def lines(*rows: dict[str, Any]) -> bytes:
@@ -70,12 +69,12 @@ def test_llama_bench_as_its_page_shows_it() -> None:
 def test_each_setting_of_llama_bench_is_a_result() -> None:
     rows = json.loads((DATA / "llama-bench.json").read_text())
     rows += [row | {"n_ubatch": 1024} for row in rows] + [rows[0] | {"n_gen": 128}]
-    first, second = read_foreign(json.dumps(rows).encode(), "a.json", WHOSE)
+    first, second = parse_foreign_results(json.dumps(rows).encode(), "a.json", WHOSE)
     assert len(first.cells) == len(second.cells) == 2
     assert "n_ubatch=1024" in second.provenance.server.arguments
     assert "1 rows of prompt and generation in one time are left out" in first.source.notes
     old = [{key: value for key, value in rows[0].items() if not key.startswith("samples")}]
-    (mean,) = read_foreign(json.dumps(old).encode(), "a.json", WHOSE)
+    (mean,) = parse_foreign_results(json.dumps(old).encode(), "a.json", WHOSE)
     assert len(mean.cells[0].runs) == 1
 
 
@@ -89,12 +88,12 @@ SWEEP = [
 
 def test_sweep_bench() -> None:
     """By the names of its source: a row for each depth, of prompt and generation."""
-    (found,) = read_foreign(lines(*SWEEP), "a.jsonl", WHOSE)
+    (found,) = parse_foreign_results(lines(*SWEEP), "a.jsonl", WHOSE)
     assert [cell.condition.depth for cell in found.cells] == [0, 0, 512, 512, 1024, 1024]
     assert rates(found, PREFILL) == [2048.0] * 3
     assert rates(found, DECODE) == [128.0, pytest.approx(116.36, abs=0.01), pytest.approx(106.67, abs=0.01)]
     assert found.provenance.server.context == 4096
-    assert doubts(found)[-1].startswith("each condition was measured once")
+    assert find_doubts(found)[-1].startswith("each condition was measured once")
 
 
 BENCHY: dict[str, Any] = {
@@ -127,7 +126,7 @@ BENCHY: dict[str, Any] = {
 
 def test_llama_benchy() -> None:
     """By the models of its source. Of several at once, the speed of each request counts."""
-    (found,) = read_foreign(json.dumps(BENCHY).encode(), "a.json", WHOSE)
+    (found,) = parse_foreign_results(json.dumps(BENCHY).encode(), "a.json", WHOSE)
     assert [(cell.condition.depth, cell.condition.concurrency) for cell in found.cells] == [(0, 1), (4096, 1), (0, 2)]
     assert rates(found, DECODE) == [50.0, 50.0, 25.0]
     assert rates(found, PREFILL) == [2000.0, 2000.0, 1000.0]
@@ -136,10 +135,10 @@ def test_llama_benchy() -> None:
 
 
 def test_llama_benchys_samples_are_read_and_its_mean_where_there_are_none() -> None:
-    (samples,) = read_foreign(json.dumps(BENCHY).encode(), "a.json", WHOSE)
+    (samples,) = parse_foreign_results(json.dumps(BENCHY).encode(), "a.json", WHOSE)
     assert [known(cell, DECODE).n for cell in samples.cells] == [3, 3, 3]
     bare = {**BENCHY, "benchmarks": [_without_samples(each) for each in BENCHY["benchmarks"]]}
-    (means,) = read_foreign(json.dumps(bare).encode(), "a.json", WHOSE)
+    (means,) = parse_foreign_results(json.dumps(bare).encode(), "a.json", WHOSE)
     assert [known(cell, DECODE).n for cell in means.cells] == [1, 1, 1]
     assert rates(means, DECODE) == rates(samples, DECODE)
 
@@ -154,7 +153,7 @@ def test_the_table_of_six_contradicts_itself() -> None:
     assert [cell.condition.prompt for cell in found.cells] == [4096, 8192, 16384, 32768, 65536, 131072, 202752]
     assert rates(found, PREFILL)[-1] == 520.6
     assert rates(found, DECODE)[0] == 46.3
-    said = doubts(found)
+    said = find_doubts(found)
     assert said[0] == (
         "a time to the first token of 14.7 s is that of 7,648 tokens at the prefill speed beside it, and not of "
         "202,752: most came from a cache, or it is of another prompt. The same goes for 6 others."
@@ -164,7 +163,7 @@ def test_the_table_of_six_contradicts_itself() -> None:
         "its tokens for a kilowatt-hour are decode over the power beside it: nothing else is in them, no prefill"
     )
     other = (DATA / "six.txt").read_text().replace("203,854", "303,854")
-    (wrong,) = read_foreign(other.encode(), "six.txt", WHOSE)
+    (wrong,) = parse_foreign_results(other.encode(), "six.txt", WHOSE)
     assert wrong.source.notes[-1] == "its tokens for a kilowatt-hour are not decode over the power beside it"
 
 
@@ -180,20 +179,20 @@ def test_the_tables_of_one_say_what_they_are_of() -> None:
     assert (round(speed.low, 1), round(speed.high, 1)) == (247.2, 251.5)
     assert round(STEP.shown(known(cell, STEP).value), 2) == 14.42
     assert round(known(cell, TOKENS_PER_STEP).value, 3) == 3.595
-    assert doubts(runs) == (
+    assert find_doubts(runs) == (
         "unknown, 2,000 out: the spread of ± 1.2% is of the text and not of the machine: speed goes with the accepted "
         "drafts (r = 0.996), while a step takes 14.42 ms in all of them (± 0.1%)",
     )
     assert [each.stack for each in stacks][1] == "Nemotron-Labs Elastic 30B-A3B NVFP4 (vLLM + FlashInfer #40082)"
     assert [rates(each, DECODE) for each in stacks] == [[249.3], [182.14], [135.97], [107.54], [74.28]]
     assert [cell.condition.context for cell in contexts.cells] == [32768, 65536, 131072, 268288]
-    assert "these were allocated" in doubts(contexts)[0]
+    assert "these were allocated" in find_doubts(contexts)[0]
 
 
 @pytest.mark.parametrize("name", ["llama-bench.json", "llama-bench.jsonl", "six.txt", "one.md"])
 def test_what_is_imported_is_a_result_like_any_other(name: str) -> None:
     for each in read(name):
-        assert parse(to_bytes(each), "a.json") == each
+        assert parse_result(result_bytes(each), "a.json") == each
         assert (each.rig, each.instance) == ("six", "chat")
         assert each.source.notes
     assert [each.id for each in read(name)] == [each.id for each in read(name)]
@@ -207,7 +206,7 @@ def test_what_is_imported_is_a_result_like_any_other(name: str) -> None:
         (b"[1, 2]", "no measurement that is known"),
         (b"# A page\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "no measurement that is known"),
         (b"\xff\xfe\x00", "is no text"),
-        (b" " * (MOST + 1), "larger than 8 MiB"),
+        (b" " * (MOST_RESULT_BYTES + 1), "larger than 8 MiB"),
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
         (b"[" + b"{}," * 500_000 + b"{}]", "more values"),
         (lines({"pp": 512, "tg": 128, "pl": 4, "n_kv": 0, "t_pp": 1, "t_tg": 1}), "no measurement that is known"),
@@ -218,7 +217,7 @@ def test_what_is_imported_is_a_result_like_any_other(name: str) -> None:
 )
 def test_what_is_none_of_these_is_a_sentence(data: bytes, said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
-        read_foreign(data, "a.txt", WHOSE)
+        parse_foreign_results(data, "a.txt", WHOSE)
     assert caught.value.help
 
 
@@ -236,41 +235,41 @@ def test_a_wrong_value_is_unknown_or_a_sentence(key: str, value: Any) -> None:
     rows = json.loads((DATA / "llama-bench.json").read_text())
     data = json.dumps([row | {key: value} for row in rows]).encode()
     try:
-        found = read_foreign(data, "a.json", WHOSE)
+        found = parse_foreign_results(data, "a.json", WHOSE)
     except UserError:
         return
-    assert all(parse(to_bytes(each), "a") == each for each in found)
+    assert all(parse_result(result_bytes(each), "a") == each for each in found)
 
 
 @given(st.lists(st.sampled_from([*"|-: .,%#\t\n", "t/s", "Context", "4K", "Decode (t/s)", "Run", "12.5"]), max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_read_or_is_a_sentence(pieces: list[str]) -> None:
     try:
-        found = read_foreign("".join(pieces).encode(), "a.md", WHOSE)
+        found = parse_foreign_results("".join(pieces).encode(), "a.md", WHOSE)
     except UserError:
         return
-    assert all(parse(to_bytes(each), "a") == each for each in found)
+    assert all(parse_result(result_bytes(each), "a") == each for each in found)
 
 
 def test_long_lines_and_long_tables_take_no_time() -> None:
     began = time.monotonic()
     head = "| Run | t/s |\n|---|---|\n"
-    (found, *_) = read_foreign((head + "| 1 | 5.0 |\n" * 100_000).encode(), "a.md", WHOSE)
+    (found, *_) = parse_foreign_results((head + "| 1 | 5.0 |\n" * 100_000).encode(), "a.md", WHOSE)
     assert len(found.cells[0].runs) == 2000
     with pytest.raises(UserError):
-        read_foreign((head + "|" + "-" * (MOST - 100) + "x").encode(), "a.md", WHOSE)
+        parse_foreign_results((head + "|" + "-" * (MOST_RESULT_BYTES - 100) + "x").encode(), "a.md", WHOSE)
     assert time.monotonic() - began < 60
 
 
 def test_what_else_is_doubtful() -> None:
     swapped = Provenance(host=Host(swapped_bytes=7))
-    assert "in swap" in doubts(result(run(), run(), provenance=swapped))[0]
+    assert "in swap" in find_doubts(result(run(), run(), provenance=swapped))[0]
     cold = Cell(condition=Condition(kind="long", prompt=64, cache="cold"), runs=(Run(prompt_n=60, cache_n=4), Run()))
-    assert doubts(Result(llamaherd="1", rig="a", instance="b", began="2026-01-01T00:00:00Z", cells=(cold,))) == (
+    assert find_doubts(Result(llamaherd="1", rig="a", instance="b", began="2026-01-01T00:00:00Z", cells=(cold,))) == (
         "long, 64 in: 4 tokens came from a cache, though it was to be cold",
     )
     honest = Run(prompt_n=1000, cache_n=0, prompt_ms=1000, first_token_ms=1010)
-    assert doubts(result(honest, honest)) == ()
+    assert find_doubts(result(honest, honest)) == ()
     assert correlation([1, 2, 3], [5, 5, 5]) is None
     assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
 

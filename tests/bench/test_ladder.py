@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.endpoint import Served
-from llamaherd.bench.courses.course import Road
-from llamaherd.bench.courses.ladder import Ladder, fitting
-from llamaherd.bench.results.result import Cell, Condition, Run
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.depth import Ladder, fit_ladder
+from llamaherd.measure.bench.job import WorkloadContext
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.site import Reply, Site, page
 
 LADDER = Ladder((512, 1024, 2048), tokens=64, times=3)
@@ -70,9 +70,9 @@ class Cache:
         }
 
 
-def road(site: Site, session: str = "session") -> Road:
+def road(site: Site, session: str = "session") -> WorkloadContext:
     target = Target(site.url)
-    return Road(Served(target, target, "/v1/chat/completions", "gemma", native=True), session, lambda: 1.5)
+    return WorkloadContext(Served(target, target, "/v1/chat/completions", "gemma", native=True), session, lambda: 1.5)
 
 
 def climbed(cache: Cache, **more: Reply) -> dict[Condition, list[Run]]:
@@ -182,12 +182,12 @@ def test_a_server_that_cannot_is_a_sentence(path: str, there: Reply, says: str) 
 
 
 def test_rungs_beyond_the_context_are_left_out() -> None:
-    assert fitting(LADDER, None) == (LADDER, None)
-    assert fitting(LADDER, 2048 + 192) == (LADDER, None)
-    fits, told = fitting(LADDER, 2048 + 191)
+    assert fit_ladder(LADDER, None) == (LADDER, None)
+    assert fit_ladder(LADDER, 2048 + 192) == (LADDER, None)
+    fits, told = fit_ladder(LADDER, 2048 + 191)
     assert (fits.depths, fits.context) == ((512, 1024), 1024 + 192)
     assert told == "a slot of the server has room for 2,239 tokens: 2,048 deep is left out"
-    nothing, told = fitting(LADDER, 600)
+    nothing, told = fit_ladder(LADDER, 600)
     assert (nothing.depths, nothing.conditions, nothing.context) == ((), (), 0)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Patience, Target
-from llamaherd.bench.asking.endpoint import Served
-from llamaherd.bench.asking.suite import suite
-from llamaherd.bench.courses.course import Road
-from llamaherd.bench.courses.load import Load, queued, total, total_lines
-from llamaherd.bench.results.result import Cell, Condition, Run
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.job import WorkloadContext
+from llamaherd.measure.bench.load import Load, queue_note, total_lines, total_speed
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Patience, Target
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.made import result
 from tests.bench.played import CHUNKED, END, answer, chunk, last
 from tests.bench.site import CHAT, Reply, Site, page
@@ -32,7 +32,7 @@ def chatting(body: dict[str, Any]) -> Any:
 def loaded(load: Load, chat: Reply = chatting) -> tuple[Site, list[tuple[int, Run]]]:
     with Site({CHAT: chat}) as site:
         target, began = Target(site.url), time.monotonic()
-        road = Road(Served(target, target, CHAT, "gemma"), "session", lambda: time.monotonic() - began)
+        road = WorkloadContext(Served(target, target, CHAT, "gemma"), "session", lambda: time.monotonic() - began)
         return site, list(load.runs(road))
 
 
@@ -48,7 +48,7 @@ def test_as_many_are_asked_at_once_as_was_said() -> None:
     begun = [run.at or 0 for run in of_each[0]]
     assert max(begun) < 0.6
     for level, part in zip((1, 3), of_each, strict=True):
-        found = total(part, level)
+        found = total_speed(part, level)
         assert found
         assert found.requests == len(part)
         assert 0.2 < found.seconds < 0.75
@@ -103,7 +103,7 @@ def run(at: float, tokens: int = 10, first: float = 0.0, each: float = 0.1, **mo
 def test_a_total_is_of_the_time_in_which_all_were_asked() -> None:
     """Two streams of ten tokens a second; the second begins half a second late, and ends so."""
     runs = [run(0.0, 100), run(0.5, 100)]
-    found = total(runs, 2)
+    found = total_speed(runs, 2)
     assert found
     assert found.seconds == pytest.approx(9.4, abs=0.01)
     assert found.tokens_per_second.value == pytest.approx(20, rel=0.02)
@@ -113,51 +113,53 @@ def test_a_total_is_of_the_time_in_which_all_were_asked() -> None:
 def test_what_came_in_one_piece_came_at_once() -> None:
     """Drafts: ten pieces of three tokens."""
     drafted = Run(at=0.0, predicted_n=30, first_token_ms=1e-6, total_ms=1000.0, pieces_ms=(100.0,) * 9)
-    found = total([drafted], 1)
+    found = total_speed([drafted], 1)
     assert found
     assert found.tokens_per_second.value == pytest.approx(30)
 
 
 def test_where_pieces_are_not_kept_tokens_came_evenly() -> None:
     bare = Run(at=0.0, predicted_n=100, predicted_ms=9900.0, first_token_ms=1e-6, total_ms=9900.0)
-    pieces = total([run(0.0, 100)], 1)
-    evenly = total([bare], 1)
+    pieces = total_speed([run(0.0, 100)], 1)
+    evenly = total_speed([bare], 1)
     assert pieces
     assert evenly
     assert evenly.tokens_per_second.value == pytest.approx(pieces.tokens_per_second.value, rel=0.02)
 
 
 def test_no_more_pieces_are_kept_than_a_result_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.bench.courses.load.MOST_PIECES", 20)
+    monkeypatch.setattr("llamaherd.measure.bench.load.MOST_PIECES", 20)
     _, runs = loaded(Load((2,), PROMPTS, seconds=0.4, tokens=8))
     assert [len(each.pieces_ms) for _, each in runs][:3] == [7, 7, 0]
 
 
 def test_waiting_for_the_first_token() -> None:
     runs = [run(0.1 * number, first=0.01 * (number + 1)) for number in range(100)]
-    found = total(runs, 1)
+    found = total_speed(runs, 1)
     assert found
     assert (found.requests, found.late_is_longest) == (100, False)
     assert found.waited == pytest.approx(510)
     assert found.late == pytest.approx(950)
-    few = total(runs[:20], 1)
+    few = total_speed(runs[:20], 1)
     assert few
     assert few.late == pytest.approx(200)
     assert few.late_is_longest
 
 
 def test_where_they_never_were_asked_at_once_there_is_no_total() -> None:
-    assert total([], 1) is None
-    assert total([run(0.0), run(5.0)], 2) is None
-    assert total([run(0.0), run(0.0, excluded="it ended early")], 2) is None
-    assert total([Run(at=0.0, predicted_n=4)], 1) is None
+    assert total_speed([], 1) is None
+    assert total_speed([run(0.0), run(5.0)], 2) is None
+    assert total_speed([run(0.0), run(0.0, excluded="it ended early")], 2) is None
+    assert total_speed([Run(at=0.0, predicted_n=4)], 1) is None
 
 
 def test_more_than_there_are_slots_is_told() -> None:
-    assert queued((1, 4), 4) is None
-    assert queued((1, 8), None) is None
-    assert queued((), 4) is None
-    assert queued((1, 8), 4) == ("the server has 4 slots: of 8 requests at once, 4 wait, and their first tokens too")
+    assert queue_note((1, 4), 4) is None
+    assert queue_note((1, 8), None) is None
+    assert queue_note((), 4) is None
+    assert queue_note((1, 8), 4) == (
+        "the server has 4 slots: of 8 requests at once, 4 wait, and their first tokens too"
+    )
 
 
 def test_what_people_are_told() -> None:

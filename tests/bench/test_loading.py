@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.job import InTheWayError, Job
-from llamaherd.bench.loading import ask_to_load, load
-from llamaherd.bench.meter.look import Obstacle
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.plan.loaded import instances_of
+from llamaherd.measure.bench.job import Job, ObstacleError
+from llamaherd.measure.bench.measurement import load_model, request_load
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.meter.obstacles import Obstacle
+from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.site import Site, page
 from tests.bench.test_session import Told
@@ -45,7 +45,7 @@ def test_a_server_of_its_own_is_its_only_instance() -> None:
 
 def test_it_is_asked_of_itself_and_loaded_for_that() -> None:
     with Site({"/props?model=moe": page({"total_slots": 2})}) as site:
-        ask_to_load(JOB, CARD, Target(site.url, "a-key"))
+        request_load(JOB, CARD, Target(site.url, "a-key"))
         assert [(path, told["authorization"]) for path, told, _ in site.asked] == [("/props?model=moe", "Bearer a-key")]
 
 
@@ -53,7 +53,7 @@ def test_it_is_asked_of_itself_and_loaded_for_that() -> None:
 def test_one_that_does_not_load_is_said(said: Any) -> None:
     said_so = pytest.raises(UserError, match="card does not load moe: the server answers 500")
     with Site({"/props?model=moe": page(said, "500 Internal Server Error")}) as site, said_so as raised:
-        ask_to_load(JOB, CARD, Target(site.url))
+        request_load(JOB, CARD, Target(site.url))
     assert raised.value.help == "see its log: journalctl -u llama-card"
 
 
@@ -61,14 +61,14 @@ def test_one_that_does_not_load_is_said(said: Any) -> None:
 def test_nothing_is_loaded_by_a_group_that_does_not_run_as_planned() -> None:
     """The host is this machine, which has no such unit."""
     with Site({}) as site:
-        with pytest.raises(InTheWayError, match="card does not run"):
-            load(replace(JOB, anyway=True), Target(site.url), Told())
+        with pytest.raises(ObstacleError, match="card does not run"):
+            load_model(replace(JOB, anyway=True), Target(site.url), Told())
         assert site.asked == []
 
 
 def test_nothing_is_done_for_a_server_of_its_own() -> None:
     with Site({}) as site:
-        load(replace(JOB, group=None), Target(site.url), Told())
+        load_model(replace(JOB, group=None), Target(site.url), Told())
         assert site.asked == []
 
 
@@ -78,5 +78,5 @@ def test_what_is_in_the_way_of_a_swap_can_be_overruled(code: str, anyway: bool, 
     if through:
         job.let_through(found)
     else:
-        with pytest.raises(InTheWayError):
+        with pytest.raises(ObstacleError):
             job.let_through(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.meter.look import Obstacle, find_gpu, gpus_of, look, obstacles
+from llamaherd.measure.meter.obstacles import Obstacle, find_gpu, gpus_of, host_snapshot, obstacles
 from llamaherd.plan import GpuRef, Plan
 from tests.bench.meter_lines import CARD_FIELDS, CARDS, NEW, OLD, SERVER, figures, gpu, readings, seen
 from tests.support.rigs import gpu_rig, planned
@@ -26,7 +26,7 @@ def found(
     server = {"pid": 77, "spec": instance.spec, "started": 5}
     standing = {"server": server, **(first or {})}
     told = readings(gpu(101), gpu(101, NEW), figures(101), lines, seen(102, **more), **standing)
-    seen_now = look(told)
+    seen_now = host_snapshot(told)
     assert seen_now
     return list(obstacles(seen_now, plan, instance))
 
@@ -136,7 +136,7 @@ def test_a_limit_below_the_declared_one_is_told(limit: str, expected: list[Obsta
 
 
 def test_gpus_are_those_that_the_server_is_on() -> None:
-    told = look(readings(gpu(101), gpu(101, NEW), figures(101), seen(102, apps=[[NEW, 77, None, "", ""]])))
+    told = host_snapshot(readings(gpu(101), gpu(101, NEW), figures(101), seen(102, apps=[[NEW, 77, None, "", ""]])))
     assert told
     assert gpus_of(told, [GpuRef(name="old", at=OLD)]) == (NEW,)
 
@@ -155,17 +155,17 @@ def test_gpus_are_those_that_the_server_is_on() -> None:
     ],
 )
 def test_else_they_are_those_that_it_was_given(at: str, uuids: tuple[str, ...]) -> None:
-    told = look(readings(gpu(101), gpu(101, NEW), figures(101), seen(102, apps=None)))
+    told = host_snapshot(readings(gpu(101), gpu(101, NEW), figures(101), seen(102, apps=None)))
     assert told
     assert gpus_of(told, [GpuRef(name="old", at=at)]) == uuids
 
 
 def test_gpus_without_an_address_are_found_by_nobody() -> None:
     facts = {"card_fields": CARD_FIELDS, "cards": [each.replace("00000000:01:00.0", "[N/A]") for each in CARDS]}
-    told = look(readings(gpu(101), seen(102), **facts))
+    told = host_snapshot(readings(gpu(101), seen(102), **facts))
     assert told
     assert find_gpu(told, "0") == NEW
 
 
 def test_there_is_no_look_before_one_was_told() -> None:
-    assert look(readings(figures(101))) is None
+    assert host_snapshot(readings(figures(101))) is None

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.meter.look import obstacles
-from llamaherd.bench.meter.meter import Meter
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.onhost.in_flight import in_flight
-from llamaherd.plan.loaded import instances_of
+from llamaherd.measure.meter.meter import Meter
+from llamaherd.measure.meter.obstacles import obstacles
+from llamaherd.onhost.gauges import count_in_flight
+from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.site import Site, page
 from tests.support.stores import needs_root
@@ -69,5 +69,5 @@ def test_requests_are_counted_by_whichever_model_is_loaded() -> None:
     busy = page("llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n", kind="text/plain")
     refused = page({"error": {"message": "model is not loaded"}}, "400 Bad Request")
     with Site({"/one": refused, "/two": busy}) as site:
-        assert in_flight([f"{site.url}/one", f"{site.url}/two"], "") == 3
-        assert in_flight([f"{site.url}/one"], "") is None
+        assert count_in_flight([f"{site.url}/one", f"{site.url}/two"], "") == 3
+        assert count_in_flight([f"{site.url}/one"], "") is None

@@ -21,15 +21,14 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.meter.look import App, obstacles
-from llamaherd.bench.meter.meter import Meter
-from llamaherd.bench.meter.readings import Readings
-from llamaherd.bench.meter.series import Window
-from llamaherd.bench.meter.unmeasured import unmeasured
-from llamaherd.bench.meter.use import use
 from llamaherd.host.program import packed_program, request
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.measure.meter.meter import Meter
+from llamaherd.measure.meter.obstacles import GpuProcess, obstacles
+from llamaherd.measure.meter.readings import Readings
+from llamaherd.measure.meter.telemetry import unmeasured_sentences
+from llamaherd.measure.meter.usage import Window, usage_of
 from llamaherd.onhost.gauges import MeterInput
 from tests.bench.meter_lines import NEW, OLD
 from tests.support import smi_stream
@@ -212,7 +211,7 @@ def test_a_driver_that_hangs_from_the_beginning_is_told(gpus: Path) -> None:
     (gpus / "hang").touch()
     with Meter(HERE, CHAT, 60) as meter:
         pass
-    assert "nothing of GPUs: NVIDIA's library does not respond" in unmeasured(meter.readings)
+    assert "nothing of GPUs: NVIDIA's library does not respond" in unmeasured_sentences(meter.readings)
     assert not (gpus / "started").exists()
 
 
@@ -222,7 +221,7 @@ def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
         time.sleep(1)
         assert meter.look().gpus
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured(meter.readings)
+    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)
     (gpus / "fall").touch()
     with Meter(HERE, CHAT, 60) as meter:
         pass
@@ -244,7 +243,7 @@ def test_an_old_library_leaves_it_to_nvidia_smi(gpus: Path) -> None:
         meter.mark("end")
     assert meter.readings.hello
     assert meter.readings.hello.why_smi == "NVIDIA's library lacks nvmlDeviceGetClockInfo"
-    old, _ = use(meter.readings, Window(begin, end)).gpus
+    old, _ = usage_of(meter.readings, Window(begin, end)).gpus
     assert old.sm_mhz == 1695
     assert old.counted == pytest.approx(250 * (end - begin), rel=0.02)
     assert meter.first_look.apps
@@ -327,7 +326,7 @@ def test_a_window_of_this_machine(gpus: Path) -> None:
         meter.mark("end")
         meter.look()
         clocks = meter.clocks
-    used = use(meter.readings, Window(begin, end))
+    used = usage_of(meter.readings, Window(begin, end))
     old, new = used.gpus
     assert meter.error is None
     assert (old.uuid, new.uuid, new.counted) == (OLD, NEW, None)
@@ -340,9 +339,9 @@ def test_a_window_of_this_machine(gpus: Path) -> None:
     # First, at both marks and, where there is time, last: it is what costs a driver most.
     assert len([each for each in meter.readings.counters if each.mj]) in (3, 4)
     assert len(meter.readings.gpus[OLD]) > 10
-    assert App(OLD, os.getpid(), 3 << 30, *(look.apps or ())[0][3:]) in (look.apps or ())
+    assert GpuProcess(OLD, os.getpid(), 3 << 30, *(look.apps or ())[0][3:]) in (look.apps or ())
     assert [each.code for each in obstacles(look, PLAN, CHAT)] == ["server-down"]
-    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured(meter.readings)
+    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured_sentences(meter.readings)
     assert not (gpus / "started").exists()
 
 
@@ -358,7 +357,7 @@ def test_power_that_changes_is_seen(gpus: Path) -> None:
         end = time.monotonic()
         meter.mark("end")
         meter.look()
-    used = use(meter.readings, Window(begin, end), [OLD])
+    used = usage_of(meter.readings, Window(begin, end), [OLD])
     assert used.gpus[0].integrated == pytest.approx(100, rel=0.05)
     # Its counter says otherwise: 250 W by nvml_cards.c.
     assert used.gpus[0].counted == pytest.approx(250, rel=0.02)
@@ -372,7 +371,7 @@ def test_a_host_that_lacks_everything() -> None:
         pytest.skip("there is a real nvidia-smi")
     with Meter(HERE, CHAT, 60) as meter:
         pass
-    assert "nothing of GPUs: there is no nvidia-smi" in unmeasured(meter.readings)
+    assert "nothing of GPUs: there is no nvidia-smi" in unmeasured_sentences(meter.readings)
     assert meter.readings.figures
 
 
@@ -392,7 +391,7 @@ def test_a_driver_that_says_nothing_useful(smi_alone: Path) -> None:
     (smi_alone / "nvidia-smi").write_text(f"#!/bin/sh\necho '{says}'\nexit 9\n")
     with Meter(HERE, CHAT, 60) as meter:
         pass
-    assert f"nothing of GPUs: {says}" in unmeasured(meter.readings)
+    assert f"nothing of GPUs: {says}" in unmeasured_sentences(meter.readings)
 
 
 def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
@@ -401,4 +400,4 @@ def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
         time.sleep(0.5)
         meter.look()
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured(meter.readings)
+    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.meter.series import (
+from llamaherd.measure.meter.usage import (
     Clocks,
     Point,
     Window,
-    clocks,
+    counter_rise,
     integral,
     longest_gap,
-    mean,
-    rise,
+    match_clocks,
+    time_mean,
     unwrapped,
     value_at,
 )
@@ -60,7 +60,7 @@ def test_windows_add_up(data: st.DataObject) -> None:
 def test_a_mean_lies_between_the_least_and_the_most(data: st.DataObject) -> None:
     points = data.draw(readings())
     begin, _, end = data.draw(cuts(points))
-    told = mean(points, Window(begin, end + 0.1))
+    told = time_mean(points, Window(begin, end + 0.1))
     assert told is not None
     values = [point.value for point in points]
     assert min(values) - 1e-3 <= told <= max(values) + 1e-3
@@ -71,7 +71,7 @@ def test_a_ramp_is_the_area_below_it() -> None:
     assert integral(ramp, Window(0, 10)) == 500
     assert integral(ramp, Window(2, 4)) == 60
     assert integral((), Window(2, 4)) is None
-    assert mean(ramp, Window(3, 3)) is None
+    assert time_mean(ramp, Window(3, 3)) is None
 
 
 @given(st.lists(st.integers(0, 9_999), min_size=2, max_size=60), st.integers(0, 9_999))
@@ -81,20 +81,20 @@ def test_a_counter_that_wraps_counts_all_the_same(added: list[int], begin: int) 
     points = [Point(at, value % 10_000) for at, value in enumerate(true)]
     whole = unwrapped(points, 10_000)
     assert [two.value - one.value for one, two in pairwise(whole)] == added
-    assert rise(whole, Window(0, len(added))) == sum(added)
+    assert counter_rise(whole, Window(0, len(added))) == sum(added)
 
 
 def test_a_counter_that_fell_says_nothing() -> None:
     """As after the driver was loaded anew."""
-    assert rise((Point(0, 900), Point(1, 1000), Point(2, 5)), Window(0, 2)) is None
-    assert rise((), Window(0, 2)) is None
-    assert rise((Point(0, 900), Point(2, 1000)), Window(0.5, 1.5)) == 50
+    assert counter_rise((Point(0, 900), Point(1, 1000), Point(2, 5)), Window(0, 2)) is None
+    assert counter_rise((), Window(0, 2)) is None
+    assert counter_rise((Point(0, 900), Point(2, 1000)), Window(0.5, 1.5)) == 50
 
 
 @pytest.mark.parametrize("window", [Window(-0.1, 1), Window(1, 2.1)])
 def test_a_counter_that_was_not_read_around_a_window_says_nothing(window: Window) -> None:
     """The nearest reading would leave out what was spent between it and the end."""
-    assert rise((Point(0, 900), Point(2, 1000)), window) is None
+    assert counter_rise((Point(0, 900), Point(2, 1000)), window) is None
 
 
 @given(readings(least=2))
@@ -120,12 +120,12 @@ def test_the_clocks_are_apart_by_what_is_said_give_or_take_the_error(
 ) -> None:
     """However long the way there and the way back take."""
     exchanges = [(at, at + there + ahead, at + there + back) for there, back, at in trips]
-    said = clocks(exchanges)
+    said = match_clocks(exchanges)
     assert said is not None
     assert abs(said.ahead - ahead) <= said.error + 1e-6
     assert said.error == pytest.approx(min((there + back) / 2 for there, back, _ in trips), abs=1e-6)
 
 
 def test_without_an_exchange_nobody_knows_the_clock() -> None:
-    assert clocks(()) is None
+    assert match_clocks(()) is None
     assert Clocks(100, 0.01).on_host(5) == 105

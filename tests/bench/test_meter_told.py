@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.bench.meter import readings as meter
-from llamaherd.bench.meter.readings import GpuFacts, GpuSample, Readings, read
-from llamaherd.bench.meter.told import LONGEST, parse
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.measure.meter import readings as meter
+from llamaherd.measure.meter.readings import LONGEST, GpuFacts, GpuSample, Readings, parse_line, parse_readings
 from tests.bench.meter_lines import NEW, OLD, count, figures, gpu, hello, line, readings, seen
 
 
@@ -83,37 +82,37 @@ def test_everything_is_kept_by_its_kind() -> None:
     ],
 )
 def test_what_cannot_have_been_said_is_not_believed(text: str) -> None:
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         readings(text)
 
 
 def test_the_first_line_comes_first_and_the_last_one_last() -> None:
-    with pytest.raises(UnaskedError):
-        read([count(101)])
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
+        parse_readings([count(101)])
+    with pytest.raises(UnexpectedLineError):
         readings(line("bye", 103, why="nobody", own=9), count(104))
 
 
 def test_what_is_said_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "MOST_LINES", 3)
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         readings(count(101), count(102), count(103))
 
 
 def test_no_more_gpus_are_kept_than_there_can_be() -> None:
     told = readings([gpu(101, f"GPU-{number}") for number in range(16)])
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         told.take(gpu(102, "GPU-16"))
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_a_line_or_is_refused(value: object) -> None:
     for text in (json.dumps(value), json.dumps({"k": "count", "t": value, "mj": value, "uj": value})):
-        with pytest.raises(UnaskedError):
-            parse(text)
+        with pytest.raises(UnexpectedLineError):
+            parse_line(text)
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_refused(text: str) -> None:
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         Readings().take(text)

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.server_facts import ServerFacts, count_tokens, server_facts
-from llamaherd.bench.job import Job
-from llamaherd.bench.meter.look import look
-from llamaherd.bench.meter.series import Window
-from llamaherd.bench.meter.use import use
-from llamaherd.bench.origin import provenance, with_links
-from llamaherd.bench.results.provenance import Provenance
 from llamaherd.inventory.schema import Connect
-from llamaherd.plan.loaded import instances_of
+from llamaherd.measure.bench.job import Job
+from llamaherd.measure.bench.measurement import instance_provenance, with_links
+from llamaherd.measure.client.endpoint import ServerFacts, count_tokens, server_facts
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.meter.obstacles import host_snapshot
+from llamaherd.measure.meter.usage import Window, usage_of
+from llamaherd.measure.results.result import Provenance
+from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.meter_lines import NEW, OLD, figures, gpu, readings, seen
 from tests.bench.site import Site, page
@@ -27,9 +26,11 @@ FACTS = ServerFacts(8192, 2, "b11434-abc")
 
 def found(**more: Any) -> Provenance:
     told = readings(gpu(101, celsius="40"), gpu(101, NEW), figures(101), seen(102, **more))
-    there = look(told)
+    there = host_snapshot(told)
     assert there
-    return provenance(Job(Connect(host="box"), PLAN, ON_OLD, Path(), 60.0, "a test"), told, there, (OLD,), FACTS)
+    return instance_provenance(
+        Job(Connect(host="box"), PLAN, ON_OLD, Path(), 60.0, "a test"), told, there, (OLD,), FACTS
+    )
 
 
 def test_all_that_a_speed_depends_on() -> None:
@@ -58,9 +59,9 @@ def test_one_of_a_group_is_told_apart_from_its_others() -> None:
     one, two = instances_of(CARD)
     job = Job(Connect(host="box"), GROUPED, two, Path(), 60.0, "a test", group=CARD)
     told = readings(figures(101), seen(102))
-    there = look(told)
+    there = host_snapshot(told)
     assert there
-    made = provenance(job, told, there, (), FACTS)
+    made = instance_provenance(job, told, there, (), FACTS)
     assert (made.model, made.server.group, made.server.spec) == ("moe", "card", CARD.spec)
     assert made.server.arguments == CARD.members[1].arguments
     assert made.around.instances == ("chat", "drafter")
@@ -77,7 +78,7 @@ def test_who_else_was_there_is_kept() -> None:
 
 def test_a_link_is_that_under_load() -> None:
     told = readings(gpu(101, generation="1"), gpu(102), gpu(103))
-    made = with_links(found(), use(told, Window(100.5, 103), (OLD,)), (OLD,))
+    made = with_links(found(), usage_of(told, Window(100.5, 103), (OLD,)), (OLD,))
     assert (made.gpus[0].pcie_generation, made.gpus[0].pcie_lanes) == (4, 16)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.arms.out_of_memory import WORDS, lacked_memory
+from llamaherd.measure.trials.host import OUT_OF_MEMORY_WORDS, is_out_of_memory
 from llamaherd.resources import ROOT
 
 SAID = {
@@ -17,11 +17,11 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", OUT_OF_MEMORY_WORDS)
 def test_each_word_tells_alone(word: str) -> None:
-    others = [each for each in WORDS if each != word and each.lower() in SAID[word].lower()]
+    others = [each for each in OUT_OF_MEMORY_WORDS if each != word and each.lower() in SAID[word].lower()]
     assert others == []
-    assert lacked_memory(SAID[word])
+    assert is_out_of_memory(SAID[word])
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_each_word_tells_alone(word: str) -> None:
     ],
 )
 def test_other_programs_are_understood(says: str) -> None:
-    assert lacked_memory(says)
+    assert is_out_of_memory(says)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_other_programs_are_understood(says: str) -> None:
     ["", "error: invalid argument: --ctx-siz", "couldn't bind HTTP server socket", "there is no room in /var/tmp"],
 )
 def test_what_is_not_about_memory_is_not_taken_for_it(says: str) -> None:
-    assert not lacked_memory(says)
+    assert not is_out_of_memory(says)
 
 
 def test_our_own_words_are_those_of_the_program() -> None:
     program = (ROOT / "roles/serve/onhost/trials.py").read_text()
-    (word,) = (word for word, who in WORDS.items() if who.startswith("roles/"))
+    (word,) = (word for word, who in OUT_OF_MEMORY_WORDS.items() if who.startswith("roles/"))
     assert f'"oom-kill": "the system ended it {word}; "' in program

@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from llamaherd.bench.comparing.compare import UNSEEN_STARTS, compare
-from llamaherd.bench.outcome import Outcome, outcome
-from llamaherd.bench.results.result import BY_URL, Cell, Condition, Result, Run, SuiteRef
-from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Telemetry
-from llamaherd.bench.show_outcome import print_outcome
 from llamaherd.inventory.schema import Expect
+from llamaherd.measure.bench.outcome import MeasurementOutcome, measurement_outcome, print_outcome
+from llamaherd.measure.results.comparison import UNSEEN_STARTS, compare_results
+from llamaherd.measure.results.result import (
+    BY_URL,
+    Cell,
+    Condition,
+    GpuTelemetry,
+    Peak,
+    Result,
+    Run,
+    SuiteRef,
+    Telemetry,
+)
 from tests.bench.made import result, run
 
 SUITE = SuiteRef(name="llamaherd", sha256="a" * 64)
@@ -24,7 +32,7 @@ def measured(speed: float, *, runs: int = 4, **more: Any) -> Result:
     return result(*(run(speed * each) for each in SPREAD[:runs]), suite=SUITE, ended="2026-11-23T20:18:00Z", **more)
 
 
-def text(found: Outcome) -> str:
+def text(found: MeasurementOutcome) -> str:
     to = Console(file=io.StringIO(), width=200)
     print_outcome(found, to)
     assert isinstance(to.file, io.StringIO)
@@ -33,29 +41,31 @@ def text(found: Outcome) -> str:
 
 @pytest.mark.parametrize(("speed", "fine"), [(100.0, True), (95.0, False), (105.0, True), (99.9, True)])
 def test_slower_than_before_is_not_fine(speed: float, fine: bool) -> None:
-    assert outcome(measured(speed), None, measured(100.0)).fine == fine
+    assert measurement_outcome(measured(speed), None, measured(100.0)).fine == fine
 
 
 def test_two_runs_make_no_verdict() -> None:
-    found = outcome(measured(50.0, runs=2), None, measured(100.0))
+    found = measurement_outcome(measured(50.0, runs=2), None, measured(100.0))
     assert found.fine
     assert "too few runs" in text(found)
 
 
 def test_two_runs_that_are_far_apart_have_no_interval() -> None:
-    said = text(outcome(result(run(600.0), run(1900.0), suite=SUITE, ended="2026-11-23T20:18:00Z"), None, None))
+    said = text(
+        measurement_outcome(result(run(600.0), run(1900.0), suite=SUITE, ended="2026-11-23T20:18:00Z"), None, None)
+    )
     assert "912.0, n = 2, too few" in said
     assert " to " not in said
 
 
 def test_starts_that_a_url_cannot_see_are_said_to_be_that() -> None:
     now, before = (measured(speed) for speed in (99.0, 100.0))
-    assert "about" in text(outcome(now, None, before))
-    assert UNSEEN_STARTS not in text(outcome(now, None, before))
+    assert "about" in text(measurement_outcome(now, None, before))
+    assert UNSEEN_STARTS not in text(measurement_outcome(now, None, before))
     now, before = (each.model_copy(update={"rig": BY_URL}) for each in (now, before))
-    assert UNSEEN_STARTS in text(outcome(now, None, before))
-    assert UNSEEN_STARTS not in text(outcome(now, None, None))
-    assert UNSEEN_STARTS in compare(before, now).notes
+    assert UNSEEN_STARTS in text(measurement_outcome(now, None, before))
+    assert UNSEEN_STARTS not in text(measurement_outcome(now, None, None))
+    assert UNSEEN_STARTS in compare_results(before, now).notes
 
 
 def test_other_lengths_than_before_are_said() -> None:
@@ -67,15 +77,15 @@ def test_other_lengths_than_before_are_said() -> None:
             (Condition(kind="code", generated=128, cache="cold"), measured(100.0).cells[0].runs),
         )
     )
-    found = outcome(now, None, before)
+    found = measurement_outcome(now, None, before)
     assert found.fine
     assert "note: answers of 256 tokens, and the last measurement has 128: their speeds are not compared" in text(found)
-    assert not outcome(now, None, now).apart
+    assert not measurement_outcome(now, None, now).apart
 
 
 @pytest.mark.parametrize(("expected", "said"), [(90.0, "met"), (120.0, "below by 16.7 %")])
 def test_what_is_expected(expected: float, said: str) -> None:
-    found = outcome(measured(100.0), Expect(decode=expected), None)
+    found = measurement_outcome(measured(100.0), Expect(decode=expected), None)
     assert found.fine == (said == "met")
     assert f"expected: decode {expected:g} t/s: {said}, 100 t/s (code, 256 out)" in text(found)
 
@@ -88,17 +98,17 @@ def test_a_short_answer_to_a_long_prompt_says_nothing_of_decode() -> None:
             for each in SPREAD
         ),
     )
-    found = outcome(
+    found = measurement_outcome(
         Result(llamaherd="0", rig="a", instance="b", began="2026-11-23T20:15:00Z", cells=(cell,)), None, None
     )
     assert [value.metric.name for value in found.values] == ["prefill", "first token"]
 
 
 def test_where_nothing_counts_nothing_is_known() -> None:
-    found = outcome(result(run(100.0, excluded="it ended after 27 of 64 tokens")), None, None)
+    found = measurement_outcome(result(run(100.0, excluded="it ended after 27 of 64 tokens")), None, None)
     assert not found.known
     assert "nothing was measured that counts" in text(found)
-    assert outcome(measured(100.0), None, None).known
+    assert measurement_outcome(measured(100.0), None, None).known
 
 
 def test_what_people_read() -> None:
@@ -114,7 +124,7 @@ def test_what_people_read() -> None:
     cells = tuple(
         cell.model_copy(update={"runs": (*cell.runs, run(50.0, excluded="of somebody else"))}) for cell in made.cells
     )
-    said = text(outcome(made.model_copy(update={"cells": cells}), None, None))
+    said = text(measurement_outcome(made.model_copy(update={"cells": cells}), None, None))
     for line in (
         "GPU 0, GPU: 250 W (70 W at rest), 280 W at most; 61 °C at most; 1980 MHz",
         "note: 1 run does not count: of somebody else",

@@ -8,12 +8,12 @@ from math import isclose
 
 import pytest
 
-from llamaherd.bench.asking.suite import suite
-from llamaherd.bench.courses.power import ROUNDS, PowerSeries, levels, power_lines, power_series
-from llamaherd.bench.holding import Range
-from llamaherd.bench.job import Known
-from llamaherd.bench.results.result import Cell, Run
-from llamaherd.bench.schedule import SoFar
+from llamaherd.measure.bench.energy import POWER_ROUNDS, PowerSeries, power_levels, power_lines, power_series
+from llamaherd.measure.bench.job import ServerProfile
+from llamaherd.measure.bench.reservation import PowerRange
+from llamaherd.measure.client.requests import SeriesProgress
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.result import Cell, Run
 from tests.bench.made import result
 
 LIMITS = (200, 250, 300)
@@ -28,7 +28,7 @@ def order(series: PowerSeries, excluded: Sequence[int] = ()) -> list[int]:
     """The limits that are asked under, until it is enough; runs of some never count."""
     cells = [Cell(condition=each) for each in series.conditions]
     found: list[int] = []
-    while step := series.next_step(SoFar(tuple(cells), 0.0, len(found))):
+    while step := series.next_step(SeriesProgress(tuple(cells), 0.0, len(found))):
         assert step.watts
         found.append(step.watts)
         why = "somebody else" if step.watts in excluded else None
@@ -37,7 +37,7 @@ def order(series: PowerSeries, excluded: Sequence[int] = ()) -> list[int]:
             assert cells[ask.cell].condition.power_limit_watts == step.watts
             more = (*cells[ask.cell].runs, run(100, 1).model_copy(update={"excluded": why}))
             cells[ask.cell] = cells[ask.cell].model_copy(update={"runs": more})
-    assert series.share_done(SoFar(tuple(cells), 0.0, 0)) == 1
+    assert series.share_done(SeriesProgress(tuple(cells), 0.0, 0)) == 1
     return found
 
 
@@ -55,18 +55,18 @@ def test_by_lot_some_begin_with_the_most() -> None:
 
 def test_what_does_not_count_is_tried_again_but_not_without_end() -> None:
     found = order(SERIES, excluded=(250,))
-    assert [found.count(each) for each in LIMITS] == [ROUNDS, 2 * ROUNDS, ROUNDS]
+    assert [found.count(each) for each in LIMITS] == [POWER_ROUNDS, 2 * POWER_ROUNDS, POWER_ROUNDS]
 
 
 def test_no_request_begins_as_another() -> None:
     cells = tuple(Cell(condition=each) for each in SERIES.conditions)
-    steps = [SERIES.next_step(SoFar(cells, 0.0, number)) for number in range(5)]
+    steps = [SERIES.next_step(SeriesProgress(cells, 0.0, number)) for number in range(5)]
     salts = [ask.salt for step in steps if step for ask in step.asks]
     assert len(set(salts)) == len(salts) == 10
 
 
 def test_one_that_was_cut_off_is_gone_on_with() -> None:
-    known = Known(60, "a", 8192, 80.0, 1000.0, lambda tokens: "x" * tokens)
+    known = ServerProfile(60, "a", 8192, 80.0, 1000.0, lambda tokens: "x" * tokens)
     first = power_series(known, LIMITS)
     assert (first.tokens, first.read) == (768, 2048)
     faster = replace(known, decode=300.0, before=first.conditions)
@@ -75,7 +75,7 @@ def test_one_that_was_cut_off_is_gone_on_with() -> None:
 
 
 def test_lengths_are_those_of_the_last_series_where_they_will_do() -> None:
-    known = Known(60, "a", 8192, 80.0, 1000.0, lambda tokens: "x" * tokens)
+    known = ServerProfile(60, "a", 8192, 80.0, 1000.0, lambda tokens: "x" * tokens)
     last = power_series(known, LIMITS).conditions
     for speed in (140.0, 60.0):
         assert power_series(replace(known, decode=speed, last=last), LIMITS).conditions == last
@@ -86,7 +86,7 @@ def test_lengths_are_those_of_the_last_series_where_they_will_do() -> None:
 
 
 def test_a_small_context_has_room() -> None:
-    found = power_series(Known(60, "a", 1024, 500.0, 9000.0, lambda tokens: "x" * tokens), LIMITS)
+    found = power_series(ServerProfile(60, "a", 1024, 500.0, 9000.0, lambda tokens: "x" * tokens), LIMITS)
     assert found.tokens <= 512
     assert found.read <= 512
 
@@ -98,7 +98,7 @@ def test_it_tells_the_knee() -> None:
         Cell(condition=each, runs=tuple(run(*figures[int(each.power_limit_watts or 0)]) for _ in range(3)))
         for each in SERIES.conditions[::2]
     )
-    found = levels(cells)
+    found = power_levels(cells)
     assert [each.watts for each in found] == [200, 250, 300]
     assert isclose(found[0].decode, 80)
     assert isclose(found[0].per_joule, 1 / 1.6)
@@ -109,15 +109,15 @@ def test_it_tells_the_knee() -> None:
 
 
 def test_what_a_gpu_takes() -> None:
-    gpu = Range.parse("gpu GPU-3090 280.00 100.00 366.00")
+    gpu = PowerRange.parse("gpu GPU-3090 280.00 100.00 366.00")
     assert (gpu.now, gpu.least, gpu.most) == (280, 100, 366)
     assert gpu.refuses((100, 366)) is None
     for wrong in ((99, 300), (300, 367)):
         why = gpu.refuses(wrong)
         assert why
         assert "takes power limits from 100 to 366 W" in why.message
-    laptop = Range.parse("gpu GPU-5090 -  ").refuses((100,))
+    laptop = PowerRange.parse("gpu GPU-5090 -  ").refuses((100,))
     assert laptop
     assert "takes no power limit" in laptop.message
-    untold = Range.parse("gpu GPU-1 280  ")
+    untold = PowerRange.parse("gpu GPU-1 280  ")
     assert untold.refuses((100, 2000)) is None

@@ -8,25 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.bench.asking.salt import salt
-from llamaherd.bench.asking.suite import KINDS, suite
-from llamaherd.bench.courses.quick import (
-    FEWEST,
-    MOST,
+from llamaherd.measure.bench.job import ServerProfile
+from llamaherd.measure.bench.outcome import measurement_outcome
+from llamaherd.measure.bench.quick import (
+    FEWEST_RUNS,
+    MOST_RUNS,
     PROMPTS,
     TOKENS,
     Quick,
-    counts,
-    fitted,
+    fit_lengths,
+    is_narrow,
+    judged_metrics,
     lengths_of,
-    narrow,
-    quick,
+    quick_series,
 )
-from llamaherd.bench.job import Known
-from llamaherd.bench.outcome import outcome
-from llamaherd.bench.results.metrics import DECODE, PREFILL
-from llamaherd.bench.results.result import Cell, Condition, Run, Start
-from llamaherd.bench.schedule import Ask, SoFar, Step
+from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, Step
+from llamaherd.measure.client.suite import KINDS, cache_buster, suite
+from llamaherd.measure.results.metrics import DECODE, PREFILL
+from llamaherd.measure.results.result import Cell, Condition, Run, Start
 from tests.bench.made import result, run
 from tests.support.sample import drawn
 
@@ -51,11 +50,11 @@ class Played:
         self.cells = [Cell(condition=each) for each in series.conditions]
         self.random = random.Random(seed)
         self.order: list[int] = []
-        self.asks: list[Ask] = []
+        self.asks: list[RequestSpec] = []
 
     @property
-    def so_far(self) -> SoFar:
-        return SoFar(tuple(self.cells), self.left, len(self.order))
+    def so_far(self) -> SeriesProgress:
+        return SeriesProgress(tuple(self.cells), self.left, len(self.order))
 
     def play(self, steps: int = 1000) -> Played:
         for _ in range(steps):
@@ -79,12 +78,12 @@ class Played:
 
 def test_a_steady_server_is_known_after_the_fewest_runs() -> None:
     played = Played(WHOLE, 0.0005).play()
-    assert [len(cell.runs) for cell in played.cells] == [FEWEST] * (len(KINDS) + 2)
+    assert [len(cell.runs) for cell in played.cells] == [FEWEST_RUNS] * (len(KINDS) + 2)
 
 
 def test_one_that_is_not_is_asked_more_often_but_not_for_ever() -> None:
     played = Played(WHOLE, 0.2, seconds=1e6).play()
-    assert [len(cell.runs) for cell in played.cells] == [MOST] * len(played.cells)
+    assert [len(cell.runs) for cell in played.cells] == [MOST_RUNS] * len(played.cells)
 
 
 def test_conditions_take_turns_by_lot() -> None:
@@ -92,7 +91,7 @@ def test_conditions_take_turns_by_lot() -> None:
     order = Played(WHOLE, 0.0005).play().order
     cells = len(KINDS) + 1
     rounds = [order[at : at + cells] for at in range(0, len(order), cells)]
-    assert [sorted(each) for each in rounds] == [list(range(cells))] * FEWEST
+    assert [sorted(each) for each in rounds] == [list(range(cells))] * FEWEST_RUNS
     assert len({tuple(each) for each in rounds}) > 1
     assert Played(replace(WHOLE, seed="another"), 0.0005).play().order != order
     assert Played(WHOLE, 0.0005).play().order == order
@@ -106,7 +105,7 @@ def test_it_ends_when_the_time_is_over() -> None:
 
 def test_what_never_counts_is_not_asked_for_ever() -> None:
     played = Played(WHOLE, 0.0, seconds=1e6, excluded="it ended after 3 of 256 tokens").play()
-    assert [len(cell.runs) for cell in played.cells] == [MOST] * len(played.cells)
+    assert [len(cell.runs) for cell in played.cells] == [MOST_RUNS] * len(played.cells)
 
 
 def test_cut_off_it_goes_on_where_it_was() -> None:
@@ -122,7 +121,7 @@ def test_cold_and_warm_are_of_one_prompt_and_no_other() -> None:
     salts = Counter(ask.salt for ask in asks)
     assert {salts[ask.salt] for ask in long} == {2}
     assert {salts[ask.salt] for ask in asks if ask.cell in range(5)} == {1}
-    begins = {salt("one", ask.salt or 0) for ask in asks}
+    begins = {cache_buster("one", ask.salt or 0) for ask in asks}
     assert len(begins) == len(salts)
 
 
@@ -148,21 +147,21 @@ def test_share_done_only_grows() -> None:
 def test_slow_servers_are_asked_for_less(
     seconds: float, decode: float | None, prefill: float | None, context: int, lengths: tuple[int, int]
 ) -> None:
-    assert fitted(seconds, decode, prefill, context) == lengths
+    assert fit_lengths(seconds, decode, prefill, context) == lengths
 
 
 def test_what_was_cut_off_keeps_its_lengths() -> None:
     before = replace(WHOLE, tokens=TOKENS[2], prompt=PROMPTS[3]).conditions
-    begun = Known(150.0, "seed", 32768, 200.0, 9000.0, lambda tokens: "x" * tokens, before)
-    assert quick(begun).conditions == before
-    assert quick(replace(begun, last=WHOLE.conditions)).conditions == before
-    assert quick(replace(begun, before=())).tokens == TOKENS[0]
+    begun = ServerProfile(150.0, "seed", 32768, 200.0, 9000.0, lambda tokens: "x" * tokens, before)
+    assert quick_series(begun).conditions == before
+    assert quick_series(replace(begun, last=WHOLE.conditions)).conditions == before
+    assert quick_series(replace(begun, before=())).tokens == TOKENS[0]
 
 
-def known(decode: float | None, last: tuple[int, int], prefill: float = 9000.0, context: int = 32768) -> Known:
+def known(decode: float | None, last: tuple[int, int], prefill: float = 9000.0, context: int = 32768) -> ServerProfile:
     """A server about so fast, last measured in these lengths, and three minutes for it."""
     conditions = replace(WHOLE, tokens=last[0], prompt=last[1]).conditions
-    return Known(180.0, "seed", context, decode, prefill, lambda tokens: "x" * tokens, last=conditions)
+    return ServerProfile(180.0, "seed", context, decode, prefill, lambda tokens: "x" * tokens, last=conditions)
 
 
 def lengths(found: Quick) -> tuple[int, int]:
@@ -171,11 +170,11 @@ def lengths(found: Quick) -> tuple[int, int]:
 
 def test_a_speed_between_two_lengths_is_asked_for_one_of_them_each_time() -> None:
     """By what it was asked for first, 3 % more or less speed changes nothing."""
-    edge = next(speed for speed in range(10, 100) if fitted(180.0, float(speed), 9000.0, 32768)[0] == TOKENS[0])
+    edge = next(speed for speed in range(10, 100) if fit_lengths(180.0, float(speed), 9000.0, 32768)[0] == TOKENS[0])
     speeds = (edge * 0.97, edge * 1.03)
-    assert {fitted(180.0, speed, 9000.0, 32768)[0] for speed in speeds} == {TOKENS[0], TOKENS[1]}
+    assert {fit_lengths(180.0, speed, 9000.0, 32768)[0] for speed in speeds} == {TOKENS[0], TOKENS[1]}
     for tokens in TOKENS[:2]:
-        assert {quick(known(speed, (tokens, 2048))).tokens for speed in speeds} == {tokens}
+        assert {quick_series(known(speed, (tokens, 2048))).tokens for speed in speeds} == {tokens}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_a_speed_between_two_lengths_is_asked_for_one_of_them_each_time() -> Non
 def test_the_last_lengths_are_kept_where_they_will_do(
     decode: float | None, last: tuple[int, int], context: int, asked: tuple[int, int]
 ) -> None:
-    assert lengths(quick(known(decode, last, context=context))) == asked
+    assert lengths(quick_series(known(decode, last, context=context))) == asked
 
 
 def test_lengths_of_series_beside_it_are_none_of_its_own() -> None:
@@ -213,9 +212,9 @@ def test_with_drafts_the_step_must_be_known_and_not_the_text() -> None:
         for taken in (60, 120, 180)
     ]
     cell = Cell(condition=Condition(kind="code", generated=256), runs=tuple(runs))
-    assert narrow(cell)
+    assert is_narrow(cell)
     bare = tuple(each.model_copy(update={"draft_n": None, "draft_n_accepted": None}) for each in runs)
-    assert not narrow(cell.model_copy(update={"runs": bare}))
+    assert not is_narrow(cell.model_copy(update={"runs": bare}))
 
 
 def spread(*rates: float) -> Cell:
@@ -225,15 +224,15 @@ def spread(*rates: float) -> Cell:
 
 def test_three_runs_that_lie_close_together_by_luck_are_not_enough() -> None:
     lucky, others = spread(100.0, 100.01, 99.99), [spread(100.0, 101.5, 99.0), spread(98.5, 100.0, 101.0)]
-    assert narrow(lucky)
-    assert narrow(lucky, [lucky, lucky])
-    assert not narrow(lucky, [lucky, *others])
+    assert is_narrow(lucky)
+    assert is_narrow(lucky, [lucky, lucky])
+    assert not is_narrow(lucky, [lucky, *others])
 
 
 def test_where_the_machine_wanders_it_goes_on() -> None:
     steady = spread(100.0, 100.01, 99.99)
-    assert narrow(steady, wanders=0.002)
-    assert not narrow(steady, wanders=0.003)
+    assert is_narrow(steady, wanders=0.002)
+    assert not is_narrow(steady, wanders=0.003)
 
 
 def test_what_was_cached_tells_no_speed_of_reading() -> None:
@@ -245,7 +244,7 @@ def test_what_was_cached_tells_no_speed_of_reading() -> None:
 
 
 def test_each_condition_is_there_for_something() -> None:
-    assert [[metric.name for metric in counts(each)] for each in WHOLE.conditions] == [
+    assert [[metric.name for metric in judged_metrics(each)] for each in WHOLE.conditions] == [
         *[["decode", "step"]] * 5,
         ["prefill", "first token"],
         ["first token"],
@@ -259,7 +258,7 @@ def verdicts(spread: float, speed: float, pair: int, seconds: float = WHOLE.seco
         series = replace(WHOLE, seed=f"{pair} {number}", seconds=seconds)
         played = Played(series, spread, seconds, speed=share, seed=2 * pair + number).play()
         made.append(result(starts=(Start(process="77@5"),)).model_copy(update={"cells": tuple(played.cells)}))
-    values = outcome(made[1], None, made[0]).values
+    values = measurement_outcome(made[1], None, made[0]).values
     return {value.judgement.verdict for value in values if value.judgement and value.metric is DECODE}
 
 

@@ -13,14 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from llamaherd.bench.results import document
-from llamaherd.bench.results.document import fold, head_line, parse, run_line, start_line, to_bytes
-from llamaherd.bench.results.json_schema import result_schema, result_schema_text
-from llamaherd.bench.results.provenance import Gpu, Recorded
-from llamaherd.bench.results.result import Result, Run, Start
-from llamaherd.bench.results.share import free_texts, scrub, share
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results import document
+from llamaherd.measure.results.document import (
+    fold_journal,
+    head_line,
+    parse_result,
+    result_bytes,
+    result_schema,
+    result_schema_text,
+    run_line,
+    start_line,
+)
+from llamaherd.measure.results.redaction import free_texts, redact_result, redact_text
+from llamaherd.measure.results.result import Gpu, Recorded, Result, Run, Start
 from tests.bench.made import full, result, run
 from tests.support.rigs import ROOT
 
@@ -41,15 +48,15 @@ VALIDATOR = Draft202012Validator(result_schema())
 
 @pytest.mark.parametrize("each", [WHOLE, result(run(), run(99.0)), result()], ids=["whole", "small", "empty"])
 def test_what_is_written_is_read_again(each: Result) -> None:
-    each = document.finished(each)
-    data = to_bytes(each)
-    assert parse(data, "a.json") == each
+    each = document.with_id(each)
+    data = result_bytes(each)
+    assert parse_result(data, "a.json") == each
     assert list(VALIDATOR.iter_errors(json.loads(data))) == []
 
 
 def test_each_run_is_a_line() -> None:
     """So that a diff of two results says which run is another."""
-    lines = to_bytes(result(run(), run(99.0))).decode().splitlines()
+    lines = result_bytes(result(run(), run(99.0))).decode().splitlines()
     assert sum("predicted_n" in line for line in lines) == 2
 
 
@@ -62,20 +69,20 @@ def test_the_schema_of_the_docs_is_current() -> None:
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"rig": "../x"}, {"more": 1}, {"cells": 3}, {"began": "now"}])
 def test_the_schema_refuses_what_is_refused(change: dict[str, Any]) -> None:
-    value = json.loads(to_bytes(result(run()))) | change
+    value = json.loads(result_bytes(result(run()))) | change
     assert list(VALIDATOR.iter_errors(value))
     with pytest.raises(UserError):
-        parse(json.dumps(value).encode(), "a.json")
+        parse_result(json.dumps(value).encode(), "a.json")
 
 
 def test_the_id_is_of_the_content() -> None:
-    one, other = document.finished(result(run())), document.finished(result(run(100.1)))
+    one, other = document.with_id(result(run())), document.with_id(result(run(100.1)))
     assert one.id != other.id
-    assert document.finished(one) == one
-    edited = to_bytes(one).replace(b'"predicted_n": 257', b'"predicted_n": 258')
-    for other_bytes in (edited, to_bytes(result(run()))):
+    assert document.with_id(one) == one
+    edited = result_bytes(one).replace(b'"predicted_n": 257', b'"predicted_n": 258')
+    for other_bytes in (edited, result_bytes(result(run()))):
         with pytest.raises(UserError, match="not as it was measured"):
-            parse(other_bytes, "a.json")
+            parse_result(other_bytes, "a.json")
 
 
 def deep(levels: int) -> bytes:
@@ -93,21 +100,24 @@ def deep(levels: int) -> bytes:
         (b'{"format": 1, "cells": []}', "is missing|field required"),
         (b"\xff\xfe", "it is no text"),
         (deep(200_000), "nested too deeply"),
-        (b" " * (document.MOST + 1), "larger than 8 MiB"),
+        (b" " * (document.MOST_RESULT_BYTES + 1), "larger than 8 MiB"),
         (b"[" + b"0," * 500_000 + b"0]", "more than 400,000 values"),
-        (to_bytes(result(run()))[:-40], "ends in the middle"),
-        (to_bytes(result(run())).replace(b"257", b"NaN"), "finite number|valid integer"),
-        (to_bytes(result(run())).replace(b"2560.0", b"Infinity"), "finite number"),
-        (to_bytes(result(run())).replace(b"2560.0", b"5e-324"), "greater than or equal to 0.000001"),
-        (to_bytes(result(run())).replace(b"2560.0", b"1e300"), "less than or equal to 1000000000000000"),
-        (to_bytes(result(run())).replace(b"257", b"1" + 400 * b"0"), "less than or equal to 9223372036854775807"),
-        (to_bytes(result(run())).replace(b"257", b"-1"), "greater than or equal to 0"),
-        (to_bytes(result(run(start=0))).replace(b'"predicted_n"', b'"start": 7, "predicted_n"'), "start of every run"),
+        (result_bytes(result(run()))[:-40], "ends in the middle"),
+        (result_bytes(result(run())).replace(b"257", b"NaN"), "finite number|valid integer"),
+        (result_bytes(result(run())).replace(b"2560.0", b"Infinity"), "finite number"),
+        (result_bytes(result(run())).replace(b"2560.0", b"5e-324"), "greater than or equal to 0.000001"),
+        (result_bytes(result(run())).replace(b"2560.0", b"1e300"), "less than or equal to 1000000000000000"),
+        (result_bytes(result(run())).replace(b"257", b"1" + 400 * b"0"), "less than or equal to 9223372036854775807"),
+        (result_bytes(result(run())).replace(b"257", b"-1"), "greater than or equal to 0"),
+        (
+            result_bytes(result(run(start=0))).replace(b'"predicted_n"', b'"start": 7, "predicted_n"'),
+            "start of every run",
+        ),
     ],
 )
 def test_what_is_no_result_is_a_sentence(data: bytes, said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
-        parse(data, "a.json")
+        parse_result(data, "a.json")
     assert caught.value.help
     assert len(str(caught.value)) < 400
 
@@ -115,7 +125,7 @@ def test_what_is_no_result_is_a_sentence(data: bytes, said: str) -> None:
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_nothing_else_than_a_sentence_comes_of_bytes(data: bytes) -> None:
-    for read in (parse, fold):
+    for read in (parse_result, fold_journal):
         with pytest.raises(UserError):
             read(data, "a")
 
@@ -123,10 +133,10 @@ def test_nothing_else_than_a_sentence_comes_of_bytes(data: bytes) -> None:
 @given(st.integers(0, 2000), st.integers(0, 255))
 @settings(max_examples=200, deadline=None)
 def test_nothing_else_comes_of_a_result_with_a_wrong_byte(at: int, byte: int) -> None:
-    data = bytearray(to_bytes(document.finished(result(run(), run(50.0)))))
+    data = bytearray(result_bytes(document.with_id(result(run(), run(50.0)))))
     data[at % len(data)] = byte
     with suppress(UserError):
-        parse(bytes(data), "a.json")
+        parse_result(bytes(data), "a.json")
 
 
 JOURNAL = (
@@ -141,7 +151,7 @@ JOURNAL = (
 def test_a_journal_that_ends_anywhere_has_what_was_whole() -> None:
     every = b"".join(JOURNAL)
     for cut in range(len(JOURNAL[0]), len(every) + 1):
-        found, whole = fold(every[:cut], "a.jsonl")
+        found, whole = fold_journal(every[:cut], "a.jsonl")
         lines = every[:cut].count(b"\n")
         assert whole == sum(map(len, JOURNAL[:lines]))
         assert sum(len(cell.runs) for cell in found.cells) == {1: 0, 2: 0, 3: 1, 4: 1, 5: 2}[lines]
@@ -163,12 +173,12 @@ def test_a_journal_that_ends_anywhere_has_what_was_whole() -> None:
 )
 def test_a_journal_that_is_damaged_in_the_middle_is_a_sentence(line: bytes, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
-        fold(JOURNAL[0] + line + JOURNAL[2], "a.jsonl")
+        fold_journal(JOURNAL[0] + line + JOURNAL[2], "a.jsonl")
 
 
 def test_a_journal_with_the_noughts_of_a_power_cut() -> None:
     data = b"".join(JOURNAL[:3])
-    assert fold(data + bytes(300), "a.jsonl") == fold(data, "a.jsonl")
+    assert fold_journal(data + bytes(300), "a.jsonl") == fold_journal(data, "a.jsonl")
 
 
 # --- for others ----------------------------------------------------------------------------------------------
@@ -199,9 +209,9 @@ def test_no_canary_in_any_text_is_shared() -> None:
     """Planted in every field that may hold any text, and in keys."""
     planted: Result = full(Result, TEXT).model_copy(update={"rig": "canaryduo"})
     planted = of(planted, "canaryhost.example.org", "canaryuser")
-    before = to_bytes(planted).decode()
+    before = result_bytes(planted).decode()
     assert before.count("canaryfile") > 2 * 30
-    text = to_bytes(share(planted)).decode()
+    text = result_bytes(redact_result(planted)).decode()
     left = [canary for canary in CANARIES if json.dumps(canary)[1:-1].lower() in text.lower()]
     assert left == []
     assert "canary" not in text.lower()
@@ -211,30 +221,30 @@ def test_no_canary_in_any_text_is_shared() -> None:
 def test_names_that_are_too_short_to_look_for_are_taken_from_their_places() -> None:
     """`al` stands in too many words; a GPU has an address that is no UUID."""
     origin = WHOLE.provenance.model_copy(update={"gpus": (Gpu(name="RTX 3090", uuid="7", address="0000:65:00.0"),)})
-    shared = share(of(WHOLE.model_copy(update={"provenance": origin}), "al", "x"))
+    shared = redact_result(of(WHOLE.model_copy(update={"provenance": origin}), "al", "x"))
     assert (shared.provenance.host.name, shared.provenance.server.user) == (None, None)
     assert shared.provenance.gpus == (Gpu(name="RTX 3090"),)
     assert [start.process for start in shared.starts] == ["0"]
 
 
 def test_what_was_measured_is_shared() -> None:
-    whole = document.finished(WHOLE)
-    shared = share(whole)
+    whole = document.with_id(WHOLE)
+    shared = redact_result(whole)
     assert shared.shared
     assert (shared.rig, shared.instance) == ("rig", "instance")
     assert shared.id not in ("", whole.id)
     assert shared.cells[0].runs[0] == whole.cells[0].runs[0]
     assert shared.provenance.files == whole.provenance.files
     assert shared.provenance.engine == whole.provenance.engine
-    assert parse(to_bytes(shared), "a.json") == shared
-    assert share(shared) == shared
+    assert parse_result(result_bytes(shared), "a.json") == shared
+    assert redact_result(shared) == shared
 
 
 def test_a_user_of_a_common_name_takes_no_fixed_word_along() -> None:
     """Whose user is `code` or `herd` still has a result: words of a fixed form are nobody's."""
-    shared = share(of(WHOLE, "herd", "code"))
+    shared = redact_result(of(WHOLE, "herd", "code"))
     assert (shared.cells[0].condition.kind, shared.source.kind) == ("code", "herd")
-    assert parse(to_bytes(shared), "a.json") == shared
+    assert parse_result(result_bytes(shared), "a.json") == shared
 
 
 @pytest.mark.parametrize(
@@ -249,7 +259,7 @@ def test_a_user_of_a_common_name_takes_no_fixed_word_along() -> None:
     ],
 )
 def test_what_is_nobodys_stays(text: str) -> None:
-    assert scrub(text, ("tom", "duo")) == text
+    assert redact_text(text, ("tom", "duo")) == text
 
 
 def test_every_text_is_of_a_form_or_is_scrubbed() -> None:

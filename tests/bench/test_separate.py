@@ -6,23 +6,22 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.endpoint import Served
-from llamaherd.bench.courses.course import Road
-from llamaherd.bench.courses.ladder import Ladder
-from llamaherd.bench.courses.separate import Separate
-from llamaherd.bench.results.result import Run
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.depth import Ladder, SeparateDepths
+from llamaherd.measure.bench.job import WorkloadContext
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.results.result import Run
 from tests.bench.site import CHAT, Reply, Site, page
 from tests.bench.test_foreign import chatting
 
-DEEP = Separate((1024, 4096))
+DEEP = SeparateDepths((1024, 4096))
 
 
 def measured(chat: Reply, engine: str | None = None) -> tuple[list[tuple[int, Run]], Site]:
     with Site({CHAT: chat}) as site:
         target = Target(site.url)
-        road = Road(Served(target, target, CHAT, "qwen", engine), "session", lambda: 1.0)
+        road = WorkloadContext(Served(target, target, CHAT, "qwen", engine), "session", lambda: 1.0)
         return list(DEEP.runs(road)), site
 
 

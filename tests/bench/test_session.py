@@ -13,24 +13,21 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.requests import Requests
-from llamaherd.bench.asking.suite import suite
-from llamaherd.bench.courses.quick import Quick
-from llamaherd.bench.job import Job
-from llamaherd.bench.meter.look import Look, look
-from llamaherd.bench.meter.meter import Meter
-from llamaherd.bench.meter.readings import Readings
-from llamaherd.bench.meter.series import Clocks
-from llamaherd.bench.meter.told import Counters
-from llamaherd.bench.meter.watch import Watch
-from llamaherd.bench.results.result import Cell, Condition, Result, Start
-from llamaherd.bench.results.store import Journal, read_result
-from llamaherd.bench.schedule import Ask, SoFar, Step
-from llamaherd.bench.session import Session
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
+from llamaherd.measure.bench.job import Job
+from llamaherd.measure.bench.quick import Quick
+from llamaherd.measure.bench.session import Session
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.meter.meter import Meter, Watch
+from llamaherd.measure.meter.obstacles import HostSnapshot, host_snapshot
+from llamaherd.measure.meter.readings import Counters, Readings
+from llamaherd.measure.meter.usage import Clocks
+from llamaherd.measure.results.result import Cell, Condition, Result, Start
+from llamaherd.measure.results.store import Journal, read_result
 from tests.bench.meter_lines import figures, gpu, readings, seen
 from tests.bench.played import Part, Played, answer
 from tests.bench.test_meter_look import ON_OLD, PLAN
@@ -55,9 +52,9 @@ class PlayedMeter:
             raise RemoteError("the connection to box was lost", "look whether the host is up")
         self.readings.counters.append(Counters(k="count", t=time.monotonic() + 1, mark=name, mj={}, uj={}))
 
-    def look(self) -> Look:
+    def look(self) -> HostSnapshot:
         self.looks += 1
-        found = look(readings(gpu(101), figures(101), seen(102, in_flight=self.requests), **PROCESS))
+        found = host_snapshot(readings(gpu(101), figures(101), seen(102, in_flight=self.requests), **PROCESS))
         assert found
         return found
 
@@ -90,12 +87,12 @@ class Twice:
     def conditions(self) -> tuple[Condition, ...]:
         return (Condition(kind="code", generated=16, cache="warm" if self.reuse else "cold"),)
 
-    def next_step(self, so_far: SoFar) -> Step | None:
+    def next_step(self, so_far: SeriesProgress) -> Step | None:
         many = 2 if self.at_once else 1
-        asks = tuple(Ask(0, "text", 16, salt=so_far.steps * 2 + each, reuse=self.reuse) for each in range(many))
+        asks = tuple(RequestSpec(0, "text", 16, salt=so_far.steps * 2 + each, reuse=self.reuse) for each in range(many))
         return Step(asks, at_once=self.at_once, about="a test") if len(so_far.cells[0].runs) < 2 else None
 
-    def share_done(self, so_far: SoFar) -> float:
+    def share_done(self, so_far: SeriesProgress) -> float:
         return len(so_far.cells[0].runs) / 2
 
 
@@ -180,7 +177,7 @@ def test_requests_are_as_they_must_be(stand: Stands) -> None:
 class Limited(Twice):
     """The same with GPUs held to 200 W, then to 300 W."""
 
-    def next_step(self, so_far: SoFar) -> Step | None:
+    def next_step(self, so_far: SeriesProgress) -> Step | None:
         step = super().next_step(so_far)
         return replace(step, watts=200 + 100 * len(so_far.cells[0].runs)) if step else None
 

@@ -8,18 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.bench.asking.client import Target
-from llamaherd.bench.asking.endpoint import Served
-from llamaherd.bench.asking.suite import suite
-from llamaherd.bench.courses.chosen import NOTHING_MORE, Chosen
-from llamaherd.bench.courses.course import Course
-from llamaherd.bench.courses.energy import REST, Energy, cost, cost_lines, long_enough
-from llamaherd.bench.courses.quick import quick
-from llamaherd.bench.courses.soak import TOKENS, Soak, drift, drift_lines
-from llamaherd.bench.job import Known
-from llamaherd.bench.results.result import Cell, Condition, Run
-from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
-from llamaherd.bench.schedule import Series, SoFar
+from llamaherd.measure.bench.energy import ENERGY_REST_SECONDS, Energy, energy_cost, energy_lines, energy_series
+from llamaherd.measure.bench.job import ServerProfile, Workload
+from llamaherd.measure.bench.load import SOAK_TOKENS, Soak, drift_lines, soak_drift
+from llamaherd.measure.bench.quick import quick_series
+from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import Series, SeriesProgress
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Run, Telemetry
 from tests.bench.made import result
 
 PROMPT = suite().prompts["code"][0]
@@ -35,8 +33,8 @@ def soaked(change: float, runs: int = 60, celsius: float | None = None) -> list[
     ]
 
 
-def so_far(runs: Sequence[Run], condition: Condition) -> SoFar:
-    return SoFar((Cell(condition=condition, runs=tuple(runs)),), -5.0, len(runs))
+def so_far(runs: Sequence[Run], condition: Condition) -> SeriesProgress:
+    return SeriesProgress((Cell(condition=condition, runs=tuple(runs)),), -5.0, len(runs))
 
 
 def test_the_same_is_asked_until_the_time_is_over() -> None:
@@ -53,7 +51,7 @@ def test_the_same_is_asked_until_the_time_is_over() -> None:
 
 @pytest.mark.parametrize("change", [-0.05, -0.01, 0.0, 0.02])
 def test_a_drift_is_found(change: float) -> None:
-    found = drift(soaked(change))
+    found = soak_drift(soaked(change))
     assert found
     assert found.change == pytest.approx(change, abs=1e-9)
     assert found.low <= found.change <= found.high
@@ -69,7 +67,7 @@ def test_an_interval_holds_the_drift() -> None:
             run.model_copy(update={"predicted_ms": (run.predicted_ms or 0) * (1 + lot.gauss(0, 0.01))})
             for run in soaked(-0.03, 30)
         ]
-        found = drift(runs)
+        found = soak_drift(runs)
         assert found
         held += found.low <= -0.03 <= found.high
     assert 180 <= held <= 199
@@ -81,16 +79,16 @@ def test_with_drafts_it_is_of_steps() -> None:
         Run(at=n, predicted_n=513, predicted_ms=(512 - accepted) * 10.0, draft_n=400, draft_n_accepted=accepted)
         for n, accepted in enumerate(range(100, 300, 10))
     ]
-    found = drift(runs)
+    found = soak_drift(runs)
     assert found
     assert found.change == pytest.approx(0, abs=1e-9)
 
 
 def test_too_little_is_no_drift() -> None:
-    assert drift([]) is None
-    assert drift(soaked(0.1, 7)) is None
-    assert drift([Run(at=0.0, predicted_n=9, predicted_ms=1.0)] * 20) is None
-    assert drift([run.model_copy(update={"excluded": "busy"}) for run in soaked(0.1)]) is None
+    assert soak_drift([]) is None
+    assert soak_drift(soaked(0.1, 7)) is None
+    assert soak_drift([Run(at=0.0, predicted_n=9, predicted_ms=1.0)] * 20) is None
+    assert soak_drift([run.model_copy(update={"excluded": "busy"}) for run in soaked(0.1)]) is None
 
 
 def test_what_people_are_told_of_a_drift() -> None:
@@ -99,7 +97,7 @@ def test_what_people_are_told_of_a_drift() -> None:
     (line,) = drift_lines(result().model_copy(update={"cells": (cell,)}))
     assert line.startswith("over 15 minutes, 40 runs: speed changes by -2.0 % (-2.0 to -2.0); the last quarter")
     assert line.endswith(", +11.5 °C")
-    other = cell.model_copy(update={"condition": Condition(kind="code", generated=TOKENS - 1)})
+    other = cell.model_copy(update={"condition": Condition(kind="code", generated=SOAK_TOKENS - 1)})
     assert not list(drift_lines(result().model_copy(update={"cells": (other,)})))
 
 
@@ -115,26 +113,26 @@ def test_what_people_are_told_of_a_drift() -> None:
     ],
 )
 def test_answers_are_long_enough(decode: float | None, context: int, tokens: int | None) -> None:
-    found = long_enough(PROMPT, known(decode, context))
+    found = energy_series(PROMPT, known(decode, context))
     assert (found.tokens if found else None) == tokens
 
 
-def known(decode: float | None, context: int = 8192, **more: tuple[Condition, ...]) -> Known:
-    return Known(60, "seed", context, decode, 9000.0, lambda tokens: "x" * tokens, **more)
+def known(decode: float | None, context: int = 8192, **more: tuple[Condition, ...]) -> ServerProfile:
+    return ServerProfile(60, "seed", context, decode, 9000.0, lambda tokens: "x" * tokens, **more)
 
 
 @pytest.mark.parametrize(
     ("decode", "last", "tokens"), [(62.0, 768, 768), (66.0, 768, 768), (80.0, 768, 1536), (55.0, 1536, 1536)]
 )
 def test_answers_as_long_as_the_last_time_where_they_take_long_enough(decode: float, last: int, tokens: int) -> None:
-    conditions = (*Energy(PROMPT, last).conditions, *quick(known(decode)).conditions)
-    found = long_enough(PROMPT, known(decode, last=conditions))
+    conditions = (*Energy(PROMPT, last).conditions, *quick_series(known(decode)).conditions)
+    found = energy_series(PROMPT, known(decode, last=conditions))
     assert found
     assert found.tokens == tokens
 
 
 def test_one_that_was_cut_off_keeps_the_length_of_its_answers() -> None:
-    found = long_enough(
+    found = energy_series(
         PROMPT, known(80.0, before=Energy(PROMPT, 768).conditions, last=Energy(PROMPT, 3072).conditions)
     )
     assert found
@@ -158,24 +156,24 @@ def test_energy_beyond_rest() -> None:
     short = Run(predicted_n=256, predicted_ms=1000.0, total_ms=1100.0, joules=9999.0)
     rest = Telemetry(seconds=12, gpus=(GpuTelemetry(gpu=0, integrated_joules=1200.0),))
     whole = result(long, long, long, short).model_copy(update={"rest": rest})
-    found = cost(whole)
+    found = energy_cost(whole)
     assert found
     assert [found.whole.value, found.net.value, found.rest] == pytest.approx([1.2, 0.8, 100])
-    (line,) = cost_lines(whole)
+    (line,) = energy_lines(whole)
     assert line.startswith(
         "1.2 (1.2 to 1.2) J a token, 0.8 (0.8 to 0.8) of them beyond the 100 W at rest; of 3 answers"
     )
-    assert cost(result(long)) is None
-    assert cost(result(short).model_copy(update={"rest": rest})) is None
+    assert energy_cost(result(long)) is None
+    assert energy_cost(result(short).model_copy(update={"rest": rest})) is None
 
 
 def test_what_was_chosen() -> None:
-    known = Known(60, "seed", 8192, 100.0, 1000.0, lambda _: "")
-    assert NOTHING_MORE.series(known) == ()
-    assert (NOTHING_MORE.most_seconds, NOTHING_MORE.rest_seconds) == (0, 2)
-    both = Chosen(soak=900, energy=True)
+    known = ServerProfile(60, "seed", 8192, 100.0, 1000.0, lambda _: "")
+    assert QUICK_ONLY.series(known) == ()
+    assert (QUICK_ONLY.most_seconds, QUICK_ONLY.rest_seconds) == (0, 2)
+    both = Selection(soak=900, energy=True)
     assert [each.name for each in both.series(known)] == ["energy", "soak"]
-    assert both.rest_seconds == REST
+    assert both.rest_seconds == ENERGY_REST_SECONDS
     assert both.most_seconds > 900
     conditions = [condition for each in both.series(known) for condition in each.conditions]
     assert len(set(conditions)) == len(conditions)
@@ -183,13 +181,13 @@ def test_what_was_chosen() -> None:
 
 def test_what_was_cut_off_goes_on_with_the_lengths_that_it_began_with() -> None:
     """Whatever was measured beside it: each series has conditions that no other has."""
-    known = Known(60, "seed", 8192, 25.0, 300.0, lambda tokens: f"{tokens}")
-    chosen = Chosen((512, 1024), (1, 2), 900, True)
-    first = quick(known)
+    known = ServerProfile(60, "seed", 8192, 25.0, 300.0, lambda tokens: f"{tokens}")
+    chosen = Selection((512, 1024), (1, 2), 900, True)
+    first = quick_series(known)
     served = Served(Target("http://box"), Target("http://box"), "", "m", context=8192, native=True)
-    parts: list[Series | Course] = [first, *chosen.series(known), *chosen.courses(served)[0]]
+    parts: list[Series | Workload] = [first, *chosen.series(known), *chosen.courses(served)[0]]
     before = [condition for part in parts for condition in part.conditions]
     assert len(set(before)) == len(before)
-    again = quick(replace(known, decode=500.0, prefill=9000.0, before=tuple(before)))
+    again = quick_series(replace(known, decode=500.0, prefill=9000.0, before=tuple(before)))
     assert (again.tokens, again.prompt) == (first.tokens, first.prompt)
-    assert first.tokens < quick(replace(known, decode=500.0, prefill=9000.0)).tokens
+    assert first.tokens < quick_series(replace(known, decode=500.0, prefill=9000.0)).tokens

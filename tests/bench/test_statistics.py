@@ -11,10 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.bench.statistics.blocks import Block, orders, paired_ratio
-from llamaherd.bench.statistics.intervals import Ratio, Sample, estimate, rate, unpaired_ratio
-from llamaherd.bench.statistics.student import half_width, student_below, student_quantile
-from llamaherd.bench.statistics.verdict import Judgement, judge
+from llamaherd.measure.statistics import (
+    Block,
+    Judgement,
+    Ratio,
+    Sample,
+    block_orders,
+    estimate,
+    half_width,
+    judge_ratio,
+    paired_ratio,
+    rate,
+    student_below,
+    student_quantile,
+    unpaired_ratio,
+)
 from tests.bench import simulate
 from tests.support.rigs import ROOT
 
@@ -109,7 +120,7 @@ def test_what_is_far_apart_is_no_interval_and_may_be_a_verdict() -> None:
     slow = paired_ratio([Block(100, 30), Block(100, 9), Block(100, 20), Block(100, 8)])
     assert slow is not None
     assert slow.ends is None
-    assert judge(slow, 0.02).verdict == "slower"
+    assert judge_ratio(slow, 0.02).verdict == "slower"
 
 
 def test_one_start_each_takes_the_difference_between_starts_into_account() -> None:
@@ -121,11 +132,11 @@ def test_one_start_each_takes_the_difference_between_starts_into_account() -> No
     assert together is not None
     assert apart.low == pytest.approx(math.exp(-1.96 * 0.01 * math.sqrt(2)), abs=1e-3)
     assert together.low == pytest.approx(1, abs=3e-4)
-    assert (judge(apart, 0.02).verdict, judge(together, 0.02).verdict) == ("not known yet", "same")
-    assert judge(apart, 0.02).unit == "start"
+    assert (judge_ratio(apart, 0.02).verdict, judge_ratio(together, 0.02).verdict) == ("not known yet", "same")
+    assert judge_ratio(apart, 0.02).unit == "start"
     slow = unpaired_ratio(a, [[Sample(80, each.over) for each in b[0]]])
     assert slow is not None
-    assert judge(slow, 0.02).verdict == "slower"
+    assert judge_ratio(slow, 0.02).verdict == "slower"
 
 
 def test_a_start_beside_several_is_held_against_their_spread() -> None:
@@ -139,9 +150,9 @@ def test_a_start_beside_several_is_held_against_their_spread() -> None:
 
 
 def test_blocks_are_by_lot_and_each_is_first_as_often() -> None:
-    drawn = [orders(str(seed), 12) for seed in range(40)]
-    assert drawn[0] == orders("0", 12)
-    assert all(each[:5] == orders(str(seed), 5) for seed, each in enumerate(drawn))
+    drawn = [block_orders(str(seed), 12) for seed in range(40)]
+    assert drawn[0] == block_orders("0", 12)
+    assert all(each[:5] == block_orders(str(seed), 5) for seed, each in enumerate(drawn))
     assert all(Counter(each[at : at + 4]) == {"AB": 2, "BA": 2} for each in drawn for at in (0, 4, 8))
     assert len(set(drawn)) > 30
     assert {each[0] for each in drawn} == {"AB", "BA"}
@@ -150,7 +161,7 @@ def test_blocks_are_by_lot_and_each_is_first_as_often() -> None:
 def test_a_slope_falls_out_of_blocks() -> None:
     """Each run is 1 % slower than the one before: B is exactly as fast as A, whoever came first."""
     found = []
-    for number, order in enumerate(orders("lot", 8)):
+    for number, order in enumerate(block_orders("lot", 8)):
         rates = {arm: 0.99 ** (2 * number + place) for place, arm in enumerate(order)}
         found.append(Block(rates["A"], rates["B"]))
     ratio = paired_ratio(found)
@@ -162,7 +173,7 @@ def test_two_blocks_are_too_few_for_an_interval() -> None:
     ratio = paired_ratio([Block(1, 2), Block(1, 2.1)])
     assert ratio is not None
     assert ratio.low is None
-    assert str(judge(ratio, 0.02)).startswith("not known yet (about ")
+    assert str(judge_ratio(ratio, 0.02)).startswith("not known yet (about ")
     assert paired_ratio([]) is None
 
 
@@ -183,7 +194,7 @@ def made(value: float, half: float, spread: float | None = 0.01, n: int = 5) -> 
     ],
 )
 def test_verdicts_are_by_the_whole_interval(ratio: Ratio, verdict: str) -> None:
-    assert judge(ratio, 0.02).verdict == verdict
+    assert judge_ratio(ratio, 0.02).verdict == verdict
 
 
 @given(st.lists(st.tuples(st.floats(50, 150), st.floats(50, 150)), min_size=3, max_size=12), st.floats(0.001, 0.2))
@@ -195,19 +206,19 @@ def test_verdicts_do_not_depend_on_which_is_called_a(pairs: list[tuple[float, fl
     assert there is not None
     assert back is not None
     assert there.value * back.value == pytest.approx(1)
-    seen = {judge(there, margin).verdict, judge(back, margin).verdict}
+    seen = {judge_ratio(there, margin).verdict, judge_ratio(back, margin).verdict}
     assert seen not in ({"slower"}, {"faster"})
 
 
 def test_more_is_about_what_it_takes() -> None:
     """So many more blocks with the same spread, and the interval is narrower than the way to the margin."""
     ratio = made(1.0, 0.05, spread=0.03, n=4)
-    judged = judge(ratio, 0.02)
+    judged = judge_ratio(ratio, 0.02)
     assert judged.more is not None
     enough, one_less = (half_width(0.03, n, n - 1) for n in (4 + judged.more, 3 + judged.more))
     assert enough < math.log(1.02) < one_less
     assert str(Judgement("not known yet", 1, "start")) == "not known yet (about 1 more start)"
-    at_the_margin = judge(made(0.98, 0.01), 0.02)
+    at_the_margin = judge_ratio(made(0.98, 0.01), 0.02)
     assert str(at_the_margin) == "not known yet (over 50 more blocks)"
 
 

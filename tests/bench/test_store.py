@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.results.document import finished
-from llamaherd.bench.results.result import Method, Source, Start
-from llamaherd.bench.results.store import (
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.document import with_id
+from llamaherd.measure.results.result import Method, Source, Start
+from llamaherd.measure.results.store import (
     Journal,
-    cut_off,
-    folder_of,
     last_result,
     read_result,
     result_files,
+    result_folder,
     results_folder,
+    unfinished_journal,
     write_result,
 )
-from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT
 
@@ -41,7 +41,7 @@ def test_a_result_is_written_beside_the_inventory(tmp_path: Path) -> None:
     path = write_result(results, result(run(), ended=ENDED))
     written = read_result(path)
     assert path == tmp_path / f"results/duo/chat/20261123T201500Z-{written.id}.json"
-    assert written == finished(result(run(), ended=ENDED))
+    assert written == with_id(result(run(), ended=ENDED))
     assert write_result(results, written) == path
     other = write_result(results, result(run(90.0), ended=ENDED))
     assert names(results) == sorted([path.name, other.name])
@@ -104,7 +104,7 @@ def test_a_journal_becomes_the_document(tmp_path: Path) -> None:
 MEASURING = """
 import sys, time
 from pathlib import Path
-from llamaherd.bench.results.store import Journal
+from llamaherd.measure.results.store import Journal
 from tests.bench.made import result, run
 with Journal.begin(Path(sys.argv[1]), result()) as journal:
     for number in range(100000):
@@ -133,8 +133,8 @@ def test_killed_in_the_middle_what_was_measured_stays_and_is_gone_on_with(tmp_pa
     before = read_result(path)
     assert before.ended is None
     assert len(before.cells[0].runs) >= 4
-    assert cut_off(tmp_path, "duo", "chat", lambda found: found.began == before.began) == path
-    assert cut_off(tmp_path, "duo", "chat", lambda found: found.began != before.began) is None
+    assert unfinished_journal(tmp_path, "duo", "chat", lambda found: found.began == before.began) == path
+    assert unfinished_journal(tmp_path, "duo", "chat", lambda found: found.began != before.began) is None
     with Journal.resume(path) as journal:
         journal.add_run(0, run(55.0))
         document = journal.finish(ENDED)
@@ -175,13 +175,13 @@ def test_killed_before_the_journal_goes_the_document_counts(tmp_path: Path) -> N
         document = journal.finish(ENDED)
     journal.path.write_bytes(left)
     assert result_files(tmp_path, "duo", "chat") == [document]
-    assert cut_off(tmp_path, "duo", "chat", lambda _: True) is None
+    assert unfinished_journal(tmp_path, "duo", "chat", lambda _: True) is None
 
 
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from llamaherd.bench.results.store import Journal
+from llamaherd.measure.results.store import Journal
 from llamaherd.diagnostics.findings import UserError
 from tests.bench.made import result, run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -214,7 +214,7 @@ def test_files_are_listed_from_the_newest_and_others_left_out(tmp_path: Path) ->
     assert result_files(tmp_path, "duo", "chat") == []
     for began in ("2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"):
         write_result(tmp_path, result(run(), began=began))
-    folder = folder_of(tmp_path, result())
+    folder = result_folder(tmp_path, result())
     for name in ("notes.txt", "20260101T000000Z.json", "x.json", ".herd-1.part"):
         (folder / name).touch()
     found = [path.name[:8] for path in result_files(tmp_path, "duo", "chat")]

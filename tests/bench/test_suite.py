@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.bench.asking.salt import MOST, WORDS, salt
-from llamaherd.bench.asking.suite import KINDS, long_base, long_text, long_text_of, suite
+from llamaherd.measure.client.suite import (
+    CACHE_BUSTER_WORDS,
+    KINDS,
+    MOST_CACHE_BUSTERS,
+    cache_buster,
+    long_base,
+    long_text,
+    long_text_of,
+    suite,
+)
 
 HASH = "5840426c9ca783fe0a8d0c8dbfeb9e2f8ece9046a519bd4ac40491a4b2a67e7a"
 
@@ -80,22 +88,22 @@ def test_a_tokenizer_that_never_comes_to_so_many() -> None:
 
 
 def test_salts_differ_from_the_first_word_on() -> None:
-    salts = [salt("session", number) for number in range(5000)]
+    salts = [cache_buster("session", number) for number in range(5000)]
     assert len(set(salts)) == 5000
     assert {len(each) for each in salts} == {len(salts[0])}
     assert all(a.split()[0] != b.split()[0] for a, b in pairwise(salts))
-    assert salts[:50] == [salt("session", number) for number in range(50)]
+    assert salts[:50] == [cache_buster("session", number) for number in range(50)]
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, MOST - 1))
+@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, MOST_CACHE_BUSTERS - 1))
 @settings(max_examples=100, deadline=None)
 def test_another_session_has_others(one: str, other: str, number: int) -> None:
-    assert (salt(one, number) == salt(other, number)) == (one == other)
+    assert (cache_buster(one, number) == cache_buster(other, number)) == (one == other)
 
 
 def test_the_words_of_a_salt_are_alike() -> None:
-    assert len(set(WORDS)) == len(WORDS) == 64
-    assert {len(word) for word in WORDS} == {4}
-    for number in (-1, MOST):
+    assert len(set(CACHE_BUSTER_WORDS)) == len(CACHE_BUSTER_WORDS) == 64
+    assert {len(word) for word in CACHE_BUSTER_WORDS} == {4}
+    for number in (-1, MOST_CACHE_BUSTERS):
         with pytest.raises(ValueError, match="no number of a prompt"):
-            salt("session", number)
+            cache_buster("session", number)

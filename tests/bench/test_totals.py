@@ -9,18 +9,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from llamaherd.bench import holding, way
-from llamaherd.bench.arms import host as arms_host
-from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import Arm, arms_input
-from llamaherd.bench.holding import Holding
-from llamaherd.bench.meter import meter as metering
-from llamaherd.bench.meter.meter import Meter
-from llamaherd.bench.way import Way
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.onhost import in_flight as requests
+from llamaherd.measure.bench import reservation
+from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
+from llamaherd.measure.meter import meter as metering
+from llamaherd.measure.meter.meter import Meter
+from llamaherd.measure.trials import host as arms_host
+from llamaherd.measure.trials.host import ArmsHost
+from llamaherd.measure.trials.units import Arm, arms_input
+from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.exclusivity import HELD
 from tests.bench.meter_lines import hello, line
@@ -56,9 +55,9 @@ def ends_in_time() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (arms_host, holding):
+    for module in (arms_host, reservation):
         monkeypatch.setattr(module, "_WORD_SECONDS", LIMIT)
-    monkeypatch.setattr(way, "_SECONDS", LIMIT)
+    monkeypatch.setattr(reservation, "_LOCK_SECONDS", LIMIT)
     monkeypatch.setattr(metering, "_LATE", 0)
 
 
@@ -111,12 +110,12 @@ def test_a_host_on_which_nothing_serves_again(arms: Callable[[str], ArmsHost]) -
 def test_power_limits_that_are_never_read(says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play_verb(monkeypatch, f"while echo {says}; do sleep 0.1; done")
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
-        Holding(HERE, ["GPU-1"], [200], 60).__enter__()
+        PowerHold(HERE, ["GPU-1"], [200], 60).__enter__()
 
 
 def test_power_limits_that_are_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     play_verb(monkeypatch, f"echo gpu GPU-1 200 100 300; echo armed; {SPEAKS}")
-    found = Holding(HERE, ["GPU-1"], [200], 60).__enter__()
+    found = PowerHold(HERE, ["GPU-1"], [200], 60).__enter__()
     time.sleep(LIMIT)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish setting power limits within 1 s"):
         found.hold(200)
@@ -127,7 +126,7 @@ def test_the_lock_of_measurements_that_never_comes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CHAT_KEY", "secret")
     play_verb(monkeypatch, "while printf x; do sleep 0.1; done")
     with ends_in_time(), pytest.raises(UserError, match="did not finish taking the lock of measurements within 1 s"):
-        Way(HERE, CHAT, "tom").__enter__()
+        ServerConnection(HERE, CHAT, "tom").__enter__()
 
 
 def refused(message: str) -> str:
@@ -140,13 +139,13 @@ def test_why_the_lock_of_measurements_is_not_free(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CHAT_KEY", "secret")
     play_verb(monkeypatch, refused("another measurement goes on here, by ann"))
     with pytest.raises(UserError, match="another measurement goes on here, by ann") as raised:
-        Way(HERE, CHAT, "tom").__enter__()
+        ServerConnection(HERE, CHAT, "tom").__enter__()
     assert raised.value.help == "wait"
     play_verb(monkeypatch, "echo oh no >&2; exit 1")
     with pytest.raises(RemoteError, match="the lock of this host cannot be taken: oh no"):
-        Way(HERE, CHAT, "tom").__enter__()
+        ServerConnection(HERE, CHAT, "tom").__enter__()
     play_verb(monkeypatch, f"echo '{HELD}'; cat")
-    with Way(HERE, CHAT, "tom") as way_there:
+    with ServerConnection(HERE, CHAT, "tom") as way_there:
         assert way_there.refused() is None
 
 
@@ -158,7 +157,7 @@ def test_limits_that_are_set_and_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         "echo gpu GPU-1 200 100 300; echo armed; read -r line; echo held 200; read -r line; echo failed GPU-1 is busy;"
         f" read -r line; echo '{warns}'; exit 1",
     )
-    with Holding(HERE, ["GPU-1"], [200], 60) as found:
+    with PowerHold(HERE, ["GPU-1"], [200], 60) as found:
         found.hold(200)
         with pytest.raises(UserError, match="GPU-1 is busy"):
             found.hold(300)
@@ -179,11 +178,11 @@ def test_a_server_that_drips_what_it_counts_tells_nothing(monkeypatch: pytest.Mo
     before, began = threading.active_count(), time.monotonic()
     drips = [(0.0, PLAIN), *((0.05 * number, b"#") for number in range(60))]
     with Played(lambda _: iter(drips)) as server, ends_in_time():
-        assert requests.in_flight([server.url], "") is None
+        assert requests.count_in_flight([server.url], "") is None
     while threading.active_count() > before:  # what is left to itself ends with the answer
         assert time.monotonic() - began < 60
         time.sleep(0.05)
     line = b"llamacpp:requests_processing 2\n"
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
     with Played(lambda _: iter([(0, answer)])) as server:
-        assert requests.in_flight([server.url], "") == 2
+        assert requests.count_in_flight([server.url], "") == 2

@@ -10,12 +10,11 @@ from statistics import fmean
 
 import pytest
 
-from llamaherd.bench.asking.suite import KINDS
-from llamaherd.bench.comparing.compare import compare
-from llamaherd.bench.results.result import Cell, Condition, Result, Start
-from llamaherd.bench.statistics.intervals import Sample, unpaired_ratio
-from llamaherd.bench.statistics.verdict import judge
-from llamaherd.bench.statistics.wandering import Seen, wandering
+from llamaherd.measure.client.suite import KINDS
+from llamaherd.measure.results.comparison import compare_results
+from llamaherd.measure.results.metrics import TimedSample, speed_drift
+from llamaherd.measure.results.result import Cell, Condition, Result, Start
+from llamaherd.measure.statistics import Sample, judge_ratio, unpaired_ratio
 from tests.bench.made import result, run
 
 SECONDS, NOISE = 180, 0.02
@@ -47,20 +46,20 @@ def measured(lot: random.Random, wander: Wander, since: int = 0, noise: float = 
     return result(starts=(Start(process="77@5"),)).model_copy(update={"cells": tuple(cells)})
 
 
-def seen(of: Result) -> list[Seen]:
+def seen(of: Result) -> list[TimedSample]:
     runs = [(cell.condition.kind, each) for cell in of.cells for each in cell.runs]
-    return [Seen(each.at or 0.0, kind, Sample(256, (each.predicted_ms or 0.0) / 1000)) for kind, each in runs]
+    return [TimedSample(each.at or 0.0, kind, Sample(256, (each.predicted_ms or 0.0) / 1000)) for kind, each in runs]
 
 
 def test_of_a_steady_machine_hardly_any_is_seen() -> None:
-    found = [wandering(seen(measured(random.Random(seed), steady, noise=0.01))) for seed in range(40)]
+    found = [speed_drift(seen(measured(random.Random(seed), steady, noise=0.01))) for seed in range(40)]
     assert fmean(found) < 0.0025
 
 
 @pytest.mark.parametrize("far", [0.02, 0.04])
 def test_of_one_that_wanders_it_is_about_as_far(far: float) -> None:
     lots = [random.Random(seed) for seed in range(40)]
-    found = [wandering(seen(measured(lot, moving(lot, far, 60)))) for lot in lots]
+    found = [speed_drift(seen(measured(lot, moving(lot, far, 60)))) for lot in lots]
     assert 0.6 * far < fmean(found) < 1.5 * far
 
 
@@ -76,14 +75,16 @@ def verdicts(far: float, seconds: float, judged: Callable[[Result, Result], Sequ
 
 
 def with_wandering(a: Result, b: Result) -> list[str]:
-    return [row.judgement.verdict for row in compare(a, b).rows if row.metric.name == "decode" and row.judgement]
+    return [
+        row.judgement.verdict for row in compare_results(a, b).rows if row.metric.name == "decode" and row.judgement
+    ]
 
 
 def without(a: Result, b: Result) -> list[str]:
     """By requests alone, as if each were independent of all others."""
     pairs = [[[each.sample for each in seen(of) if each.cell == kind] for of in (a, b)] for kind in KINDS]
     ratios = [unpaired_ratio([before], [after], assumed=0.0) for before, after in pairs]
-    return [judge(ratio, 0.02).verdict for ratio in ratios if ratio]
+    return [judge_ratio(ratio, 0.02).verdict for ratio in ratios if ratio]
 
 
 @pytest.mark.parametrize("seconds", [60, 300])
@@ -103,12 +104,12 @@ def test_a_steady_one_is_still_the_same() -> None:
 def test_it_is_told() -> None:
     lot = random.Random(3)
     wander = moving(lot, 0.05, 60)
-    notes = compare(measured(lot, wander), measured(lot, wander, SECONDS)).notes
+    notes = compare_results(measured(lot, wander), measured(lot, wander, SECONDS)).notes
     assert [note.partition(":")[0] for note in notes] == [
         "nobody knows whether both were measured with the same prompts",
         "speeds wandered meanwhile",
     ]
-    assert not any("wandered" in note for note in compare(measured(lot, steady), measured(lot, steady)).notes)
+    assert not any("wandered" in note for note in compare_results(measured(lot, steady), measured(lot, steady)).notes)
 
 
 def with_prompts(of: Result, lot: random.Random, wander: Wander, noise: float, every: int = 5) -> Result:
@@ -125,7 +126,7 @@ def with_prompts(of: Result, lot: random.Random, wander: Wander, noise: float, e
 
 def assumed(a: Result, b: Result) -> dict[str, float]:
     """Of reading prompts, and of writing answers."""
-    rows = [row for row in compare(a, b).rows if bool(row.condition.prompt) == (row.metric.name == "prefill")]
+    rows = [row for row in compare_results(a, b).rows if bool(row.condition.prompt) == (row.metric.name == "prefill")]
     return {row.metric.name: row.ratio.assumed for row in rows}
 
 
@@ -155,7 +156,7 @@ def test_how_much_of_a_draft_is_accepted_does_not_hang_on_speed() -> None:
     wander = moving(lot, 0.05, 60)
     pair = [measured(lot, wander, since) for since in (0, SECONDS)]
     drafted = [each.model_copy(update={"cells": tuple(map(with_drafts, each.cells))}) for each in pair]
-    assumed = {row.metric.name: row.ratio.assumed for row in compare(*drafted).rows}
+    assumed = {row.metric.name: row.ratio.assumed for row in compare_results(*drafted).rows}
     assert assumed["decode"] > 0
     assert assumed["step"] > 0
     assert (assumed["accepted"], assumed["tokens a step"]) == (0.0, 0.0)
@@ -169,7 +170,7 @@ def with_drafts(cell: Cell) -> Cell:
 
 
 def test_of_a_few_requests_nobody_can_tell() -> None:
-    few = [Seen(float(at), "code", Sample(256, 1 + at)) for at in range(11)]
-    assert wandering(few) == 0.0
-    assert wandering([]) == 0.0
-    assert wandering([Seen(5.0, "code", Sample(256, 1 + at)) for at in range(30)]) == 0.0
+    few = [TimedSample(float(at), "code", Sample(256, 1 + at)) for at in range(11)]
+    assert speed_drift(few) == 0.0
+    assert speed_drift([]) == 0.0
+    assert speed_drift([TimedSample(5.0, "code", Sample(256, 1 + at)) for at in range(30)]) == 0.0

@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.checks.arguments import abilities, arguments, options, versions
+from llamaherd.checks.arguments import (
+    check_abilities,
+    check_catalogue_versions,
+    check_cmake_options,
+    check_command_line,
+)
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from tests.support.rigs import GONE, changed, cpu_rig
 
 # The launch line of a blog (seeds of rig 2), as it would be pasted.
@@ -38,7 +43,11 @@ def found(changes: dict[str, Any], folder: Path) -> list[Finding]:
 def findings_of(file: Path) -> list[Finding]:
     document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": file.parent}), document)
-    findings = [finding for check in (arguments, abilities, options, versions) for finding in check(subject)]
+    findings = [
+        finding
+        for check in (check_command_line, check_abilities, check_cmake_options, check_catalogue_versions)
+        for finding in check(subject)
+    ]
     return sorted(findings, key=lambda finding: finding.place)
 
 

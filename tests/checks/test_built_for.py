@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 
 RIG = """\
 rig: attic

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from llamaherd.inventory.json_schema import fleet_schema
+from llamaherd.pipeline.fleet_files import Survey, survey_fleet
 from llamaherd.pipeline.load import plans
-from llamaherd.pipeline.load_fleet import Survey, survey_fleet
 from llamaherd.pipeline.own_roles import all_roles
 from tests.support.rigs import Declared, changed, cpu_rig
 
@@ -272,7 +272,7 @@ def test_only_the_rig_that_is_named_becomes_a_gateway(survey: Found, tmp_path: P
 def test_the_schema_for_editors_takes_what_is_taken_here() -> None:
     from jsonschema import Draft202012Validator
 
-    from llamaherd.inventory.yamltext import Loader
+    from llamaherd.inventory.yaml_text import Loader
 
     validator = Draft202012Validator(fleet_schema())
     assert list(validator.iter_errors(yaml.load(FLEET, Loader=Loader))) == []

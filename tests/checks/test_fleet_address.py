@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.pipeline.load_fleet import survey_fleet
+from llamaherd.pipeline.fleet_files import survey_fleet
 from tests.support.rigs import Declared, changed, cpu_rig
 from tests.support.virtual_address import ADDRESS, OWN, SHARED
 

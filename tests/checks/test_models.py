@@ -13,25 +13,25 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigCheck, RigContext
-from llamaherd.checks.memory import memory, slots
+from llamaherd.checks.memory import check_memory, check_slots
 from llamaherd.checks.models import (
-    beside_models,
-    experts,
-    lacking_heads,
-    loading,
-    slow_drafting,
-    training,
-    vocabularies,
+    check_drafting_gain,
+    check_experts,
+    check_loadable,
+    check_prediction_heads,
+    check_sidecar_models,
+    check_training_context,
+    check_vocabularies,
 )
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.fit import Room, changes, fit_in
 from llamaherd.memory.instances import sized
 from llamaherd.memory.placement import Placement
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support import gguf_files
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.rigs import ROOT, changed
@@ -46,14 +46,14 @@ def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], f
     document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
     checks: tuple[RigCheck, ...] = (
-        lacking_heads,
-        training,
-        experts,
-        loading,
-        beside_models,
-        slow_drafting,
-        slots,
-        memory,
+        check_prediction_heads,
+        check_training_context,
+        check_experts,
+        check_loadable,
+        check_sidecar_models,
+        check_drafting_gain,
+        check_slots,
+        check_memory,
     )
     return [finding for check in checks for finding in check(subject)]
 
@@ -150,7 +150,7 @@ def test_a_model_that_drafts_has_the_same_tokens(
     }
     document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
-    said = [f"{finding.code} {finding.message}" for finding in vocabularies(subject)]
+    said = [f"{finding.code} {finding.message}" for finding in check_vocabularies(subject)]
     if more > 128:
         assert len(said) == 1
         assert f"LH223 `s` has {1000 - more} tokens and `35b` 1000" in said[0]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.pipeline.load_fleet import survey_fleet
+from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.plan import FromHub, FromNeighbour
 from tests.support.ours import plans
 from tests.support.rigs import Declared, changed

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.checks.building import built_with_cuda
-from llamaherd.checks.compiling import compiling
 from llamaherd.checks.context import RigContext
+from llamaherd.checks.toolkit import built_with_cuda, check_host_compiler
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import Document
+from llamaherd.inventory.yaml_file import Document
 from llamaherd.reference import toolchains
-from llamaherd.reference.distributions import IMAGE_PACKAGES
+from llamaherd.reference.packages import IMAGE_PACKAGES
 from llamaherd.reference.toolchains import Needs, compiles_for, first_toolkit, release
 from tests.support.checking import Case, assert_said
 from tests.support.rigs import DIGEST, changed, gpu_rig
@@ -289,7 +288,9 @@ def test_a_header_tells_of_iq_tensors_that_no_name_tells_of() -> None:
     document = Document(Path("rig.yaml"), {}, {}, {})
     for kind, severity in (("IQ3_S", "error"), ("Q4_K", "warning")):
         group = TensorGroup(name="ffn_up_exps.weight", type=kind, shape=(256, 2), layers="0-3")
-        (finding,) = compiling(RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))}))
+        (finding,) = check_host_compiler(
+            RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))})
+        )
         assert (finding.code, finding.severity) == ("LH042", severity)
 
 

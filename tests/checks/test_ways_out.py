@@ -14,11 +14,11 @@ import yaml
 
 from llamaherd.checks import memory as checked
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.models import training
+from llamaherd.checks.models import check_training_context
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.instances import sized
 from tests.support import gguf_files
 from tests.support.headers import gemma3, header, qwen_35b, qwen_122b
@@ -60,7 +60,7 @@ def found(folder: Path, rig: Mapping[str, Any]) -> list[Finding]:
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
     subject = RigContext(Rig.model_validate(document.data), document, headers())
-    return [*checked.memory(subject), *training(subject)]
+    return [*checked.check_memory(subject), *check_training_context(subject)]
 
 
 def ways(findings: list[Finding]) -> list[str]:

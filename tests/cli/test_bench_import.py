@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.results.store import read_result
 from llamaherd.cli.herd import main
+from llamaherd.measure.results.store import read_result
 from tests.support.rigs import ROOT
 
 FILE = ROOT / "tests/data/bench/llama-bench.json"

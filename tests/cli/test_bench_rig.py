@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from llamaherd.cli.bench_rig import jobs
+from llamaherd.cli.bench import jobs
 from llamaherd.cli.herd import main
 from tests.bench.grouped import RIG
 

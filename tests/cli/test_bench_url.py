@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.results.naming import named_result
-from llamaherd.bench.results.store import read_result
 from llamaherd.cli.herd import main
+from llamaherd.measure.results.lookup import named_result
+from llamaherd.measure.results.store import read_result
 from tests.bench.site import CHAT, MISSING, MODELS, Reply, Site, models, page
 from tests.bench.test_foreign import PLAIN
 

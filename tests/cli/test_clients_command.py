@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.clients import CLIENTS
 from llamaherd.cli.herd import main
-from llamaherd.gateway import clients
+from llamaherd.fleet import clients
 from tests.support.gateway import KEYS, Upstream, free_port, made, rig_at, running, until
 from tests.support.rigs import changed, cpu_rig
 

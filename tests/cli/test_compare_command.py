@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.results.document import finished, to_bytes
-from llamaherd.bench.results.result import Cell, Condition, Kind, Start, SuiteRef
-from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
+from llamaherd.measure.results.document import result_bytes, with_id
+from llamaherd.measure.results.result import Cell, Condition, Kind, Start, SuiteRef
+from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_read_is_a_sentence(word: str, said: str, fleet: Path, mo
 
 def test_a_terminal_obeys_nothing_in_a_result(tmp_path: Path) -> None:
     wild = result(run(), run(99.0), stack="\x1b]0;gone\x07[bold]x[/]", suite=SUITE)
-    (tmp_path / "a.json").write_bytes(to_bytes(finished(wild)))
+    (tmp_path / "a.json").write_bytes(result_bytes(with_id(wild)))
     ended = herd("compare", tmp_path / "a.json", tmp_path / "a.json")
     assert ended.exit_code == 0, ended.output
     assert "\x1b]0" not in ended.stdout

@@ -19,7 +19,7 @@ from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.queries import TextsFound
 from llamaherd.onhost.releases import Stored, StoredRelease
-from llamaherd.pipeline import diff, history_ask, outlook_ask
+from llamaherd.pipeline import diff, history, preview
 from tests.support import gguf_files
 from tests.support.ours import plans, queried
 from tests.support.rigs import KEY, SHA, converged, cpu_rig
@@ -57,8 +57,8 @@ def as_planned(fleet: Path) -> list[str]:
 
 def answers(monkeypatch: pytest.MonkeyPatch, world: list[str]) -> None:
     """Have every host answer so."""
-    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(world))
-    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
+    monkeypatch.setattr(preview, "query_host", lambda *_: queried(world))
+    monkeypatch.setattr(history, "query_verb", lambda *_: Stored())
 
 
 def another_unit(fleet: Path) -> list[str]:
@@ -114,7 +114,7 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     ((_, plan),) = plans(fleet).values()
     packed = base64.b64encode(gzip.compress(plan.model_dump_json().encode())).decode()
     stored = Stored((StoredRelease(7, "", packed),))
-    monkeypatch.setattr(history_ask, "query_verb", lambda *_: stored)
+    monkeypatch.setattr(history, "query_verb", lambda *_: stored)
     monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({}))
     said = herd(fleet, "diff").stdout
     assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")
@@ -134,7 +134,7 @@ def test_a_host_that_cannot_be_asked_is_an_error(fleet: Path, monkeypatch: pytes
     def refuse(*_: object) -> list[str]:
         raise RemoteError("nothing listens there", "start it")
 
-    monkeypatch.setattr(outlook_ask, "query_host", refuse)
+    monkeypatch.setattr(preview, "query_host", refuse)
     said = herd(fleet, "diff", "--json")
     assert said.exit_code == 1
     assert json.loads(said.stdout)["rigs"][0]["unreached"] == "nothing listens there\n  help: start it"

@@ -22,7 +22,7 @@ from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import FailedError
 from llamaherd.onhost.verbs import perform
-from llamaherd.pipeline import drift_tell, outlook_ask
+from llamaherd.pipeline import drift_metrics, preview
 from llamaherd.plan import Plan
 from tests.support.gateway import free_port, until
 from tests.support.inspected_host import RootedHost
@@ -43,7 +43,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     declared: dict[str, Any] = {**cpu_rig(), "engines": {}, "models": {}, "instances": {}}
     (folder / "box.yaml").write_text(json.dumps(declared))
     (folder / "fleet.yaml").write_text(WATCHED)
-    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(of(folder), {})))
+    monkeypatch.setattr(preview, "query_host", lambda *_: queried(converged(of(folder), {})))
     return folder
 
 
@@ -67,7 +67,7 @@ def there(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise UserError(error.message, error.fix) from error
         return decode(kind, parse_document(dump(found).encode()))
 
-    monkeypatch.setattr(drift_tell, "query_verb", query)
+    monkeypatch.setattr(drift_metrics, "query_verb", query)
     host.put(str(UNITS / EXPORTER_UNIT), exporter.unit.text)
     (host.root / str(FIGURES_DATA)[1:]).mkdir(parents=True)
     return host.root
@@ -128,7 +128,7 @@ def test_a_host_that_is_away_is_told_of_and_ends_with_1(
     def away(*_: object) -> None:
         raise RemoteError("nothing listens there", "is it on?")
 
-    monkeypatch.setattr(outlook_ask, "query_host", away)
+    monkeypatch.setattr(preview, "query_host", away)
     assert herd(fleet, "diff", "--tell").exit_code == 1
     told = (there / str(DRIFT_FILE)[1:]).read_text()
     assert 'llamaherd_diff_failed{rig="box"} 1' in told

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.deploy import lean
-from llamaherd.history.release import Origin, Release
-from llamaherd.host import turn
+from llamaherd.host import host_lock
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.releases import Stored, StoredRelease
-from llamaherd.pipeline import history_ask, rollback_ask
+from llamaherd.pipeline import history
+from llamaherd.pipeline.release import Origin, Release
 from llamaherd.plan import Plan
 from tests.support.fake import Alone
 from tests.support.ours import queried
@@ -55,8 +55,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A rig whose host has two releases, and then one that failed."""
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
-    monkeypatch.setattr(history_ask, "query_verb", lambda *_: told)
-    monkeypatch.setattr(turn, "Turn", Alone)
+    monkeypatch.setattr(history, "query_verb", lambda *_: told)
+    monkeypatch.setattr(host_lock, "HostLock", Alone)
     monkeypatch.setattr(lean, "load_pyinfra", lambda: None)  # which would change what all other tests wait by
     return tmp_path
 
@@ -85,7 +85,7 @@ def test_what_was_done_is_told(fleet: Path) -> None:
 
 
 def test_a_host_that_remembers_nothing(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_ask, "query_verb", lambda *_: Stored())
+    monkeypatch.setattr(history, "query_verb", lambda *_: Stored())
     assert herd(fleet, "history").stdout.startswith("box: no release yet; ")
     said = herd(fleet, "rollback", "box")
     assert said.exit_code == 1
@@ -96,7 +96,7 @@ def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object) -> Stored:
         raise RemoteError("nothing listens there", "start it")
 
-    monkeypatch.setattr(history_ask, "query_verb", refuse)
+    monkeypatch.setattr(history, "query_verb", refuse)
     for words in (("history", "--json"), ("rollback", "box", "--yes")):
         said = herd(fleet, *words)
         assert said.exit_code == 1
@@ -104,14 +104,14 @@ def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_back_to_what_runs_already(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(converged(THEN, {"chat": KEY})))
+    monkeypatch.setattr(history, "query_host", lambda *_: queried(converged(THEN, {"chat": KEY})))
     said = herd(fleet, "rollback", "box")
     assert (said.exit_code, said.stdout) == (0, "box: as in release 1, nothing to do\n")
 
 
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [line for line in converged(THEN, {"chat": KEY}) if not line.startswith("build\t")]
-    monkeypatch.setattr(rollback_ask, "query_host", lambda *_: queried(there))
+    monkeypatch.setattr(history, "query_host", lambda *_: queried(there))
     said = herd(fleet, "rollback", "box", "--yes")
     assert said.exit_code == 1
     assert "release 1 cannot come back: the host has no build llama.cpp-" in said.stderr

@@ -8,8 +8,9 @@ import pytest
 
 from llamaherd.cli.init import measured_lines
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.load_fleet import examine_fleet
-from llamaherd.scaffold import FoundHost, fleet_files, rig_yaml, write_files
+from llamaherd.onhost.hardware import FoundHost
+from llamaherd.pipeline.fleet_files import examine_fleet
+from llamaherd.scaffold import fleet_files, rig_yaml, write_files
 from tests.scaffold.test_scaffold import DUO, seen
 from tests.tune.kept import keep, like
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.arms.alone import server_of
 from llamaherd.cli.herd import main
-from llamaherd.cli.lock_try import Try, try_lock
+from llamaherd.cli.lock import LockTrial, try_lock
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock.file import write_lock
+from llamaherd.measure.trials.units import server_with
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.rigs import KEY, changed, cpu_rig, hub_lock, planned
 
@@ -80,7 +80,7 @@ def test_a_rig_that_is_none(fleet: Path) -> None:
 def test_what_computes_otherwise_is_measured_and_of_a_group_each_alone(
     changes: dict[str, object], names: list[str]
 ) -> None:
-    tried = Try(Path(), None, Rig.model_validate(RIG), GROUPED, planned(RIG, changes), hub_lock())
+    tried = LockTrial(Path(), None, Rig.model_validate(RIG), GROUPED, planned(RIG, changes), hub_lock())
     found = list(tried.arms())
     assert [each.b.instance.name for each in found] == names
     for each in found[:2]:
@@ -89,7 +89,7 @@ def test_what_computes_otherwise_is_measured_and_of_a_group_each_alone(
             (each.b.instance.name, "127.0.0.1", ())
         ] * 2
         assert len({one.endpoint.port for one in sides}) == 1
-    assert all(server_of(GROUPED, name) == CARD for name in ("one", "two")), "it is stopped meanwhile"
+    assert all(server_with(GROUPED, name) == CARD for name in ("one", "two")), "it is stopped meanwhile"
 
 
 def test_a_missing_file_is_reported_before_the_host_is_changed(

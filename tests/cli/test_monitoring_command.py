@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.status.dashboards import DASHBOARDS
+from llamaherd.fleet.dashboards import DASHBOARDS
 from tests.support.rigs import cpu_rig
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.bench.results.document import to_bytes
-from llamaherd.bench.results.result import Run, SuiteRef
-from llamaherd.bench.results.share import share
-from llamaherd.bench.results.store import Journal, write_result
 from llamaherd.cli.herd import main
+from llamaherd.measure.results.document import result_bytes
+from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.results.result import Run, SuiteRef
+from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import IN_FORM, result, run
 from tests.support.rigs import ROOT
 
@@ -76,7 +76,7 @@ def test_results_for_others_are_not_taken_for_each_other(tmp_path: Path) -> None
     """Neither has a name: one is no older result of the other, and none is stale."""
     for name, day, speed in (("a.json", 1, 100.0), ("b.json", 2, 50.0)):
         whole = result(run(speed), run(speed + 1), began=f"2026-03-0{day}T00:00:00Z", ended="2026-03-03T00:00:00Z")
-        (tmp_path / name).write_bytes(to_bytes(share(whole)))
+        (tmp_path / name).write_bytes(result_bytes(redact_result(whole)))
     ended = herd("report", "-i", tmp_path, tmp_path / "a.json", tmp_path / "b.json", "--markdown")
     assert ended.exit_code == 0, ended.output
     assert [line for line in ended.stdout.splitlines() if line.startswith("### ")] == ["### a.json", "### b.json"]

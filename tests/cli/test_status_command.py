@@ -18,8 +18,8 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
-from llamaherd.bench.results.store import write_result
 from llamaherd.cli.herd import main
+from llamaherd.measure.results.store import write_result
 from tests.bench.made import result, run
 from tests.support.gateway import free_port, rig_at
 from tests.support.rigs import ROOT

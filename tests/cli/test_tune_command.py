@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.plan import Reading
-from llamaherd.tune.aim import Purpose
-from llamaherd.tune.axes import THREADS
-from llamaherd.tune.journal import searches
-from llamaherd.tune.lines import Deep
-from llamaherd.tune.planned import Tuned, tuned
-from llamaherd.tune.quality import Precision
+from llamaherd.engines.divergence import Reading
+from llamaherd.measure.tune.journal import Deep, searches
+from llamaherd.measure.tune.objective import Purpose
+from llamaherd.measure.tune.quality import Precision
+from llamaherd.measure.tune.space import THREADS
+from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 from tests.support.searched import declared, herd, searched
@@ -127,14 +126,14 @@ def test_a_host_that_is_not_there_is_a_sentence(inventory: Path) -> None:
     assert searches(inventory.parent / "results", "box", "chat") == []
 
 
-def judged(inventory: Path, **quality: float) -> Tuned:
+def judged(inventory: Path, **quality: float) -> TuneTarget:
     rig = changed(cpu_rig(), {"instances/chat/kv": "f16", "instances/chat/tune": {"quality": quality}})
     inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
-    return tuned(inventory, ROLES, "box", "chat")
+    return tune_target(inventory, ROLES, "box", "chat")
 
 
 def test_coarser_caches_are_tried_only_where_they_are_judged(inventory: Path) -> None:
-    plain = tuned(inventory, ROLES, "box", "chat")
+    plain = tune_target(inventory, ROLES, "box", "chat")
     assert plain.space.axis("kv").values == ("f16", "q8_0")
     assert (plain.limits, plain.text) == (None, "")
     of = judged(inventory)
@@ -168,12 +167,12 @@ def test_a_cache_is_judged_by_a_unit_as_the_candidate_is(inventory: Path) -> Non
     assert unit.rstrip().endswith("Restart=no\nTimeoutStartSec=300")
 
 
-def with_other_weights(inventory: Path) -> Tuned:
+def with_other_weights(inventory: Path) -> TuneTarget:
     tune = {"models": ["finer", "gemma"], "quality": {"kld": 0.02}}
     finer = {"file": "/srv/finer.gguf", "sha256": "b7" * 32}
     rig = changed(cpu_rig(), {"models/finer": finer, "instances/chat/kv": "f16", "instances/chat/tune": tune})
     inventory.write_text(yaml.safe_dump(rig, sort_keys=False))
-    return tuned(inventory, ROLES, "box", "chat")
+    return tune_target(inventory, ROLES, "box", "chat")
 
 
 def test_other_weights_are_tried_where_they_are_declared(inventory: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from llamaherd.inventory.schema import PowerLimits, Tune
-from llamaherd.tune.planned import tuned
+from llamaherd.measure.tune.target import tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 from tests.support.searched import declared, herd, searched
@@ -101,9 +101,9 @@ def test_the_option_says_power_limits_in_place_of_the_key(
     inventory: Path, declared: dict[str, Any] | None, option: tuple[int, ...], tried: tuple[int, ...]
 ) -> None:
     on_a_card(inventory, declared)
-    of = tuned(inventory, ROLES, "box", "chat", option)
+    of = tune_target(inventory, ROLES, "box", "chat", option)
     assert of.watts == tried
-    assert (of.identity == tuned(inventory, ROLES, "box", "chat").identity) == (not option)
+    assert (of.identity == tune_target(inventory, ROLES, "box", "chat").identity) == (not option)
 
 
 @pytest.mark.usefixtures("starts_processes")

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.yaml_text import Loader
 from tests.support.rigs import cpu_rig
 
 FLEET = """\

@@ -13,7 +13,7 @@ from pyinfra.api.state import StateOperationMeta
 
 from llamaherd.deploy import commands, connector
 from llamaherd.deploy.commands import RebootHostCommand, VerbCommand, command
-from llamaherd.deploy.reasons import noted
+from llamaherd.deploy.run_state import noted_failures
 from llamaherd.host import program
 from llamaherd.onhost.document import Secret
 from llamaherd.role.changes import Change, RebootHost, RunVerb
@@ -53,20 +53,20 @@ def test_a_host_that_is_not_back_yet_has_not_failed(here: Host, tmp_path: Path) 
     after = played(f"{asked} after")
     assert rebooted(here, RebootHost(ask=played(), back=played(f"{asked} back", fails_until=3), after=after))
     assert asked.read_text() == "back\nback\nback\nafter\n"
-    assert noted(here) == []
+    assert noted_failures(here) == []
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_reboot_that_did_not_help_is_said_again(here: Host) -> None:
     assert not rebooted(here, RebootHost(ask=played(), back=played(), after=played(fails="no driver")))
-    assert noted(here) == ["reboot: no driver"]
+    assert noted_failures(here) == ["reboot: no driver"]
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_host_that_does_not_come_back_is_said_again(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "REBOOT_SECONDS", 0.2)
     assert not rebooted(here, RebootHost(ask=played(), back=played(fails="not yet"), after=played()))
-    (why,) = noted(here)
+    (why,) = noted_failures(here)
     assert why.startswith("reboot: this host did not come back within 0.2 s of its reboot\n  help: ")
 
 
@@ -92,7 +92,9 @@ def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeyp
     done, said = verb(RunVerb("serve.removal.explode", Keyed(Secret(KEY)))).execute(here.state, here, {"_sudo": True})
     message = "this version of the program has no verb `serve.removal.explode`"
     assert (done, said.combined_lines) == (False, [])
-    assert noted(here) == [f"reboot: {message}\n  help: run `herd up` again: it brings its own version of the program"]
+    assert noted_failures(here) == [
+        f"reboot: {message}\n  help: run `herd up` again: it brings its own version of the program"
+    ]
     assert any(message in line for line in shown)
     assert not any(KEY in line for line in shown)
     assert [each.suffix for each in (tmp_path / "onhost").iterdir()] == [".pyz"]

@@ -16,18 +16,18 @@ from pyinfra.api import Config, Host, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.state import StateOperationMeta
 
-from llamaherd.bench.arms import boot_measure
-from llamaherd.bench.arms.boots import BootReading, read_reading
-from llamaherd.bench.arms.host import NotStartedError
-from llamaherd.bench.arms.units import Arm, ArmName
-from llamaherd.bench.results.result import Start
-from llamaherd.deploy import commands, driver_gating
-from llamaherd.deploy.driver_gating import JudgeDriverCommand, MeasureBeforeCommand
-from llamaherd.deploy.reasons import noted
+from llamaherd.deploy import commands, gates
+from llamaherd.deploy.gates import JudgeDriverCommand, MeasureBeforeCommand
+from llamaherd.deploy.run_state import noted_failures
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.history.release import Past
 from llamaherd.host import program
-from llamaherd.onhost.trials import TrialsInput
+from llamaherd.measure.results.result import Start
+from llamaherd.measure.trials import restarts
+from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.restarts import BootReading, parse_boot_reading
+from llamaherd.measure.trials.units import Arm, ArmName
+from llamaherd.onhost.servers import TrialsInput
+from llamaherd.pipeline.release import Past
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import JudgedSince, MeasuredBefore, RebootHost, RunVerb
 from tests.bench.played_arms import Played
@@ -84,8 +84,8 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
                 raise told.error
             return super().start(name)
 
-    monkeypatch.setattr(boot_measure, "ArmsHost", OnIt)
-    monkeypatch.setattr(driver_gating, "ask_past", lambda *_, **__: told.past)
+    monkeypatch.setattr(restarts, "ArmsHost", OnIt)
+    monkeypatch.setattr(gates, "ask_past", lambda *_, **__: told.past)
     monkeypatch.setattr(commands, "ASK_SECONDS", 0.01)
     monkeypatch.setenv("CHAT_KEY", "a-key")
     return told
@@ -139,21 +139,21 @@ def stays(here: Host, reading: str) -> bool:
 
 def test_one_that_is_as_fast_stays(here: Host, rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    kept = read_reading(measured(here, tmp_path))
+    kept = parse_boot_reading(measured(here, tmp_path))
     assert kept
     assert [(each.instance, each.spec) for each in kept.servers] == [("chat", chat().spec)]
     assert kept.servers[0].cells[0].condition.kind == "code"
     assert stays(here, kept.model_dump_json())
     assert rig.asked == 2
     assert caplog.text.count("may be lost: ") == 3
-    assert noted(here) == []
+    assert noted_failures(here) == []
 
 
 def test_one_that_is_slower_goes_back(here: Host, rig: Rig, tmp_path: Path) -> None:
     reading = measured(here, tmp_path)
     rig.slower = 0.25
     assert not stays(here, reading)
-    (why,) = noted(here)
+    (why,) = noted_failures(here)
     assert why.startswith("driver: went back: chat is slower by it: writing code -2")
     assert "3 starts), and -3.0% may be lost, writing prose -2" in why
     assert "\n" not in why
@@ -163,7 +163,7 @@ def test_one_that_a_server_does_not_start_by_goes_back(here: Host, rig: Rig, tmp
     reading = measured(here, tmp_path)
     rig.error = NotStartedError("what serves as chat", "CUDA error:\tno kernel image")
     assert not stays(here, reading)
-    assert noted(here) == ["driver: went back: chat does not start by it: CUDA error: no kernel image"]
+    assert noted_failures(here) == ["driver: went back: chat does not start by it: CUDA error: no kernel image"]
 
 
 def test_what_cannot_be_measured_again_is_not_judged_yet(here: Host, rig: Rig, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_measured_again_is_not_judged_yet(here: Host, rig: Rig, t
     rig.error = UserError("another measurement goes on", "wait for it")
     assert not stays(here, reading)
     told = f"driver: driver {AFTER} is not judged yet: another measurement goes on\n  help: wait for it"
-    assert noted(here) == [told]
+    assert noted_failures(here) == [told]
 
 
 def test_what_cannot_be_measured_before_is_said_and_what_was_kept_goes(
@@ -190,7 +190,7 @@ def test_without_a_reading_it_stays(
     case: str, here: Host, rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    reading = read_reading(measured(here, tmp_path))
+    reading = parse_boot_reading(measured(here, tmp_path))
     assert isinstance(reading, BootReading)
     wrong = {"driver": "570.1.1"} if case == "of another driver" else {"suite": "0" * 64}
     text = "nonsense" if case == "nonsense" else reading.model_copy(update=wrong).model_dump_json()

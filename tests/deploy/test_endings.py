@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.diagnostics.endings import ENDINGS
+from llamaherd.host.signals import END_SIGNALS
 from tests.support.rigs import ROOT, cpu_rig
 
 PROGRAM = """
@@ -40,7 +40,7 @@ def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", END_SIGNALS)
 def test_a_signal_ends_a_run_with_a_sentence(tmp_path: Path, ending: signal.Signals) -> None:
     with begun(tmp_path) as process:
         process.send_signal(ending)

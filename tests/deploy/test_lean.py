@@ -18,7 +18,7 @@ LOADED = "from llamaherd.deploy.lean import load_pyinfra\nload_pyinfra()\n"
 UP = f"""{LOADED}
 import sys
 from pathlib import Path
-from llamaherd.deploy.deploying import deploy
+from llamaherd.deploy.run import deploy
 from llamaherd.deploy.hosts import Asked
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.load import plans
@@ -68,7 +68,7 @@ print(arguments["all_global_arguments"]() is arguments["all_global_arguments"]()
 """
 DATA = f"""{LOADED}
 from pyinfra.api import Config, Host, Inventory, State
-from llamaherd.deploy.deploying import Rigs
+from llamaherd.deploy.run import Rigs
 from llamaherd.deploy.connector import RigConnector
 
 answers = []
@@ -151,7 +151,7 @@ import sys
 from click.testing import CliRunner
 from llamaherd.cli.herd import main
 from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.outlook import Outlook
+from llamaherd.pipeline.preview import Outlook
 outlook_ask.Hosts.outlooks = lambda hosts, planned, roles, **_: dict.fromkeys(planned, Outlook())
 ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
 print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))

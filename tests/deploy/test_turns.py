@@ -10,11 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.deploy.turns import Held, give_turn_back, is_ours, pause_turn, take_turn
-from llamaherd.host import turn
-from llamaherd.host.pipes import Patience
-from llamaherd.host.remote import Shell
-from llamaherd.host.turn import Turn
+from llamaherd.deploy.run_state import HeldLock, holds_host_lock, pause_host_lock, release_host_lock, take_host_lock
+from llamaherd.host import host_lock
+from llamaherd.host.host_lock import HostLock
+from llamaherd.host.remote import Patience, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
 from roles import ROLES
 from tests.support.ours import parse_state
@@ -53,8 +52,8 @@ def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pyte
         logins.append(connect)
         return Shell(connect)
 
-    monkeypatch.setattr(turn, "Shell", login)
-    mine = Turn("idle", Connect(host=LOCAL), "tom")
+    monkeypatch.setattr(host_lock, "Shell", login)
+    mine = HostLock("idle", Connect(host=LOCAL), "tom")
     mine.log_in()
     assert mine.take(never)
     assert len(logins) == 1
@@ -76,16 +75,16 @@ def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.usefixtures("starts_processes")
 def test_a_turn_that_was_taken_before_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock_in(tmp_path, monkeypatch)
-    mine = Turn("idle", Connect(host=LOCAL), "tom")
+    mine = HostLock("idle", Connect(host=LOCAL), "tom")
     assert mine.take(never, wait=0)
     idle = host("idle")
-    idle.data.rig_held = Held(mine, parse_state(converged(planned(cpu_rig()), {"chat": KEY}), ROLES), 0.0)
-    assert not take_turn(idle)
-    assert is_ours(idle)
+    idle.data.rig_held = HeldLock(mine, parse_state(converged(planned(cpu_rig()), {"chat": KEY}), ROLES), 0.0)
+    assert not take_host_lock(idle)
+    assert holds_host_lock(idle)
     # Once it was given back, another may have had it.
-    give_turn_back(idle)
-    assert take_turn(idle)
-    give_turn_back(idle)
+    release_host_lock(idle)
+    assert take_host_lock(idle)
+    release_host_lock(idle)
 
 
 def never(line: str) -> None:
@@ -97,14 +96,14 @@ def test_who_waits_for_one_host_gives_back_those_where_nothing_is_done(
 ) -> None:
     lock_in(tmp_path, monkeypatch)
     idle, busy, wanted = host("idle"), host("busy"), host("wanted")
-    others = {name: Turn(name, Connect(host=LOCAL), "another") for name in ("idle", "busy", "wanted")}
+    others = {name: HostLock(name, Connect(host=LOCAL), "another") for name in ("idle", "busy", "wanted")}
     assert others["wanted"].take(never)
-    assert take_turn(idle)
-    pause_turn(idle)
-    assert not take_turn(idle)
-    pause_turn(idle)
-    assert take_turn(busy)
-    waiting = Thread(target=take_turn, args=(wanted,))
+    assert take_host_lock(idle)
+    pause_host_lock(idle)
+    assert not take_host_lock(idle)
+    pause_host_lock(idle)
+    assert take_host_lock(busy)
+    waiting = Thread(target=take_host_lock, args=(wanted,))
     waiting.start()
     assert others["idle"].take(lambda _: None, wait=30)
     with pytest.raises(Exception, match="by tom on desk since"):
@@ -112,13 +111,13 @@ def test_who_waits_for_one_host_gives_back_those_where_nothing_is_done(
     # As soon as nothing is done there any more, it is somebody else's turn on that, too.
     while waiting.is_alive() and not (tmp_path / "wanted" / "run").exists():
         time.sleep(0.05)
-    pause_turn(busy)
+    pause_host_lock(busy)
     assert others["busy"].take(never, wait=30)
     for each in others.values():
         each.give_back()
     waiting.join(30)
     assert not waiting.is_alive()
     # And it is told that another run may have been there meanwhile.
-    assert take_turn(idle)
+    assert take_host_lock(idle)
     for each in (idle, busy, wanted):
-        give_turn_back(each)
+        release_host_lock(each)

@@ -13,16 +13,16 @@ from pydantic import BaseModel, ValidationError
 from llamaherd.checks.mistakes import mistake
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory import schema as fleet
-from llamaherd.inventory.declared_at import choices, container, declared_at
-from llamaherd.inventory.schema import Rig, gateway, monitoring
+from llamaherd.inventory.schema import Rig, fleet_file
 from llamaherd.inventory.schema.base import Declared
-from llamaherd.inventory.schema.examples import EXAMPLES
-from llamaherd.inventory.yamlfile import Document
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.schema.keys import EXAMPLES
+from llamaherd.inventory.schema_path import container_type, declared_at, key_choices
+from llamaherd.inventory.yaml_file import Document
+from llamaherd.inventory.yaml_text import Loader
 from tests.support.sample import drawn
 from tests.text.test_hostile_strings import Path_, named, put, rigs_for
 
-KNOWN = {**vars(fleet), **vars(gateway), **vars(monitoring)}.values()
+KNOWN = {**vars(fleet), **vars(fleet_file), **vars(fleet_file)}.values()
 MODELS = dict.fromkeys(model for model in KNOWN if isinstance(model, type) and issubclass(model, Declared))
 EVERY_FIELD = sorted(
     f"{model.__name__}.{field.alias or name}"
@@ -60,7 +60,7 @@ def fields(model: type[BaseModel] = Rig, here: Path_ = ()) -> list[Path_]:
 
 
 def _inner(annotation: Any) -> Any:
-    kind = container(annotation)
+    kind = container_type(annotation)
     args = getattr(kind, "__args__", ())
     if args and isinstance(args[-1], type) and issubclass(args[-1], BaseModel):
         return (args[-1],)
@@ -111,9 +111,9 @@ def test_the_example_passes(path: Path_) -> None:
     assert any(accepted)
 
 
-@pytest.mark.parametrize("path", drawn(path for path in PATHS if choices(declared_at(path).annotation)), ids=named)
+@pytest.mark.parametrize("path", drawn(path for path in PATHS if key_choices(declared_at(path).annotation)), ids=named)
 def test_a_misspelt_word_is_asked_about(path: Path_) -> None:
-    word = max(choices(declared_at(path).annotation), key=len)
+    word = max(key_choices(declared_at(path).annotation), key=len)
     declared, at = next(rigs_for(path))
     changed = put(declared, at, word[:-1] + "~") if len(word) > 4 else None
     if changed:

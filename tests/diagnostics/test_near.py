@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.diagnostics.near import near
-from llamaherd.engines.flags import catalogue, check, check_environment, check_options
+from llamaherd.diagnostics.spelling import nearest_name
+from llamaherd.engines.flags import catalogue, check_arguments, check_environment, check_options
 from llamaherd.engines.flags.cmake import known_options
 
 
@@ -27,7 +27,7 @@ from llamaherd.engines.flags.cmake import known_options
     ],
 )
 def test_what_is_near(word: str, known: tuple[str, ...], meant: str | None) -> None:
-    assert near(word, known) == meant
+    assert nearest_name(word, known) == meant
 
 
 @pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])
@@ -35,7 +35,7 @@ def test_names_of_options_are_not_near_to_each_other_s_backends(kind: str) -> No
     """What one backend is called is no slip for another one's name."""
     backends = {"GGML_CANN", "GGML_ZDNN", "GGML_HIP", "GGML_RPC", "GGML_MUSA", "GGML_SYCL", "GGML_BLAS"}
     for name in backends:
-        assert near(name, set(known_options(kind)) - {name}) is None
+        assert nearest_name(name, set(known_options(kind)) - {name}) is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_variable_by_another_name(version: str, name: str, value: str, help_: 
 def test_a_type_of_a_cache_that_there_is_not_is_not_guessed() -> None:
     known = catalogue("llama.cpp", "b11434")
     assert known is not None
-    (problem,) = check(known, ["-ctk", "q4_k"])
+    (problem,) = check_arguments(known, ["-ctk", "q4_k"])
     assert problem.rule.code == "LH106"
     assert "did you mean" not in problem.help
     assert all(kind in problem.message for kind in ("q4_0", "q8_0", "f16"))
@@ -69,7 +69,7 @@ def test_a_guess_replaces_nothing() -> None:
     known = catalogue("llama.cpp", "b11434")
     assert known is not None
     guesses = (
-        *check(known, ["--cahce-type-k", "f16", "-sm", "layr"]),
+        *check_arguments(known, ["--cahce-type-k", "f16", "-sm", "layr"]),
         *check_options("llama.cpp", {"GGML_CUDDA": "ON"}),
     )
     assert len(guesses) == 3
@@ -80,5 +80,5 @@ def test_a_guess_replaces_nothing() -> None:
 
 def test_long_words_are_not_compared_letter_by_letter() -> None:
     long = "a" * 20_000
-    assert near(long, [f"{long[:-1]}b"]) is None
-    assert near(long, [long]) == long
+    assert nearest_name(long, [f"{long[:-1]}b"]) is None
+    assert nearest_name(long, [long]) == long

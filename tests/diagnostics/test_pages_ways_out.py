@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.inventory.yamlfile import Document, read_yaml
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.yaml_file import Document, read_yaml
+from llamaherd.inventory.yaml_text import Loader
 from llamaherd.pipeline.rules import rules
 from tests.project.test_docs import INVENTORY, NOT_EXAMINED, findings_of, merged, whole_rig
 from tests.support.sample import drawn

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support.sample import drawn
 
 DATA = Path(__file__).parents[1] / "data"

@@ -15,7 +15,7 @@ from llamaherd.engines.divergence import (
     run_bytes,
     words_with_cache,
 )
-from llamaherd.engines.flags.load import assumed
+from llamaherd.engines.flags.definitions import assumed
 from tests.engines.test_engines import K2, TWO, K, server
 
 OF = Pass(8192, 2, 512, "/text", "/logits")

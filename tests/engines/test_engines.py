@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from llamaherd.engines import DIALECTS, Server, flags_of
-from llamaherd.engines.flags import catalogues, check
+from llamaherd.engines.flags import catalogues, check_arguments
 from llamaherd.inventory.schema import Engine, Instance, Version
 from llamaherd.inventory.schema.software import PUBLISHED, UPSTREAM, EngineKind
 
@@ -150,7 +150,7 @@ def test_every_version_is_told_of_a_projector_and_of_a_model_that_drafts_in_word
         told = replace(server(engine, known.version, **CARD, draft={"model": "s"}), mmproj_path="/p.gguf")
         arguments = DIALECTS[engine].arguments(told)
         assert arguments[arguments.index("/p.gguf") - 1] == "--mmproj"
-        assert [problem.message for problem in check(known, arguments) if problem.severity == "error"] == []
+        assert [problem.message for problem in check_arguments(known, arguments) if problem.severity == "error"] == []
 
 
 def test_a_quantised_cache_switches_flash_attention_on_unless_it_is_switched_off() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.engines import DIALECTS
-from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check
+from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check_arguments
 from llamaherd.pipeline.rules import rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,13 +37,13 @@ EVERYTHING = [one for kind in KINDS for one in catalogues(kind)]
 
 
 def found(text: str, of: Catalogue = LLAMA) -> list[Problem]:
-    return list(check(of, shlex.split(text), EVERYTHING))
+    return list(check_arguments(of, shlex.split(text), EVERYTHING))
 
 
 def mended(text: str, of: Catalogue = LLAMA) -> str:
     """The arguments with every replacement made, from the last to the first."""
     arguments = shlex.split(text)
-    for problem in reversed(check(of, arguments, EVERYTHING)):
+    for problem in reversed(check_arguments(of, arguments, EVERYTHING)):
         if problem.replacement is not None:
             arguments[problem.index : problem.index + problem.length] = problem.replacement
     return shlex.join(arguments)
@@ -128,7 +128,7 @@ def test_three_versions_of_ik_spell_mtp_in_three_ways() -> None:
 
 
 def test_catalogues_are_not_read_on_import() -> None:
-    code = "import llamaherd.engines.flags.load as load; raise SystemExit(load.catalogues.cache_info().currsize)"
+    code = "import llamaherd.engines.flags.definitions as load; raise SystemExit(load.catalogues.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -142,22 +142,22 @@ COMMAND_LINE = {rule for code, rule in rules().items() if "LH100" <= code < "LH1
 def test_what_the_program_refuses_is_an_error_and_nothing_else_is(case: dict[str, object]) -> None:
     arguments = case["arguments"]
     assert isinstance(arguments, list)
-    problems = check(LLAMA, arguments, EVERYTHING)
+    problems = check_arguments(LLAMA, arguments, EVERYTHING)
     refused = any(problem.severity == "error" and problem.rule in COMMAND_LINE for problem in problems)
     assert refused is (case["refused"] or arguments in SILENT), problems
 
 
 @pytest.mark.parametrize("case", VERDICTS, ids=lambda case: " ".join(case["arguments"]))
 def test_what_is_to_be_written_instead_is_right(case: dict[str, list[str]]) -> None:
-    for problem in check(LLAMA, case["arguments"], EVERYTHING):
-        again = check(LLAMA, problem.replacement or (), EVERYTHING)
+    for problem in check_arguments(LLAMA, case["arguments"], EVERYTHING):
+        again = check_arguments(LLAMA, problem.replacement or (), EVERYTHING)
         assert not [one for one in again if one.severity == "error"]
 
 
 @given(st.lists(st.one_of(st.sampled_from(sorted({name for one in EVERYTHING for name in one.flags})), st.text())))
 def test_any_arguments_give_problems_and_never_an_exception(arguments: list[str]) -> None:
     for one in (LLAMA, IK, *catalogues("vllm")):
-        for problem in check(one, arguments, EVERYTHING, {"--ctx-size": "context"}):
+        for problem in check_arguments(one, arguments, EVERYTHING, {"--ctx-size": "context"}):
             assert problem.rule in rules().values()
             assert 0 <= problem.index < len(arguments)
             assert 1 <= problem.length <= len(arguments) - problem.index
@@ -320,13 +320,13 @@ def test_a_value_that_a_newer_version_takes_is_said_to_be_so() -> None:
 
 
 def test_a_flag_that_the_inventory_has_a_key_for() -> None:
-    (problem,) = check(LLAMA, ["-c", "4096"], managed={"--ctx-size": "context"})
+    (problem,) = check_arguments(LLAMA, ["-c", "4096"], managed={"--ctx-size": "context"})
     assert (problem.rule.code, problem.severity, problem.help) == (
         "LH116",
         "warning",
         "say it by the key `context` instead",
     )
-    assert not check(LLAMA, ["-b", "4096"], managed={"--ctx-size": "context"})
+    assert not check_arguments(LLAMA, ["-b", "4096"], managed={"--ctx-size": "context"})
 
 
 def test_a_flag_of_an_older_version_is_told_from_one_of_another_engine() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.engines import DIALECTS
-from llamaherd.engines.flags import Catalogue, catalogue, check, check_environment, check_options
+from llamaherd.engines.flags import Catalogue, catalogue, check_arguments, check_environment, check_options
 from llamaherd.engines.flags.cmake import known_options
 from llamaherd.pipeline.rules import rules
 
@@ -125,7 +125,9 @@ def test_options_that_the_sources_declare_are_known(kind: str, going: list[str])
 
 def test_what_llamaherd_says_to_its_own_engines_is_right() -> None:
     for of in (LLAMA, IK):
-        assert not check(of, ["--alias", "a", "--ctx-size", "1", "--flash-attn", "on", "--metrics", "--jinja"])
+        assert not check_arguments(
+            of, ["--alias", "a", "--ctx-size", "1", "--flash-attn", "on", "--metrics", "--jinja"]
+        )
 
 
 @given(st.dictionaries(st.text(), st.text()))

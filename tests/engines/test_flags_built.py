@@ -11,18 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.engines import flags_of
-from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check
-from llamaherd.engines.flags.built import MOST_FLAGS, SPELLINGS, as_mapping, listed, of_mapping, parse_help
+from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check_arguments
+from llamaherd.engines.flags.definitions import (
+    MOST_FLAGS,
+    SPELLINGS,
+    catalogue_of_build,
+    flags_as_mapping,
+    flags_of_mapping,
+    parse_help,
+)
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedRef
 from llamaherd.lock.apply import pinned
-from llamaherd.lock.built import BuiltEngine, keep_built, read_built, with_built
-from llamaherd.pipeline.load_fleet import survey_fleet
+from llamaherd.lock.engine_flags import BuiltEngine, keep_built, read_built, with_built
+from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.plan import plan
 from roles import ROLES
-from roles.engines.onhost.inspection import Found
-from roles.engines.state import BuiltState, keep, question, take
+from roles.engines import BuiltState, inspection_input, keep, take
+from roles.engines.onhost import Found
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]
@@ -66,7 +73,7 @@ def test_what_help_lists() -> None:
         ("--metrics",): 0,
         ("--jinja", "--no-jinja"): 0,
     }
-    assert of_mapping(as_mapping(BUILT)) == BUILT
+    assert flags_of_mapping(flags_as_mapping(BUILT)) == BUILT
 
 
 @given(st.text(alphabet=st.characters(), max_size=400))
@@ -82,7 +89,7 @@ def test_a_flood_is_bounded() -> None:
 
 
 def test_a_catalogue_that_lists_itself_is_the_same() -> None:
-    again = listed(NEWEST, NEWEST.version, parse_help(as_help(NEWEST)))
+    again = catalogue_of_build(NEWEST, NEWEST.version, parse_help(as_help(NEWEST)))
     for spelling, flag in NEWEST.flags.items():
         found = again.find(spelling)
         assert found is not None, spelling
@@ -92,7 +99,7 @@ def test_a_catalogue_that_lists_itself_is_the_same() -> None:
 def test_what_a_real_engine_lists_is_its_catalogue() -> None:
     """What the build script of b11434 has kept, by a catalogue that was taken out of its source."""
     text = (Path(__file__).parents[1] / "data/llama_server_help_b11434.txt").read_text(encoding="ascii")
-    known = listed(NEWEST, NEWEST.version, parse_help(text))
+    known = catalogue_of_build(NEWEST, NEWEST.version, parse_help(text))
     assert {name: (flag.values, flag.removed) for name, flag in known.flags.items()} == {
         name: (flag.values, flag.removed) for name, flag in NEWEST.flags.items()
     }
@@ -103,10 +110,12 @@ def test_what_it_lists_decides() -> None:
     """Its flags are all that there are; what they take may be more than is known."""
     before = catalogue("llama.cpp", "b12359")
     assert before is not None
-    known = listed(before, "b12359", BUILT)
+    known = catalogue_of_build(before, "b12359", BUILT)
 
     def said(*words: str) -> list[tuple[str, str]]:
-        return [(problem.rule.code, problem.severity) for problem in check(known, words, catalogues("llama.cpp"))]
+        return [
+            (problem.rule.code, problem.severity) for problem in check_arguments(known, words, catalogues("llama.cpp"))
+        ]
 
     assert said("--moe-cache-mib", "2048", "-t", "4", "--metrics") == []
     assert said("--cache-type-k", "f8_e4m3") == [("LH106", "note")]
@@ -128,7 +137,7 @@ def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: 
     rig = declared(tmp_path, "--brand-new", "1", "--moe-cache-mib", "2048")
     planned = plan(rig, LOCK, ROLES)
     (build,) = planned.builds
-    asked = question(planned)
+    asked = inspection_input(planned)
     assert asked
     assert [(each.id, each.flags) for each in asked.builds] == [(build.id, True)]
 
@@ -150,7 +159,7 @@ def test_a_version_that_a_catalogue_is_of_is_not_asked() -> None:
     engine = {"kind": "llama.cpp", "source": {"git": GIT, "ref": "b11434"}}
     rig = Rig.model_validate(changed(cpu_rig(), {"engines/main": engine}))
     planned = plan(rig, Lock(engines=(LockedRef(git=GIT, ref="b11434", commit=COMMIT),)), ROLES)
-    asked = question(planned)
+    asked = inspection_input(planned)
     assert asked
     assert [each.flags for each in asked.builds] == [False]
 
@@ -158,7 +167,7 @@ def test_a_version_that_a_catalogue_is_of_is_not_asked() -> None:
 def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(tmp_path: Path) -> None:
     rig = declared(tmp_path)
     before = plan(rig, LOCK, ROLES)
-    build = BuiltEngine(source=COMMIT, flags=as_mapping(parse_help(as_help(NEWEST))))
+    build = BuiltEngine(source=COMMIT, flags=flags_as_mapping(parse_help(as_help(NEWEST))))
     assert keep_built(tmp_path, rig.rig, {"llama.cpp-0": build}, frozenset({"llama.cpp-0"}))
     after = with_built(rig, LOCK, tmp_path)
     for engine in (after.engines["main"], pinned(after, LOCK).engines["main"]):

@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check, check_environment
-from llamaherd.engines.flags.meant import meant
+from llamaherd.engines.flags import Catalogue, Problem, catalogue, catalogues, check_arguments, check_environment
+from llamaherd.engines.flags.effective import effective_options
 
 SWITCHES = ("--mmap", "--no-mmap", "--mlock", "--direct-io")
 MODES = ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")
@@ -74,11 +74,11 @@ def test_who_does_what_every_help_says_ends_with_one_right_mode(version: str, gi
     for switches in orders():
         for at in range(len(switches) + 1):
             words = [*switches[:at], *mode, *BESIDE, *switches[at:]]
-            problems = check(of, words, OTHERS)
+            problems = check_arguments(of, words, OTHERS)
             assert [words[each.index] for each in problems] == list(switches), words
             assert {(each.rule.code, each.length) for each in problems} <= {("LH101", 1)}
             better = followed(words, problems)
-            assert check(of, better, OTHERS) == (), (words, better)
+            assert check_arguments(of, better, OTHERS) == (), (words, better)
             wanted = right([word for word in words if word not in BESIDE])
             told = [better[at + 1] for at, word in enumerate(better) if word in ("--load-mode", "-lm")]
             assert told == ([wanted] if wanted else []), (words, better)
@@ -86,7 +86,7 @@ def test_who_does_what_every_help_says_ends_with_one_right_mode(version: str, gi
 
 @pytest.mark.parametrize("switches", [*orders()], ids=" ".join)
 def test_a_server_is_meant_to_load_as_the_switches_say_together(switches: tuple[str, ...]) -> None:
-    told = meant(known("b11434"), [*switches[:1], *BESIDE, *switches[1:]])
+    told = effective_options(known("b11434"), [*switches[:1], *BESIDE, *switches[1:]])
     assert told.text("--load-mode") == (right(switches) or "")
 
 
@@ -107,7 +107,7 @@ def test_a_server_is_meant_to_load_as_the_switches_say_together(switches: tuple[
     ],
 )
 def test_each_switch_is_told_what_becomes_of_it(given: str, helps: list[str]) -> None:
-    assert [each.help for each in check(known("b11434"), given.split(), OTHERS)] == helps
+    assert [each.help for each in check_arguments(known("b11434"), given.split(), OTHERS)] == helps
 
 
 @pytest.mark.parametrize("version", ["b10306", "b10867"])
@@ -115,7 +115,7 @@ def test_where_the_switches_are_deprecated_one_mode_stands_for_them(version: str
     of = known(version)
     for switches in orders():
         words = list(switches)
-        problems = [each for each in check(of, words, OTHERS) if each.replacement is not None]
+        problems = [each for each in check_arguments(of, words, OTHERS) if each.replacement is not None]
         better = followed(words, problems)
         assert better[::2] == ["--load-mode"] * (1 if words else 0), words
         assert better[1:] == ([] if not words else ["mlock"] if words == ["--mlock"] else [right(words)])

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from llamaherd.engines import TRAITS, flags_of, tagged_version, version_of
-from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check, check_environment, check_options
-from llamaherd.engines.flags.meant import meant
-from llamaherd.engines.flags.together import clashes
+from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check_arguments, check_environment, check_options
+from llamaherd.engines.flags.conflicts import find_conflicts
+from llamaherd.engines.flags.effective import effective_options
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedImage, LockedRef
 from llamaherd.lock.apply import pinned
 from llamaherd.recipes import examine
 from llamaherd.recipes.programs import recipe_version
 from llamaherd.reference import releases
-from llamaherd.reference.bad_builds import BAD_BUILDS, bad_builds
+from llamaherd.reference.releases import BAD_BUILDS, bad_builds
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]
@@ -32,7 +32,7 @@ def asked(version: str) -> Catalogue:
 
 def gravities(known: Catalogue, *words: str) -> list[tuple[str, str]]:
     other = [each for kind in TRAITS for each in catalogues(kind) if each.version != known.version]
-    return [(problem.rule.code, problem.severity) for problem in check(known, words, other)]
+    return [(problem.rule.code, problem.severity) for problem in check_arguments(known, words, other)]
 
 
 def test_the_table_of_releases_ascends_on_both_sides() -> None:
@@ -43,17 +43,22 @@ def test_the_table_of_releases_ascends_on_both_sides() -> None:
 def test_builds_and_releases_are_one_order() -> None:
     order = ["b9093", "v0.1.2", "b10486", "v0.2.0", "v0.5.0", "v0.6.0", "b11430", "v0.7.0", "v0.8", "v0.9.0", "b12111"]
     order += ["v1.0.0", "b12360", "v1.0.1", "v1.1"]
-    places = [releases.order(version) for version in order if version != "b12360"]
+    places = [releases.release_order(version) for version in order if version != "b12360"]
     assert None not in places
     assert places == sorted(places, key=lambda place: place or ())
-    assert releases.order("v1.0.0") == releases.order("b12359") == releases.order("1.0") == (12359,)
+    assert (
+        releases.release_order("v1.0.0")
+        == releases.release_order("b12359")
+        == releases.release_order("1.0")
+        == (12359,)
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["", "v", "b", "v1", "latest", "v1.0.0-rc1", "0.6.0-dev", "bb1", "v1.0.0.0", "²", "b1²"]
 )
 def test_what_is_neither_has_no_place(text: str) -> None:
-    assert releases.order(text) is None
+    assert releases.release_order(text) is None
     assert not releases.is_release(text)
 
 
@@ -73,7 +78,7 @@ def test_what_a_newer_version_may_have_is_a_note(version: str) -> None:
     assert gravities(known, "--cache-type-k", "f8_e4m3") == [("LH106", "note")]
     assert gravities(known, "--threads", "auto") == [("LH105", "warning")]
     assert gravities(known, "-rtr") == [("LH102", "warning")]
-    (problem,) = check(known, ["--brand-new=5"])
+    (problem,) = check_arguments(known, ["--brand-new=5"])
     assert problem.replacement == ("--brand-new", "5")
 
 
@@ -85,7 +90,7 @@ def test_what_a_newer_version_lost_before_is_an_error(version: str) -> None:
 
 @pytest.mark.parametrize("version", NEWER)
 def test_a_slip_is_a_question_still(version: str) -> None:
-    (problem,) = check(asked(version), ["--ctx-checkpionts", "3"])
+    (problem,) = check_arguments(asked(version), ["--ctx-checkpionts", "3"])
     assert (problem.severity, problem.help) == ("note", "did you mean `--ctx-checkpoints`?")
 
 
@@ -229,9 +234,11 @@ def test_a_flag_that_went_after_the_newest_catalogue(name: str, version: str, ex
 )
 def test_builds_that_do_not_start_with_a_head(version: str, bad: bool, tmp_path: Path) -> None:
     words = ["--spec-type", "ngram-mod,draft-mtp"]
-    found = [clash.rule.code for clash in clashes(meant(asked(version), words))]
+    found = [clash.rule.code for clash in find_conflicts(effective_options(asked(version), words))]
     assert ("LH177" in found) is bad
-    assert "LH177" not in [clash.rule.code for clash in clashes(meant(asked(version), ["--spec-type", "ngram-mod"]))]
+    assert "LH177" not in [
+        clash.rule.code for clash in find_conflicts(effective_options(asked(version), ["--spec-type", "ngram-mod"]))
+    ]
     script = tmp_path / "run.sh"
     script.write_text(f"docker run ghcr.io/ggml-org/llama.cpp:server-cuda-{version} -m m.gguf --spec-type draft-mtp\n")
     assert ("LH177" in {one.code for one in examine(script)}) is bad

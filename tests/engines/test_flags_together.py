@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.engines.flags import Catalogue, catalogue, check
+from llamaherd.engines.flags import Catalogue, catalogue, check_arguments
 from llamaherd.engines.flags.access import is_local
-from llamaherd.engines.flags.clash import Around
-from llamaherd.engines.flags.meant import Meant, meant
-from llamaherd.engines.flags.together import clashes
+from llamaherd.engines.flags.conflicts import find_conflicts
+from llamaherd.engines.flags.effective import EffectiveOptions, ServerContext, effective_options
 
 LLAMA, IK_MTP, IK_TYPES = ("llama.cpp", "b11434"), ("ik_llama.cpp", "mtp"), ("ik_llama.cpp", "spec-type")
 VLLM = ("vllm", "0.33.0")
@@ -24,8 +23,8 @@ def known(of: tuple[str, str]) -> Catalogue:
     return found
 
 
-def told(of: tuple[str, str], line: str, **environment: str) -> Meant:
-    return meant(known(of), shlex.split(line), environment)
+def told(of: tuple[str, str], line: str, **environment: str) -> EffectiveOptions:
+    return effective_options(known(of), shlex.split(line), environment)
 
 
 def test_the_last_of_two_counts_under_any_spelling() -> None:
@@ -195,14 +194,14 @@ def test_a_secret_is_not_shown() -> None:
     ],
 )
 def test_two_things_together(of: tuple[str, str], line: str, codes: list[str]) -> None:
-    assert [clash.rule.code for clash in clashes(told(of, line))] == codes
+    assert [clash.rule.code for clash in find_conflicts(told(of, line))] == codes
 
 
 def test_variables_clash_as_arguments_do() -> None:
     line = told(LLAMA, "-ctv q8_0", LLAMA_ARG_FLASH_ATTN="off")
-    (clash,) = clashes(line)
+    (clash,) = find_conflicts(line)
     assert (clash.rule.code, [option.origin for option in clash.options]) == ("LH054", ["argument", "environment"])
-    assert [each.rule.code for each in clashes(told(IK_MTP, "-fa on -ctv q8_0", LLAMA_ARG_FLASH_ATTN="on"))] == [
+    assert [each.rule.code for each in find_conflicts(told(IK_MTP, "-fa on -ctv q8_0", LLAMA_ARG_FLASH_ATTN="on"))] == [
         "LH054"
     ]
 
@@ -210,38 +209,38 @@ def test_variables_clash_as_arguments_do() -> None:
 @pytest.mark.parametrize(
     ("around", "line", "codes"),
     [
-        (Around(cores=16), "-t 32", ["LH060"]),
-        (Around(cores=16), "-t 16", []),
-        (Around(cards=1), "-mg 1", ["LH220"]),
-        (Around(cards=1), "-ts 1,1", ["LH220"]),
-        (Around(cards=2), "-ts 3,1 -mg 0", []),
-        (Around(cards=2), "-sm none -mg 1", []),
-        (Around(cards=2), "-mg 1", ["LH256"]),
-        (Around(shifts=False), "--context-shift", ["LH256"]),
-        (Around(shifts=False), "--cache-reuse 256", ["LH222"]),
-        (Around(shifts=True), "--cache-reuse 256", []),
-        (Around(shifts=None), "--cache-reuse 256", []),
-        (Around(shifts=False), "--cache-reuse 0", []),
-        (Around(shifts=True), "--cache-reuse 256 --mmproj p.gguf", ["LH222"]),
-        (Around(cards=1), "-dev CUDA1", ["LH220"]),
-        (Around(cards=2), "-dev CUDA1", []),
-        (Around(shifts=True), "--context-shift", []),
-        (Around(cards=2), "-ot exps=CUDA2", ["LH218"]),
-        (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot attn=CPU", ["LH218"]),
-        (Around(tensors=("blk.0.ffn_up_exps.weight",)), "-ot ffn_.*_exps=CPU", []),
-        (Around(experts_moved=True), "-ot exps=CPU", ["LH218"]),
-        (Around(reachable=True), "--tools all", ["LH211"]),
+        (ServerContext(cores=16), "-t 32", ["LH060"]),
+        (ServerContext(cores=16), "-t 16", []),
+        (ServerContext(cards=1), "-mg 1", ["LH220"]),
+        (ServerContext(cards=1), "-ts 1,1", ["LH220"]),
+        (ServerContext(cards=2), "-ts 3,1 -mg 0", []),
+        (ServerContext(cards=2), "-sm none -mg 1", []),
+        (ServerContext(cards=2), "-mg 1", ["LH256"]),
+        (ServerContext(shifts=False), "--context-shift", ["LH256"]),
+        (ServerContext(shifts=False), "--cache-reuse 256", ["LH222"]),
+        (ServerContext(shifts=True), "--cache-reuse 256", []),
+        (ServerContext(shifts=None), "--cache-reuse 256", []),
+        (ServerContext(shifts=False), "--cache-reuse 0", []),
+        (ServerContext(shifts=True), "--cache-reuse 256 --mmproj p.gguf", ["LH222"]),
+        (ServerContext(cards=1), "-dev CUDA1", ["LH220"]),
+        (ServerContext(cards=2), "-dev CUDA1", []),
+        (ServerContext(shifts=True), "--context-shift", []),
+        (ServerContext(cards=2), "-ot exps=CUDA2", ["LH218"]),
+        (ServerContext(tensors=("blk.0.ffn_up_exps.weight",)), "-ot attn=CPU", ["LH218"]),
+        (ServerContext(tensors=("blk.0.ffn_up_exps.weight",)), "-ot ffn_.*_exps=CPU", []),
+        (ServerContext(experts_moved=True), "-ot exps=CPU", ["LH218"]),
+        (ServerContext(reachable=True), "--tools all", ["LH211"]),
     ],
 )
-def test_what_is_said_against_the_rig(around: Around, line: str, codes: list[str]) -> None:
-    assert [clash.rule.code for clash in clashes(told(LLAMA, line), around)] == codes
+def test_what_is_said_against_the_rig(around: ServerContext, line: str, codes: list[str]) -> None:
+    assert [clash.rule.code for clash in find_conflicts(told(LLAMA, line), around)] == codes
 
 
 @pytest.mark.parametrize(
     ("chosen", "refused"), [("0", True), ("0,1", False), ("0,-1,1", True), ("", True), ("GPU-1,GPU-2", False)]
 )
 def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> None:
-    found = tuple(clashes(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")))
+    found = tuple(find_conflicts(told(LLAMA, "-ts 1,1", CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")))
     assert bool(found) is refused
 
 
@@ -270,7 +269,7 @@ def test_cards_that_cuda_is_to_see_are_counted(chosen: str, refused: bool) -> No
 def test_variables_that_choose_cards(
     of: tuple[str, str], line: str, environment: dict[str, str], codes: list[str]
 ) -> None:
-    assert [clash.rule.code for clash in clashes(told(of, line, **environment))] == codes
+    assert [clash.rule.code for clash in find_conflicts(told(of, line, **environment))] == codes
 
 
 @pytest.mark.parametrize(
@@ -283,7 +282,7 @@ def test_variables_that_choose_cards(
     ],
 )
 def test_an_address_is_taken_apart(host: str, instead: str | None) -> None:
-    assert [clash.help for clash in clashes(told(LLAMA, f"--host {host}"))] == ([instead] if instead else [])
+    assert [clash.help for clash in find_conflicts(told(LLAMA, f"--host {host}"))] == ([instead] if instead else [])
 
 
 @pytest.mark.parametrize(
@@ -295,7 +294,7 @@ def test_an_address_is_taken_apart(host: str, instead: str | None) -> None:
     ],
 )
 def test_a_flag_with_its_value_in_one_argument(words: list[str], replacement: list[tuple[str, ...]]) -> None:
-    found = check(known(LLAMA), words)
+    found = check_arguments(known(LLAMA), words)
     assert [(each.rule.code, each.replacement) for each in found] == [("LH255", each) for each in replacement]
 
 
@@ -326,7 +325,7 @@ WORDS = st.one_of(
 )
 def test_any_arguments_are_taken(words: list[str], environment: dict[str, str], cards: int | None) -> None:
     for of in (LLAMA, IK_MTP, IK_TYPES, VLLM):
-        around = Around(cards=cards, cores=8, tensors=("blk.0.ffn_up_exps.weight",))
-        for clash in clashes(meant(known(of), words, environment), around):
+        around = ServerContext(cards=cards, cores=8, tensors=("blk.0.ffn_up_exps.weight",))
+        for clash in find_conflicts(effective_options(known(of), words, environment), around):
             assert clash.options
             assert clash.help

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd import recipes
-from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check, check_options
+from llamaherd.engines.flags import Catalogue, catalogue, catalogues, check_arguments, check_options
 
 DATA = Path(__file__).parents[1] / "data"
 RIGHT = [line for line in (DATA / "commands_right.txt").read_text(encoding="utf-8").splitlines() if line[0] != "#"]
@@ -38,12 +38,12 @@ def test_what_is_right_is_left_alone(command: str, tmp_path: Path) -> None:
 
 
 def codes_of(of: Catalogue, words: list[str]) -> list[str]:
-    return [problem.rule.code for problem in check(of, words, OTHERS)]
+    return [problem.rule.code for problem in check_arguments(of, words, OTHERS)]
 
 
 def applied(of: Catalogue, words: list[str]) -> tuple[list[str], int]:
     """The words with every replacement in place of what it replaces, and how many there were."""
-    problems = [each for each in check(of, words, OTHERS) if each.replacement is not None]
+    problems = [each for each in check_arguments(of, words, OTHERS) if each.replacement is not None]
     result = list(words)
     for problem in sorted(problems, key=lambda each: -each.index):
         result[problem.index : problem.index + problem.length] = problem.replacement or ()
@@ -58,7 +58,7 @@ def test_every_way_out_is_taken_without_a_word(of: Catalogue) -> None:
         words = shlex.split(line)
         better, made = applied(of, words)
         count += made
-        certain = [each for each in check(of, words, OTHERS) if each.replacement is None]
+        certain = [each for each in check_arguments(of, words, OTHERS) if each.replacement is None]
         assert codes_of(of, better) == [each.rule.code for each in certain], (line, better)
     assert count > 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.engines.flags.load import assumed
+from llamaherd.engines.flags.definitions import assumed
 from llamaherd.engines.router import NotRoutedError, preset, router_arguments, section
 
 KNOWN = assumed("llama.cpp", "b11434")

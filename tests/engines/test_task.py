@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.engines.task import instance_task
+from llamaherd.engines.command_line import instance_task
 from llamaherd.inventory.schema import Rig
 from tests.support.rigs import changed, gpu_rig
 

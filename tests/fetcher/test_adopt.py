@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.adopt import _linked, _NotItError, adopt
-from llamaherd.fetcher.job import File, Job
+from llamaherd.onhost.fetch.adopt import _linked, _OtherFileError, adopt
+from llamaherd.onhost.fetch.job import File, Job
 from tests.support.stores import fetcher_command, manifest_line, needs_root
 
 BODY = b"GGUF" + bytes(range(256)) * 400
@@ -358,7 +358,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_linked(host: Path) ->
             stream.write(BODY[:1])
 
     incoming = os.open(host / "store/.incoming", os.O_DIRECTORY)
-    with there.open("rb") as source, pytest.raises(_NotItError):
+    with there.open("rb") as source, pytest.raises(_OtherFileError):
         _linked(source.fileno(), File("x", SHA256, len(BODY)), incoming, write)
     os.close(incoming)
     assert nothing_arrived(host)
@@ -369,8 +369,8 @@ def test_killed_while_it_copies_it_begins_anew(host: Path) -> None:
     incoming = host / "store/.incoming"
     # The kernel kills it when it has written half of the file: it sends a signal that Python does not hear.
     code = (
-        "import resource, signal, sys; from pathlib import Path; from llamaherd.fetcher.adopt import adopt;"
-        "from llamaherd.fetcher.job import File, Job; h = Path(sys.argv[1]);"
+        "import resource, signal, sys; from pathlib import Path; from llamaherd.onhost.fetch.adopt import adopt;"
+        "from llamaherd.onhost.fetch.job import File, Job; h = Path(sys.argv[1]);"
         "signal.signal(signal.SIGXFSZ, signal.SIG_DFL); resource.setrlimit(resource.RLIMIT_CORE, (0, 0));"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(BODY) // 2}, {len(BODY) // 2}));"
         f"f = File('x', '{SHA256}', {len(BODY)});"

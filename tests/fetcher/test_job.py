@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from llamaherd.fetcher.bandwidth import Throttle
-from llamaherd.fetcher.job import File, Rule, Source, load
-from llamaherd.fetcher.progress import Progress, atomic_write
-from llamaherd.fetcher.quantities import show_duration, show_part, show_size
-from llamaherd.fetcher.said import SaidError
+from llamaherd.onhost.fetch.download import Throttle
+from llamaherd.onhost.fetch.job import File, Rule, Source, load_job
+from llamaherd.onhost.fetch.report import FetchError, Progress, atomic_write, show_duration, show_part, show_size
 
 JOB: dict[str, Any] = {
     "id": "0123456789ab",
@@ -43,7 +41,7 @@ def written(folder: Path, job: Any) -> Path:
 
 
 def test_a_job_is_read(tmp_path: Path) -> None:
-    job = load(written(tmp_path, JOB))
+    job = load_job(written(tmp_path, JOB))
     source = Source("hub", "https://hub.lan/a/b/resolve/c/x.gguf", "hub")
     assert job.files == (File("35b: x.gguf", "ab" * 32, 123, (source,)),)
     assert (job.incoming, job.store, job.folders) == (Path("/store/.incoming"), Path("/store"), (Path("/mnt/usb"),))
@@ -81,14 +79,14 @@ def with_url(url: str) -> dict[str, object]:
     ],
 )
 def test_a_job_that_is_none_is_said(tmp_path: Path, job: object) -> None:
-    with pytest.raises(SaidError, match="is not one that this version reads") as caught:
-        load(written(tmp_path, job))
+    with pytest.raises(FetchError, match="is not one that this version reads") as caught:
+        load_job(written(tmp_path, job))
     assert "password@" not in str(caught.value)
 
 
 def test_a_job_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SaidError, match="cannot be read: No such file"):
-        load(tmp_path / "job.json")
+    with pytest.raises(FetchError, match="cannot be read: No such file"):
+        load_job(tmp_path / "job.json")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +169,7 @@ def test_what_is_shown_is_replaced_and_what_happens_is_logged(
         progress.show(line)
     assert (tmp_path / "progress").read_text() == "two\n"
     progress.note("three")
-    progress.fail([SaidError("It broke", "mend it"), SaidError("It fell", "lift it")])
+    progress.fail([FetchError("It broke", "mend it"), FetchError("It fell", "lift it")])
     assert (tmp_path / "progress").read_text() == "three\n"
     assert (tmp_path / "failed").read_text() == "It broke\n  help: mend it\n\nIt fell\n  help: lift it\n"
     assert capsys.readouterr().out == f"one\nthree\n{(tmp_path / 'failed').read_text()}"

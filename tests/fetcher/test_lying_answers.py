@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.limits import Limits
+from llamaherd.onhost.fetch.job import Limits
 from tests.support.fetching import BLOCK, HASTY, REPO, STEADY, Host, source, wanted
 from tests.support.hub_server import Hub
 from tests.support.liar import BLOCK as NOISE

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.exchange import RangeIgnoredError, ask
-from llamaherd.fetcher.job import Source
-from llamaherd.fetcher.limits import Limits
-from llamaherd.fetcher.lines import Lines
-from llamaherd.fetcher.source import Offer, Supplier
+from llamaherd.onhost.fetch.http_client import Connections, RangeIgnoredError, request_range
+from llamaherd.onhost.fetch.job import Limits, Source
+from llamaherd.onhost.fetch.source import Offer, Supplier
 from tests.support.fetching import BLOCK, HASTY, REPO, STEADY, Host, sha256, source, wanted
 from tests.support.hub_server import Hub, Request, gone
 
@@ -162,10 +160,10 @@ def test_a_part_that_was_claimed_before_ranges_were_ignored_is_not_taken_for_the
     hub.ignore_ranges = True
     offer = Offer(Source(**source(hub, FILE)), Supplier("hub", HASTY), None, HASTY.patience)
     offer.ignores_ranges = True
-    lines = Lines(HASTY)
+    lines = Connections(HASTY)
     with pytest.raises(RangeIgnoredError):
-        ask(lines, offer, BLOCK, 2 * BLOCK, len(WHOLE))
-    with ask(lines, offer, 0, len(WHOLE), len(WHOLE)) as body:
+        request_range(lines, offer, BLOCK, 2 * BLOCK, len(WHOLE))
+    with request_range(lines, offer, 0, len(WHOLE), len(WHOLE)) as body:
         assert (body.at, body.end) == (0, len(WHOLE))
     lines.close()
     assert [request.range for request in hub.requests] == [f"bytes={BLOCK}-{2 * BLOCK - 1}", None]
@@ -299,20 +297,20 @@ def certificate(folder: Path) -> ssl.SSLContext:
 
 def test_tls(host: Host, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that nobody vouches for is refused; one that is trusted gives files, and may not lead to plain http."""
-    from llamaherd.fetcher import lines
+    from llamaherd.onhost.fetch import http_client
 
     context = certificate(host.root)
     with Hub({REPO: {FILE: SMALL}}, tls=context) as secure:
-        lines._trust.cache_clear()
+        http_client._trust.cache_clear()
         assert "hub has no certificate for 127.0.0.1 that can be trusted (self-signed" in refused(host, secure, SMALL)
         monkeypatch.setenv("SSL_CERT_FILE", str(host.root / "cert.pem"))
-        lines._trust.cache_clear()
+        http_client._trust.cache_clear()
         path = f"/{REPO}/resolve/{secure.commit(REPO)}/{FILE}"
         secure.redirects = {path: f"{hub.url}{path}"}
         assert "hub redirects from https to http" in refused(host, secure, SMALL)
         secure.redirects = {}
         assert fetched(host, secure, SMALL)
-        lines._trust.cache_clear()
+        http_client._trust.cache_clear()
     assert hub.requests == []
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.part import Part, kept
-from llamaherd.fetcher.storage import StorageError
+from llamaherd.onhost.fetch.part import Part, StorageError, kept_bytes
 from tests.support.fetching import launcher
 
 BLOCK = 4096
@@ -97,7 +96,7 @@ def test_a_whole_file_gets_its_name_and_leaves_nothing_behind(tmp_path: Path, si
     assert (tmp_path / SHA256).read_bytes() == BODY[:size]
     again = opened(tmp_path, size)
     assert again.whole
-    assert again.have == size == kept(tmp_path, SHA256, size)
+    assert again.have == size == kept_bytes(tmp_path, SHA256, size)
 
 
 def test_left_overs_of_a_run_that_died_behind_the_rename_go(tmp_path: Path) -> None:
@@ -206,7 +205,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     """The second waits, says so, and finds what the first one made."""
     script = (
-        "from pathlib import Path; from llamaherd.fetcher.part import Part\n"
+        "from pathlib import Path; from llamaherd.onhost.fetch.part import Part\n"
         f"part = Part(Path({str(tmp_path)!r}), {SHA256!r}, {len(BODY)}, {BLOCK}, lambda: None)\n"
         "print('locked', flush=True); body = bytes.fromhex(input())\n"
         "part.absorb(0, memoryview(body)); part.finish(); part.close()"

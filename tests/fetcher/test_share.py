@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fetcher.share import _Server, byte_range
-from llamaherd.fetcher.shelf import Shelf
+from llamaherd.onhost.fetch.share import SharedStore, _Server, byte_range
 from tests.support.lending import BODY, SHA256, TOKEN, Lending, ask
 from tests.support.stores import manifest_line, needs_root, stored
 
@@ -54,12 +53,12 @@ def test_a_head_has_no_body(lending: Lending) -> None:
 def test_what_others_can_change_is_not_lent(tmp_path: Path, owner: int, mode: int) -> None:
     """A file in the store whose owner is somebody else: its bytes may be other ones by the time they are sent."""
     (sha256,) = stored(tmp_path / "a/b/0123", {"x.gguf": b"weights"})
-    assert Shelf(tmp_path).names() == [sha256]
+    assert SharedStore(tmp_path).names() == [sha256]
     path = tmp_path / "a/b/0123/x.gguf"
     path.chmod(mode)
     os.chown(path, owner, owner)
-    assert Shelf(tmp_path).names() == []
-    assert Shelf(tmp_path).find(sha256) is None
+    assert SharedStore(tmp_path).names() == []
+    assert SharedStore(tmp_path).find(sha256) is None
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_a_manifest_leads_to_nothing_outside_its_folder(tmp_path: Path) -> None:
         (store / folder).mkdir(parents=True)
         (store / folder / ".manifest").write_text(line.replace("secret", name))
     (store / ".incoming/secret").hardlink_to(tmp_path / "secret")
-    assert Shelf(store).names() == []
+    assert SharedStore(store).names() == []
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -193,7 +192,7 @@ def test_a_token_ends(tmp_path: Path, clock: str) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/duo").write_text("t0ken\n")
     (tmp_path / "secrets/trio").write_text("an0ther\n")
-    with _Server(Shelf(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60, 24 * 3600) as server:
+    with _Server(SharedStore(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60, 24 * 3600) as server:
         assert server.knows("Bearer t0ken")
         assert server.knows("Bearer an0ther")
         getattr(server, clock)[tmp_path / "secrets/duo"] -= 24 * 3600 + 1

@@ -13,9 +13,9 @@ from typing import NoReturn
 import pytest
 import yaml
 
-from llamaherd.gateway import aside
-from llamaherd.gateway.aside import HELD, measured_aside
-from llamaherd.gateway.ask import drain
+from llamaherd.fleet import drain as fleet_drain
+from llamaherd.fleet.drain import DRAIN_SECONDS, drained
+from llamaherd.fleet.gateway import drain_server
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import Plan
 from tests.support.gateway import until
@@ -41,7 +41,7 @@ def measured(fleet: Fleet, *names: str, said: list[str], wait: int = 0) -> Abstr
     """While these are measured; what people are told."""
     made = planned(fleet)
     instances = [each for name in names for each in made.instances if each.name == name]
-    return measured_aside(fleet.folder / "fleet", made, instances, said.append, wait)
+    return drained(fleet.folder / "fleet", made, instances, said.append, wait)
 
 
 def test_it_is_sent_nothing_new_until_it_is_measured(fleet: Fleet) -> None:
@@ -50,7 +50,7 @@ def test_it_is_sent_nothing_new_until_it_is_measured(fleet: Fleet) -> None:
         assert fleet.states == {"box.one": "draining", "box.two": "up"}
         assert "box.one is drained by `herd up` or a measurement" in fleet.herd("gateway", "status").output
         (told,) = fleet.timers[TIMER]
-        assert f"--on-active={HELD}s" in told
+        assert f"--on-active={DRAIN_SECONDS}s" in told
         assert told.endswith("gateway-talk ready box.one")
     assert fleet.states == {"box.one": "up", "box.two": "up"}
     assert fleet.timers == {}
@@ -78,11 +78,11 @@ def test_an_interrupted_drain_is_undone(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
 ) -> None:
     def interrupted(gateways: Mapping[str, Rig], server: str, wait: int, undo: int) -> NoReturn:
-        drain(gateways, server, wait, undo=undo)
+        drain_server(gateways, server, wait, undo=undo)
         assert fleet.states["box.one"] == "draining"
         raise ending
 
-    monkeypatch.setattr(aside, "drain", interrupted)
+    monkeypatch.setattr(fleet_drain, "drain", interrupted)
     with pytest.raises(ending), measured(fleet, "one", said=[]):
         pytest.fail("it is not measured")
     assert fleet.states == {"box.one": "up", "box.two": "up"}
@@ -106,7 +106,7 @@ def test_whatever_ends_it_takes_it_back(fleet: Fleet, ending: type[BaseException
 def test_what_somebody_says_meanwhile_holds(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, command: str, state: str
 ) -> None:
-    monkeypatch.setattr(aside, "_EVERY", 0.1)
+    monkeypatch.setattr(fleet_drain, "_EVERY", 0.1)
     said: list[str] = []
     with measured(fleet, "one", said=said):
         assert fleet.herd(command, "box.one").exit_code == 0
@@ -126,7 +126,7 @@ def test_one_that_somebody_has_drained_stays_so(fleet: Fleet) -> None:
 
 
 def test_a_long_one_renews_what_would_take_it_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "_EVERY", 0.1)
+    monkeypatch.setattr(fleet_drain, "_EVERY", 0.1)
     with measured(fleet, "one", said=[]):
         until(lambda: fleet.timers[TIMER][1:3] == ["again", "again"])
     assert fleet.timers == {}

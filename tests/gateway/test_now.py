@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from llamaherd.gateway.now import AddressNow, GatewayNow, ServerNow, gateway_now
-from llamaherd.gateway.now_show import address_line, now_lines
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.fleet.gateway_snapshot import (
+    AddressSnapshot,
+    GatewaySnapshot,
+    ServerSnapshot,
+    address_line,
+    gateway_lines,
+    gateway_snapshot,
+)
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
 from tests.support.gateway import now_of
 
@@ -68,12 +74,12 @@ def with_server(**fields: Any) -> GatewayState:
     ],
 )
 def test_a_state_that_no_gateway_can_have_is_refused(state: GatewayState) -> None:
-    with pytest.raises(UnaskedError):
-        gateway_now(state)
+    with pytest.raises(UnexpectedLineError):
+        gateway_snapshot(state)
 
 
 def test_a_state_is_read() -> None:
-    assert gateway_now(STATE) == now_of(FINE)
+    assert gateway_snapshot(STATE) == now_of(FINE)
 
 
 def test_a_server_alone_is_one_whose_others_are_not_up() -> None:
@@ -94,8 +100,8 @@ def test_a_server_alone_is_one_whose_others_are_not_up() -> None:
 
 def test_the_table_has_a_line_for_each_server_and_user() -> None:
     told = now_of([*FINE[:2], "server\tchat\tporch.chat\tMAINT\t0\t1\t7", *FINE[2:]])
-    assert told.models[0].servers[1] == ServerNow("porch.chat", "draining", 0, 1, 7)
-    assert list(now_lines(told)) == [
+    assert told.models[0].servers[1] == ServerSnapshot("porch.chat", "draining", 0, 1, 7)
+    assert list(gateway_lines(told)) == [
         "  model  waiting  server      state     streams  answered",
         "  chat   0        box.chat    up        1 of 2   40",
         "                  porch.chat  draining  0 of 1   7",
@@ -108,7 +114,7 @@ def test_the_table_has_a_line_for_each_server_and_user() -> None:
 FALLBACKS = {"coder": "small", "small": "last", "last": "coder"}
 
 
-def served(**models: dict[str, str]) -> GatewayNow:
+def served(**models: dict[str, str]) -> GatewaySnapshot:
     """A gateway with these models, whose servers are in these states."""
     lines = [
         line
@@ -160,9 +166,11 @@ def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
 
 
 def test_what_comes_back_by_itself_is_said() -> None:
-    now = gateway_now(replace(STATE, returning=("box.chat",)))
+    now = gateway_snapshot(replace(STATE, returning=("box.chat",)))
     assert now.returning == ("box.chat",)
-    assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(now_lines(now))
+    assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(
+        gateway_lines(now)
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +184,7 @@ def test_what_comes_back_by_itself_is_said() -> None:
 )
 def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str, ok: bool) -> None:
     found = {
-        rig: gateway_now(replace(STATE, address=AddressRow("10.0.0.1", each == "here")))
+        rig: gateway_snapshot(replace(STATE, address=AddressRow("10.0.0.1", each == "here")))
         for rig, each in zip(("box", "porch"), where, strict=True)
     }
     told = address_line(found)
@@ -187,7 +195,7 @@ def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str,
 
 def test_gateways_without_one_say_nothing_of_it() -> None:
     assert address_line({"box": now_of(FINE)}) is None
-    assert gateway_now(replace(STATE, address=AddressRow("10.0.0.1", here=True))).address == AddressNow(
+    assert gateway_snapshot(replace(STATE, address=AddressRow("10.0.0.1", here=True))).address == AddressSnapshot(
         "10.0.0.1", here=True
     )
     assert address_line({}) is None

@@ -17,13 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from llamaherd.gguf.codes import FILE_TYPES, TENSOR_TYPES
 from llamaherd.gguf.header import BLOCKS, ROW_EXTRA, Header, TensorGroup, tensor_bytes
-from llamaherd.gguf.hollow import write_hollow
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_header, read_headers
-from llamaherd.gguf.parse import CHUNK, MIB, parse_header, reach
-from llamaherd.gguf.parsed import GgufError, Incomplete, Parsed
+from llamaherd.gguf.parse import (
+    CHUNK,
+    FILE_TYPES,
+    MIB,
+    TENSOR_TYPES,
+    GgufError,
+    Incomplete,
+    Parsed,
+    bytes_to_fetch,
+    parse_header,
+)
+from llamaherd.gguf.shards import join_headers, read_header, read_headers, write_hollow
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, pair, raw, tensor, text
 
@@ -92,7 +98,7 @@ def test_all_shards_together_are_the_model(tmp_path: Path, name: str, per_shard:
     model = MODELS[name]
     paths = gguf_files.write(model, tmp_path / "m.gguf", per_shard, tensors_in_first=tensors_in_first)
     assert (len(paths) > 1) == bool(per_shard)
-    header = join(read_headers(paths[0]))
+    header = join_headers(read_headers(paths[0]))
     assert sorted((each.name, each.type, each.shape) for each in header.each) == sorted(
         (each.name, each.type, each.shape) for each in model.tensors
     )
@@ -107,7 +113,7 @@ def test_all_shards_together_are_the_model(tmp_path: Path, name: str, per_shard:
 
 def test_a_header_is_short_in_a_lock_and_comes_back_whole(folder: Path) -> None:
     (path,) = gguf_files.write(MODELS["122b"], folder / "short.gguf")
-    header = join(read_headers(path))
+    header = join_headers(read_headers(path))
     dumped = yaml.safe_dump(header.model_dump(mode="json", exclude_none=True), sort_keys=False)
     assert Header.model_validate(yaml.safe_load(dumped)) == header
     assert len(header.each) == 899
@@ -145,7 +151,7 @@ def test_truth_values_of_layers_are_kept_as_numbers(folder: Path) -> None:
     extra = {"attention.sliding_window_pattern": pattern, "attention.head_count_kv": heads}
     model = replace(model, parameters={**model.parameters, **extra})
     (path,) = gguf_files.write(model, folder / "arrays.gguf")
-    parameters = join(read_headers(path)).parameters
+    parameters = join_headers(read_headers(path)).parameters
     assert parameters["attention.head_count_kv"] == heads
     window = parameters["attention.sliding_window_pattern"]
     assert isinstance(window, tuple)
@@ -212,7 +218,7 @@ def test_a_real_header_is_asked_for_in_few_steps(real: bytes) -> None:
     have, steps = CHUNK, 1
     while isinstance(found := parse_header(real[:have]), Incomplete):
         assert have < found.needed <= len(real)
-        have, steps = reach(have, found.needed), steps + 1
+        have, steps = bytes_to_fetch(have, found.needed), steps + 1
     assert steps <= 6
     assert have <= len(real) + CHUNK
 
@@ -237,17 +243,19 @@ def test_shards_that_are_not_one_model_are_refused(tmp_path: Path) -> None:
     first, *others = read_headers(paths[0])
     assert len(others) == 3
     with pytest.raises(GgufError, match="one of 4 shards, and there are 3"):
-        join([first, *others[:2]])
+        join_headers([first, *others[:2]])
     with pytest.raises(GgufError, match="file 2 of 4 says that it is shard 3 of 4"):
-        join([first, others[1], others[0], others[2]])
+        join_headers([first, others[1], others[0], others[2]])
     with pytest.raises(GgufError, match="shard 2 is of architecture llama, shard 1 of gemma3"):
-        join([first, replace(others[0], metadata={**others[0].metadata, "general.architecture": "llama"}), *others[1:]])
+        join_headers(
+            [first, replace(others[0], metadata={**others[0].metadata, "general.architecture": "llama"}), *others[1:]]
+        )
     with pytest.raises(GgufError, match="hold 235 tensors; the first one says 236"):
-        join([first, *others[:2], replace(others[2], tensors=others[2].tensors[1:])])
+        join_headers([first, *others[:2], replace(others[2], tensors=others[2].tensors[1:])])
     with pytest.raises(GgufError, match="same name twice"):
-        join([first, *others[:2], replace(others[2], tensors=first.tensors)])
+        join_headers([first, *others[:2], replace(others[2], tensors=first.tensors)])
     with pytest.raises(GgufError, match=re.escape("(general.architecture)")):
-        join([whole(raw())])
+        join_headers([whole(raw())])
 
 
 def test_a_set_on_disk_must_be_whole(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_header
-from llamaherd.gguf.parse import MAX_HEADER, MAX_TENSORS, MIB, parse_header
-from llamaherd.gguf.parsed import GgufError, Incomplete, Parsed
+from llamaherd.gguf.parse import MAX_HEADER, MAX_TENSORS, MIB, GgufError, Incomplete, Parsed, parse_header
+from llamaherd.gguf.shards import join_headers, read_header
 from tests.support import gguf_files
 from tests.support.gguf_files import pair, raw, tensor, text
 from tests.support.sample import ALL
@@ -152,7 +150,7 @@ def test_texts_from_a_header_are_fit_to_be_shown() -> None:
         pair("llama.attention.key_length", 10, struct.pack("<Q", 128)),
         pair("other.attention.value_length", 10, struct.pack("<Q", 128)),
     ]
-    header = join([whole(raw(*parts, pairs=len(parts)))])
+    header = join_headers([whole(raw(*parts, pairs=len(parts)))])
     assert header.name == "A [31m model �"
     assert header.parameters == {"attention.key_length": 128, "rope.scaling.type": "x" * 1024}
 
@@ -164,4 +162,4 @@ def test_an_architecture_that_is_no_name_is_refused(architecture: str) -> None:
         pair("x.block_count", U32, struct.pack("<I", 1)),
     ]
     with pytest.raises(GgufError, match="no text or number of a model: architecture"):
-        join([whole(raw(*parts, pairs=len(parts)))])
+        join_headers([whole(raw(*parts, pairs=len(parts)))])

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.gguf.hollow import write_hollow
-from llamaherd.gguf.local import read_header
 from llamaherd.gguf.parse import CHUNK, MIB, parse_header
 from llamaherd.gguf.remote import HubPatience, fetch_header
+from llamaherd.gguf.shards import read_header, write_hollow
 from tests.support import gguf_files
 from tests.support.counting import Sent
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, Weight

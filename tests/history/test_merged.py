@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from llamaherd.history.merged import merged
-from llamaherd.history.release import Past
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
-from llamaherd.pipeline.drift import causes
-from llamaherd.pipeline.only import choose
-from llamaherd.pipeline.outlook import outlook
-from llamaherd.pipeline.rollback import keyless, lacks, plan_of
+from llamaherd.pipeline.diff import find_causes
+from llamaherd.pipeline.history import keyless, missing_on_host, release_plan
+from llamaherd.pipeline.preview import preview_changes
+from llamaherd.pipeline.release import Past, merged_plan
+from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Only, Plan
 from roles import ROLES
 from tests.support.ours import parse_state
@@ -22,7 +21,7 @@ NOWHERE: dict[str, str] = {}
 
 def part(declared: Declared, *names: str) -> Plan:
     rig = Rig.model_validate(declared)
-    return planning.plan(rig, hub_lock(), ROLES, only=choose(names, {rig.rig: rig}, ROLES)[rig.rig])
+    return planning.plan(rig, hub_lock(), ROLES, only=choose_parts(names, {rig.rig: rig}, ROLES)[rig.rig])
 
 
 def specs(plan: Plan) -> dict[str, str]:
@@ -30,11 +29,11 @@ def specs(plan: Plan) -> dict[str, str]:
 
 
 def test_a_run_for_all_is_what_it_planned() -> None:
-    assert merged(Past({}, {1: THEN}), planned(MOVED), NOWHERE) == planned(MOVED)
+    assert merged_plan(Past({}, {1: THEN}), planned(MOVED), NOWHERE) == planned(MOVED)
 
 
 def test_the_rest_is_as_it_was_planned_before() -> None:
-    kept = merged(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
+    kept = merged_plan(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
     assert specs(kept) == {"chat": specs(planned(MOVED))["chat"], "drafter": specs(THEN)["drafter"]}
     assert kept.only is None
     assert (kept.builds, kept.models, kept.images, kept.packages) == (
@@ -46,12 +45,12 @@ def test_the_rest_is_as_it_was_planned_before() -> None:
 
 
 def test_the_same_part_again_is_the_same_plan() -> None:
-    once = merged(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
-    assert merged(Past({}, {2: once}), part(MOVED, "chat"), NOWHERE) == once
+    once = merged_plan(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
+    assert merged_plan(Past({}, {2: once}), part(MOVED, "chat"), NOWHERE) == once
 
 
 def test_one_that_is_declared_no_more_is_there_still() -> None:
-    kept = merged(Past({}, {1: THEN}), part(changed(MOVED, {"instances/drafter": GONE}), "chat"), NOWHERE)
+    kept = merged_plan(Past({}, {1: THEN}), part(changed(MOVED, {"instances/drafter": GONE}), "chat"), NOWHERE)
     assert specs(kept)["drafter"] == specs(THEN)["drafter"]
     assert {each.build for each in kept.images} == {THEN.builds[0].id}
 
@@ -61,54 +60,54 @@ def test_what_a_failed_run_has_left_is_told_by_what_runs() -> None:
     failed = planned(MOVED)
     again = part(changed(MOVED, {"instances/chat/context": 512}), "chat")
     runs = {"llama-drafter": specs(THEN)["drafter"], "llama-chat": "whatever"}
-    assert specs(merged(Past({}, {1: THEN, 2: failed}), again, runs)) == {
+    assert specs(merged_plan(Past({}, {1: THEN, 2: failed}), again, runs)) == {
         "chat": specs(planned(changed(MOVED, {"instances/chat/context": 512})))["chat"],
         "drafter": specs(THEN)["drafter"],
     }
-    assert specs(merged(Past({}, {1: THEN, 2: failed}), again, NOWHERE))["drafter"] == specs(failed)["drafter"]
+    assert specs(merged_plan(Past({}, {1: THEN, 2: failed}), again, NOWHERE))["drafter"] == specs(failed)["drafter"]
 
 
 def test_a_role_keeps_its_own_fields_alone() -> None:
-    kept = merged(Past({}, {1: THEN}), part(changed(MOVED, {"store/path": "/srv/models"}), "models"), NOWHERE)
+    kept = merged_plan(Past({}, {1: THEN}), part(changed(MOVED, {"store/path": "/srv/models"}), "models"), NOWHERE)
     assert kept.store.path == "/srv/models"
     assert specs(kept) == specs(THEN)
-    kept = merged(Past({}, {1: THEN}), part(MOVED, "serve"), NOWHERE)
+    kept = merged_plan(Past({}, {1: THEN}), part(MOVED, "serve"), NOWHERE)
     assert specs(kept) == specs(planned(MOVED))
 
 
 def test_where_nothing_is_remembered_it_is_the_part_and_says_so() -> None:
-    kept = merged(Past({}, {}), part(MOVED, "chat"), NOWHERE)
+    kept = merged_plan(Past({}, {}), part(MOVED, "chat"), NOWHERE)
     assert kept.only == Only(instances=("chat",))
     assert list(specs(kept)) == ["chat"]
-    both = merged(Past({}, {1: kept}), part(MOVED, "drafter"), NOWHERE)
+    both = merged_plan(Past({}, {1: kept}), part(MOVED, "drafter"), NOWHERE)
     assert both.only == Only(instances=("chat", "drafter"))
     assert specs(both) == specs(planned(MOVED))
-    assert merged(Past({}, {1: both}), planned(MOVED), NOWHERE).only is None
+    assert merged_plan(Past({}, {1: both}), planned(MOVED), NOWHERE).only is None
 
 
 def test_going_back_to_a_part_leaves_the_rest_alone() -> None:
     """Of a release that knows of `chat` alone, nothing follows for `drafter`."""
-    kept = merged(Past({}, {}), part(MOVED, "chat"), NOWHERE)
-    plan = plan_of(Past({}, {1: kept}), 1, None)
+    kept = merged_plan(Past({}, {}), part(MOVED, "chat"), NOWHERE)
+    plan = release_plan(Past({}, {1: kept}), 1, None)
     state = parse_state(converged(THEN, {"chat": KEY}))
-    assert list(lacks(plan, state)) == []
-    found = outlook(plan, ROLES, state, Connect(host="box"), {})
+    assert list(missing_on_host(plan, state)) == []
+    found = preview_changes(plan, ROLES, state, Connect(host="box"), {})
     assert [f"{change.action} {change.name}" for change in found.changes] == ["restart llama-chat"]
 
 
 def test_going_back_with_one_instance_leaves_the_rest_alone() -> None:
     now = planned(MOVED)
-    plan = plan_of(Past({}, {1: THEN, 2: now}), 1, "chat")
+    plan = release_plan(Past({}, {1: THEN, 2: now}), 1, "chat")
     drifted = [line for line in converged(now, {"chat": KEY}) if "llama-drafter\trunning" not in line]
-    found = outlook(plan, ROLES, parse_state(drifted), Connect(host="box"), {})
+    found = preview_changes(plan, ROLES, parse_state(drifted), Connect(host="box"), {})
     assert [f"{change.action} {change.name}" for change in found.changes] == ["restart llama-chat"]
 
 
 def test_what_is_left_to_do_is_no_drift() -> None:
     """Nobody has changed the host: it is the inventory that has moved on."""
-    kept = merged(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
+    kept = merged_plan(Past({}, {1: THEN}), part(MOVED, "chat"), NOWHERE)
     state = parse_state(converged(kept, {"chat": KEY}))
     connect = Connect(host="box")
-    found = outlook(keyless(planned(MOVED)), ROLES, state, connect, {})
-    (why,) = causes(found, outlook(keyless(kept), ROLES, state, connect, {}), {})
+    found = preview_changes(keyless(planned(MOVED)), ROLES, state, connect, {})
+    (why,) = find_causes(found, preview_changes(keyless(kept), ROLES, state, connect, {}), {})
     assert (found.changes[0].name, why.drift) == ("llama-drafter", ())

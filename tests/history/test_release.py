@@ -12,16 +12,16 @@ from unittest.mock import patch
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.history.release import Origin, Past, Release, bounded, past_of, write_input
 from llamaherd.host.state import FileState, HostState
-from llamaherd.onhost import fingerprints
 from llamaherd.onhost import releases as releases_on_hosts
-from llamaherd.onhost.fingerprints import forget_fingerprints, record_fingerprints
+from llamaherd.onhost import services
 from llamaherd.onhost.releases import MOST_PLAN, ReadInput, Stored, StoredRelease, read, write
+from llamaherd.onhost.services import forget_fingerprints, record_fingerprints
 from llamaherd.onhost.system import Host
-from llamaherd.pipeline.drift import Causes, causes
-from llamaherd.pipeline.outlook import Outlook
-from llamaherd.pipeline.rollback import keyless, lacks, plan_of, to_release
+from llamaherd.pipeline.diff import Causes, find_causes
+from llamaherd.pipeline.history import choose_release, keyless, missing_on_host, release_plan
+from llamaherd.pipeline.preview import Preview
+from llamaherd.pipeline.release import Origin, Past, Release, bounded_sentences, past_of, write_input
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RunScript
 from tests.support.rigs import cpu_rig, planned
@@ -74,7 +74,7 @@ def test_a_plan_is_unpacked_no_further_than_one_can_be_long() -> None:
 
 
 def test_as_much_is_kept_as_has_room() -> None:
-    kept = bounded("x" * 1000 for _ in range(1000))
+    kept = bounded_sentences("x" * 1000 for _ in range(1000))
     assert len(kept) == 100
     assert {len(each) for each in kept} == {400}
 
@@ -88,8 +88,8 @@ def test_however_many_failed_there_is_a_way_back() -> None:
     found = past_of(read(ReadInput(newest=3), host))
     assert found.releases == releases
     assert sorted(found.plans) == [1, 2, 3, 27, 28, 29]
-    assert to_release(found, "duo", None, None) == 2
-    assert to_release(found, "duo", "chat", None) == 1
+    assert choose_release(found, "duo", None, None) == 2
+    assert choose_release(found, "duo", "chat", None) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_however_many_failed_there_is_a_way_back() -> None:
 )
 def test_where_a_rollback_goes(releases: dict[int, Release], instance: str | None, number: int | None, to: int) -> None:
     found = past(releases, dict.fromkeys(releases, NOW) | {1: THEN})
-    assert to_release(found, "duo", instance, number) == to
+    assert choose_release(found, "duo", instance, number) == to
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_where_no_rollback_goes(
     releases: dict[int, Release], instance: str | None, number: int | None, why: str
 ) -> None:
     with pytest.raises(UserError, match=why):
-        to_release(past(releases, dict.fromkeys(releases, NOW)), "duo", instance, number)
+        choose_release(past(releases, dict.fromkeys(releases, NOW)), "duo", instance, number)
 
 
 def test_the_plan_of_a_release_asks_for_no_key() -> None:
     """One rig of the tests has a key in a variable that is not set here."""
-    plan = plan_of(past({1: GOOD}, {1: THEN}), 1, None)
+    plan = release_plan(past({1: GOOD}, {1: THEN}), 1, None)
     assert [each.endpoint.key for each in plan.instances] == [None, None]
     assert [each.key_file for each in plan.instances] == [each.key_file for each in THEN.instances]
     assert plan == keyless(THEN)
@@ -133,7 +133,7 @@ def test_the_plan_of_a_release_asks_for_no_key() -> None:
 
 def test_one_instance_goes_back_alone() -> None:
     other = planned(cpu_rig(), {"instances/chat/context": 1024, "instances/drafter/context": 1024})
-    plan = plan_of(past({1: GOOD, 2: GOOD}, {1: other, 2: NOW}), 1, "chat")
+    plan = release_plan(past({1: GOOD, 2: GOOD}, {1: other, 2: NOW}), 1, "chat")
     specs = {each.name: each.spec for each in plan.instances}
     assert specs == {
         "chat": next(each.spec for each in other.instances if each.name == "chat"),
@@ -141,18 +141,18 @@ def test_one_instance_goes_back_alone() -> None:
     }
     assert (plan.builds, plan.models) == (NOW.builds, NOW.models)
     with pytest.raises(UserError, match="release 1 has no instance `nobody`"):
-        plan_of(past({1: GOOD}, {1: other}), 1, "nobody")
+        release_plan(past({1: GOOD}, {1: other}), 1, "nobody")
 
 
 def test_what_a_release_needs_and_the_host_lacks() -> None:
-    found = list(lacks(NOW, HostState()))
+    found = list(missing_on_host(NOW, HostState()))
     assert [each.split()[0] for each in found] == ["build", "key", "image", "model", "model"]
     builds = {build.id: "done" for build in NOW.builds}
     images = {image.tag for image in NOW.images}
     state = HostState(builds=builds, images=images)
-    assert [each.split()[0] for each in lacks(NOW, state)] == ["key", "model", "model"]
+    assert [each.split()[0] for each in missing_on_host(NOW, state)] == ["key", "model", "model"]
     state.files["/etc/llamaherd/keys/chat"] = FileState("400", ("995", "llama-chat"), 0, "0" * 64)
-    assert [each.split()[0] for each in lacks(NOW, state)] == ["model", "model"]
+    assert [each.split()[0] for each in missing_on_host(NOW, state)] == ["model", "model"]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_what_a_release_needs_and_the_host_lacks() -> None:
 def test_nobody_can_say_who_changed_what_is_made_of_keys_and_was_not_noted(path: str, told: bool) -> None:
     """A newer llamaherd writes another configuration of a gateway, and a certificate is renewed by its date."""
     reasons = (f"{path} has another text", f"{path} has mode 644, not 600")
-    each = Outlook((Change("update", "gateway", "x", reasons, RunScript("")),))
-    (cause,) = causes(each, each, {})
+    each = Preview((Change("update", "gateway", "x", reasons, RunScript("")),))
+    (cause,) = find_causes(each, each, {})
     assert cause.drift == (reasons if told else reasons[1:])
     assert cause.inventory == ()
 
@@ -180,9 +180,9 @@ def test_nobody_can_say_who_changed_what_is_made_of_keys_and_was_not_noted(path:
 @pytest.mark.parametrize(("as_written", "told"), [(False, "drift"), (True, "the inventory has moved")])
 def test_what_was_noted_says_who_changed_what_is_made_of_keys(as_written: bool, told: str) -> None:
     path = "/etc/llamaherd/gateway/haproxy.cfg"
-    each = Outlook((Change("update", "gateway", "x", (f"{path} has another text",), RunScript("")),))
-    for before in (each, Outlook()):
-        assert list(map(str, causes(each, before, {path: as_written, f"{path}.other": not as_written}))) == [told]
+    each = Preview((Change("update", "gateway", "x", (f"{path} has another text",), RunScript("")),))
+    for before in (each, Preview()):
+        assert list(map(str, find_causes(each, before, {path: as_written, f"{path}.other": not as_written}))) == [told]
 
 
 def noted(folder: Path, host: Host) -> Mapping[str, bool]:
@@ -194,7 +194,7 @@ def test_a_host_notes_what_was_written_and_nobody_can_try_keys_against_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(lambda _: None, lambda _: None)
-    monkeypatch.setattr(fingerprints, "WRITTEN", tmp_path / "written")
+    monkeypatch.setattr(services, "WRITTEN", tmp_path / "written")
     notes, key, other, gone = tmp_path / "written", tmp_path / "a key", tmp_path / "other", tmp_path / "gone"
     for file in (key, other, gone):
         file.write_text("sk-1\n")
@@ -219,10 +219,10 @@ def test_drift_is_told_from_a_moved_inventory() -> None:
     def change(name: str, *reasons: str) -> Change:
         return Change("update", "server", name, reasons, RunScript(""))
 
-    found = Outlook((change("a", "x", "y"), change("b", "x"), change("c", "/etc/llamaherd/keys/c has another text")))
-    before = Outlook((change("a", "y", "z"), change("other", "x")))
-    assert causes(found, before, {}) == (Causes(("y",), ("x",)), Causes((), ("x",)), Causes())
-    assert [str(each) for each in causes(found, before, {})] == [
+    found = Preview((change("a", "x", "y"), change("b", "x"), change("c", "/etc/llamaherd/keys/c has another text")))
+    before = Preview((change("a", "y", "z"), change("other", "x")))
+    assert find_causes(found, before, {}) == (Causes(("y",), ("x",)), Causes((), ("x",)), Causes())
+    assert [str(each) for each in find_causes(found, before, {})] == [
         "drift and the inventory has moved",
         "the inventory has moved",
         "",

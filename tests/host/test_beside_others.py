@@ -12,16 +12,15 @@ import yaml
 
 from box import tiny_moe
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.splitting import shared_cards
+from llamaherd.checks.placement import check_shared_gpus
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_header
+from llamaherd.gguf.shards import join_headers, read_header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.instances import placement
-from llamaherd.memory.laid import places_of
+from llamaherd.memory.layout import places_of
 from llamaherd.memory.overhead import in_ram
 from llamaherd.memory.placement import Placement
 from tests.support import gguf_files
@@ -51,7 +50,7 @@ def found(tmp_path: Path, rig: dict[str, Any], headers: dict[str, Header] | None
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    return list(shared_cards(RigContext(Rig.model_validate(document.data), document, headers or {})))
+    return list(check_shared_gpus(RigContext(Rig.model_validate(document.data), document, headers or {})))
 
 
 @pytest.mark.parametrize("engine", ["main", "ik"])
@@ -98,7 +97,7 @@ def test_what_is_cut_by_hand_or_stands_alone_is_passed_over(
 
 def tiny(folder: Path) -> Header:
     tiny_moe.write(folder / "tiny.gguf")
-    return join((read_header(folder / "tiny.gguf"),))
+    return join_headers((read_header(folder / "tiny.gguf"),))
 
 
 def gemma(tokens: int, merges: int = 1) -> Header:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.complaints import explained
+from llamaherd.host.errors import explain_failure
 from tests.support.stores import needs_root
 
 WRITES = [
@@ -54,7 +54,7 @@ def works(folder: Path, options: str, way_out: str) -> bool:
 @needs_root
 @pytest.mark.parametrize("command", [*WRITES, *CHANGES])
 def test_a_disk_that_is_mounted_read_only(tmp_path: Path, command: str) -> None:
-    why = explained(said(tmp_path, "remount,ro", command))
+    why = explain_failure(said(tmp_path, "remount,ro", command))
     assert why
     assert str(tmp_path) in why.message
     assert why.message.startswith("the host cannot write /")
@@ -67,7 +67,7 @@ def test_a_disk_that_is_mounted_read_only(tmp_path: Path, command: str) -> None:
 @needs_root
 @pytest.mark.parametrize("command", WRITES)
 def test_a_disk_without_room_for_another_file(tmp_path: Path, command: str) -> None:
-    why = explained(said(tmp_path, "remount,nr_inodes=3", command))
+    why = explain_failure(said(tmp_path, "remount,nr_inodes=3", command))
     assert why
     assert str(tmp_path) in why.message
     assert why.help
@@ -86,7 +86,7 @@ def test_a_disk_without_room_for_another_file(tmp_path: Path, command: str) -> N
     ],
 )
 def test_a_disk_without_room(tmp_path: Path, command: str, path: str) -> None:
-    why = explained(said(tmp_path, "remount,size=4k", command))
+    why = explain_failure(said(tmp_path, "remount,size=4k", command))
     assert why
     assert why.message == f"the host cannot write {tmp_path / path if path else 'a file'}: no space left on device"
     assert why.help
@@ -103,7 +103,7 @@ def test_a_disk_without_room(tmp_path: Path, command: str, path: str) -> None:
     ],
 )
 def test_other_programs(line: str, path: str) -> None:
-    why = explained(["something before", line, "something after"])
+    why = explain_failure(["something before", line, "something after"])
     assert why
     assert path in why.message
     assert why.help
@@ -145,7 +145,7 @@ def test_other_programs(line: str, path: str) -> None:
     ],
 )
 def test_a_unit_that_somebody_masked(line: str, unit: str, way_out: str) -> None:
-    why = explained(["something before", line, "cannot begin to fetch in /a; the reason is above"])
+    why = explain_failure(["something before", line, "cannot begin to fetch in /a; the reason is above"])
     assert why
     assert why.message.startswith(f"{unit} is masked")
     assert way_out in (why.help or "")
@@ -153,7 +153,7 @@ def test_a_unit_that_somebody_masked(line: str, unit: str, way_out: str) -> None
 
 def test_a_name_of_ours_that_another_unit_has() -> None:
     unit = "llamaherd-fetch.service"
-    why = explained(
+    why = explain_failure(
         [f"Failed to start transient service unit: Unit {unit} was already loaded or has a fragment file.", "and so on"]
     )
     assert why
@@ -172,4 +172,4 @@ def test_a_name_of_ours_that_another_unit_has() -> None:
     ],
 )
 def test_nothing_is_said_of_other_things_or_twice(lines: list[str]) -> None:
-    assert explained(lines) is None
+    assert explain_failure(lines) is None

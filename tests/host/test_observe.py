@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.protocol import CutOffError, UnaskedError, answer
+from llamaherd.host.protocol import CutOffError, UnexpectedLineError, marked_lines
 from llamaherd.host.state import FileState, FolderState, HostState, UserState
 from llamaherd.layout import OURS
-from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.document import encode
+from llamaherd.onhost.files import Disk
 from llamaherd.onhost.inspection import Inspected
-from llamaherd.onhost.serving import ContainerState, Holder, ServingState, UnitState
-from llamaherd.pipeline.inspect import state_of
+from llamaherd.onhost.servers import ContainerState, Holder, ServingState, UnitState
+from llamaherd.pipeline.inspection import state_of
 from llamaherd.role.role import Role
 from tests.support.host_lines import NO_DISK
 from tests.support.ours import inspect_scripts, inspect_text, parse_state
@@ -148,7 +148,7 @@ def test_one_line(line: str, seen: HostState) -> None:
     ["", "Last login: yesterday"],
 )
 def test_a_line_that_was_not_asked_for(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="was not asked for"):
         parse_state(["os\tdebian-13", *line.split("\n")])
 
 
@@ -156,13 +156,13 @@ def test_a_line_that_was_not_asked_for(line: str) -> None:
 @pytest.mark.parametrize("after", [[], [""], ["os\tlogout"]])
 def test_what_a_login_shell_prints_is_no_answer(before: list[str], after: list[str]) -> None:
     said = ["@ begin", "os\tdebian-13", "@ end"]
-    assert answer([*before, *said, *after]) == ["os\tdebian-13"]
+    assert marked_lines([*before, *said, *after]) == ["os\tdebian-13"]
 
 
 @pytest.mark.parametrize("lines", [[], ["Welcome"], ["@ begin", "os\tdebian-13"], ["os\tdebian-13", "@ end"]])
 def test_an_answer_without_its_end_is_none(lines: list[str]) -> None:
     with pytest.raises(CutOffError, match="stopped answering halfway"):
-        answer(lines)
+        marked_lines(lines)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -171,7 +171,7 @@ def test_a_question_marks_its_answer_whatever_stands_in_the_line(shell: str) -> 
     role = Role("role", "", inspect=lambda _: "say os a")
     asked = noise + inspect_scripts(planned(cpu_rig()), [role])["role"]
     done = subprocess.run([shell, "-s"], input=asked, capture_output=True, text=True, check=True)
-    assert answer(done.stdout.splitlines()) == ["os\ta"]
+    assert marked_lines(done.stdout.splitlines()) == ["os\ta"]
 
 
 def test_a_script_that_does_not_reach_its_end_is_no_inspection() -> None:
@@ -186,7 +186,7 @@ def test_a_script_that_does_not_reach_its_end_is_no_inspection() -> None:
 def test_nonsense_is_a_line_that_was_not_asked_for_and_nothing_else(lines: list[str]) -> None:
     try:
         parse_state(lines)
-    except UnaskedError:
+    except UnexpectedLineError:
         return
 
 

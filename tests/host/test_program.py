@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host import program as packing
-from llamaherd.host.pipes import Patience
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, request
-from llamaherd.host.remote import RemoteError, Shell
+from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.resources import DOCS
@@ -262,7 +261,7 @@ def test_it_is_packed_the_same_each_time() -> None:
     packed_program.cache_clear()
     assert packed_program() == first
     names = zipfile.ZipFile(io.BytesIO(first.data)).namelist()
-    assert {"__main__.py", "llamaherd/onhost/main.py", "roles/serve/onhost/switch.py", "llamaherd/__init__.py"} <= {
+    assert {"__main__.py", "llamaherd/onhost/verbs.py", "roles/serve/onhost/switch.py", "llamaherd/__init__.py"} <= {
         *names
     }
     assert not [name for name in names if "pyinfra" in name or name.startswith("tests")]
@@ -286,7 +285,7 @@ def test_a_role_of_a_fleet_brings_its_verbs(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in ended.stdout.splitlines()] == ["progress", "result"]
     assert (tmp_path / "motd.txt").read_text() == "welcome"
     files = zipfile.ZipFile(io.BytesIO(program.data))
-    assert "roles/base/onhost.py" not in files.namelist()
+    assert "roles/base/onhost/__init__.py" not in files.namelist()
     assert program.sources["roles/base/onhost/__init__.py"] == ours.sources["roles/base/onhost/__init__.py"]
 
 

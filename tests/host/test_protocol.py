@@ -17,26 +17,25 @@ from hypothesis import strategies as st
 
 import llamaherd
 from llamaherd.host import protocol
-from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program
 from llamaherd.host.protocol import (
     BEGIN,
     END,
     CutOffError,
-    UnaskedError,
-    answer,
+    UnexpectedLineError,
+    marked_lines,
+    parse_facts,
+    parse_texts,
     query_verb,
-    take_facts,
-    texts,
 )
-from llamaherd.host.remote import Remote, Result
+from llamaherd.host.remote import Patience, Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.engine_memory import ToolRun, ToolRuns
 from llamaherd.onhost.hardware import FoundHost, HardwareInput
-from llamaherd.pipeline import engine_estimate, preflight_ask
-from llamaherd.pipeline.inspect import inspect_host
-from llamaherd.pipeline.verify import verify
+from llamaherd.pipeline import engine_estimate, preflight
+from llamaherd.pipeline.inspection import inspect_host
+from llamaherd.pipeline.verify import verify_rig
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 from roles import ROLES
@@ -104,7 +103,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, body: str) -> str:
         return Written(body) if template == "body" else render(template, **values)
 
     monkeypatch.setattr(protocol, "render", rendered)
-    return protocol.question_of("body")
+    return protocol.probe_script("body")
 
 
 @given(st.lists(st.tuples(FIELD, st.lists(FIELD)), max_size=9), st.lists(LINE), st.lists(LINE))
@@ -117,7 +116,7 @@ def test_facts_arrive_as_they_were_said(said: list[tuple[str, list[str]]], befor
         heard.append((kind, fields))
         return True
 
-    take_facts(answer(lines), take)
+    parse_facts(marked_lines(lines), take)
     assert heard == facts
 
 
@@ -127,21 +126,21 @@ def test_texts_arrive_as_they_were_said(said: dict[tuple[str, str], list[str]]) 
     lines = [BEGIN]
     for (what, of_what), text in said.items():
         lines += [f"@ {what}\t{of_what}", *(f"\t{line}" for line in text)]
-    assert texts(answer([*lines, END])) == {key: "\n".join(text) for key, text in said.items()}
+    assert parse_texts(marked_lines([*lines, END])) == {key: "\n".join(text) for key, text in said.items()}
 
 
 @pytest.mark.parametrize("name", ["sh", "bash"])
 def test_a_shell_says_it_in_that_form(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     body = """say kind 'a b' '' '*' "$(printf 'it\\\\s')"; say alone
         section what 'of it'; printf '@ end\\n@ x\\t\\n' | lines"""
-    said = answer(shell(asked(monkeypatch, body), name))
+    said = marked_lines(shell(asked(monkeypatch, body), name))
     assert said == ["kind\ta b\t\t*\tit\\s", "alone", "@ what\tof it", "\t@ end", "\t@ x\t"]
 
 
 def test_facts_that_are_said_at_once_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     """As servers that are asked meanwhile whether they hang."""
     body = "for each in a b c d; do (for n in $(seq 500); do say $each 1 2 3 4; done) & done; wait"
-    said = answer(shell(asked(monkeypatch, body)))
+    said = marked_lines(shell(asked(monkeypatch, body)))
     assert {line[1:] for line in said} == {"\t1\t2\t3\t4"}
     assert len(said) == 2000
 
@@ -158,28 +157,28 @@ def test_a_question_that_is_cut_off_on_its_way_does_nothing(monkeypatch: pytest.
 @pytest.mark.parametrize("body", ["exit 0", "exit 3", "kill -9 $$", ". /no/such/file", "if", "say os; exit"])
 def test_a_script_that_gives_up_has_no_answer(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     with pytest.raises(CutOffError, match="stopped answering halfway"):
-        answer(shell(asked(monkeypatch, body)))
+        marked_lines(shell(asked(monkeypatch, body)))
 
 
 def test_the_last_complaint_is_said_and_not_the_answer() -> None:
     with pytest.raises(CutOffError, match=r"halfway: sh: 7: Killed\n  help: run again"):
-        answer(["Welcome", BEGIN, "os\tdebian-13"], ["note", "sh: 7: Killed", "", ""])
+        marked_lines(["Welcome", BEGIN, "os\tdebian-13"], ["note", "sh: 7: Killed", "", ""])
     with pytest.raises(CutOffError, match="halfway: it does not say why"):
-        answer([BEGIN, "os\tdebian-13"])
+        marked_lines([BEGIN, "os\tdebian-13"])
     with pytest.raises(CutOffError, match="halfway: This account is closed"):
-        answer(["This account is closed", ""])
+        marked_lines(["This account is closed", ""])
 
 
 @pytest.mark.parametrize("line", ["", "no\tsuch", "@ what\tof", "\t"])
 def test_a_fact_that_was_not_asked_for(line: str) -> None:
-    with pytest.raises(UnaskedError, match=r"was not asked for: .*\n  help: "):
+    with pytest.raises(UnexpectedLineError, match=r"was not asked for: .*\n  help: "):
         parse_state([line])
 
 
 @pytest.mark.parametrize("line", ["", "os\tdebian-13", " \tx", "@", "\tof no text"])
 def test_a_line_that_is_of_no_text(line: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
-        texts([line])
+    with pytest.raises(UnexpectedLineError, match="was not asked for"):
+        parse_texts([line])
 
 
 # --- every question, cut off ------------------------------------------------------------------------------------------
@@ -192,13 +191,13 @@ def inspected(remote: Remote) -> object:
 
 def verified(remote: Remote) -> object:
     """`herd verify`."""
-    return verify(Rig.model_validate(RIG), PLAN, ROLES, remote)
+    return verify_rig(Rig.model_validate(RIG), PLAN, ROLES, remote)
 
 
 def estimated(remote: Remote) -> object:
     """`herd fit --ask_host`: all instances of a rig."""
     rig = asking.declared()
-    return engine_estimate.ask_engines(rig, plan(rig, asking.LOCK), asking.LOCK, remote)
+    return engine_estimate.query_engines(rig, plan(rig, asking.LOCK), asking.LOCK, remote)
 
 
 def looked(remote: Remote) -> object:
@@ -249,7 +248,7 @@ def test_a_verification_that_is_cut_off_is_none() -> None:
 
 
 def test_preflight_shows_what_was_cut_off_as_its_row() -> None:
-    found = preflight_ask.ask_preflight(PLAN, ROLES, saying('{"event":"result"', "Killed"))
+    found = preflight.run_preflight(PLAN, ROLES, saying('{"event":"result"', "Killed"))
     (row,) = found.rows
     assert "the host stopped answering halfway: Killed" in str(row)
 
@@ -268,8 +267,8 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
         # Of pyinfra: an inspection, whose result is read by `result_of`, and steps, which read nothing.
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),
-        ("deploy/inspecting.py", "run_shell_command"),
-        ("deploy/recording.py", "run_shell_command"),
+        ("deploy/operations.py", "run_shell_command"),
+        ("deploy/run_state.py", "run_shell_command"),
         # The transport itself.
         ("host/remote.py", "run"),
         ("host/remote.py", "lines"),

@@ -13,8 +13,7 @@ from threading import Timer
 import pytest
 
 from llamaherd.host import remote
-from llamaherd.host.pipes import Patience
-from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.remote import Patience, Remote, RemoteError
 from llamaherd.host.ssh import argv, lost, not_started, why_not_run
 from llamaherd.inventory.schema import Connect
 from tests.support.stores import needs_root
@@ -304,7 +303,7 @@ def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-from llamaherd.host.pipes import Patience
+from llamaherd.host.remote import Patience
 from llamaherd.host.remote import Shell
 from llamaherd.inventory.schema import Connect
 

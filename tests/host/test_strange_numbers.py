@@ -10,20 +10,19 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.mutations import NUMBERS
-from llamaherd.bench.arms.host import _seconds
-from llamaherd.bench.asking.stream import _number
-from llamaherd.bench.importers.base import number as imported
-from llamaherd.bench.importers.base import utc
-from llamaherd.host.answers import chat, reply
-from llamaherd.host.nvidia_smi import find_gpu
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.host.ssh import RemoteError
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, find_gpu
 from llamaherd.inventory.schema import Rig
+from llamaherd.measure.client.stream import _number
+from llamaherd.measure.results.importers import positive_number as imported
+from llamaherd.measure.results.importers import utc_time
+from llamaherd.measure.trials.host import _seconds
 from llamaherd.onhost.document import dump
-from llamaherd.onhost.nvidia_smi import parse_gpu
-from llamaherd.pipeline.inspect import state_of
-from llamaherd.pipeline.verify import HostFacts, facts_of, judge
+from llamaherd.onhost.hardware import parse_gpu
+from llamaherd.pipeline.inspection import state_of
+from llamaherd.pipeline.verify import HostFacts, facts_of, judge_host
 from llamaherd.role.report import Report
 from roles import ROLES
 from tests.support.host_lines import inspected
@@ -38,12 +37,12 @@ GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForc
 @pytest.mark.parametrize("fact", FACTS)
 def test_a_fact_of_an_inspection(fact: str) -> None:
     for number in NUMBERS:
-        with suppress(UnaskedError):
+        with suppress(UnexpectedLineError):
             assert parse_state([fact.format(number)]).machine.memory < 2**74
 
 
 def test_what_was_not_asked_for_is_shown_in_one_short_line() -> None:
-    with pytest.raises(UnaskedError) as caught:
+    with pytest.raises(UnexpectedLineError) as caught:
         parse_state([f"odd\t/var\t{'9' * 4301}\x1b[31m\toverlay"])
     assert (len(caught.value.message) < 600, caught.value.message.isprintable()) == (True, True)
 
@@ -74,11 +73,11 @@ STRANGE: tuple[object, ...] = (
     [[]],
     {"a": 1},
 )
-BASE = "parts/base.inspection.inspect"
+BASE = "parts/base.inspect"
 OTHERS = (
-    *("models.inspection.inspect/store", "models.inspection.inspect/store/free", "models.inspection.inspect/stored"),
-    *("models.inspection.inspect/verified", "models.inspection.inspect/kept", "models.inspection.inspect/fetch"),
-    *("engines.inspection.inspect/builds", "engines.inspection.inspect/sources", "engines.inspection.inspect/flags"),
+    *("models.store.inspect/store", "models.store.inspect/store/free", "models.store.inspect/stored"),
+    *("models.store.inspect/verified", "models.store.inspect/kept", "models.store.inspect/fetch"),
+    *("engines.inspect/builds", "engines.inspect/sources", "engines.inspect/flags"),
     *("container_runtime.inspect/daemon", "container_runtime.inspect/daemon/version"),
     *("container_runtime.inspect/packages", "container_runtime.inspect/settings", "power.inspect"),
 )
@@ -125,7 +124,7 @@ def test_no_gpu_has_such_a_number(at: str) -> None:
 
 def judged(what: str, text: str) -> Report:
     rig, plan = Rig.model_validate(cpu_rig()), planned(cpu_rig())
-    return judge(rig, plan, ROLES, HostFacts({(what, ""): text}))
+    return judge_host(rig, plan, ROLES, HostFacts({(what, ""): text}))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_what_a_verification_returns_is_a_report_or_a_sentence(path: str, value:
     at[last] = value
     message, shown = "", ""
     try:
-        report = judge(Rig.model_validate(cpu_rig()), planned(cpu_rig()), ROLES, facts_of(result, ROLES))
+        report = judge_host(Rig.model_validate(cpu_rig()), planned(cpu_rig()), ROLES, facts_of(result, ROLES))
         shown = json.dumps(report.as_json(), allow_nan=False)
     except RemoteError as error:
         message = error.message
@@ -181,19 +180,19 @@ def test_what_a_server_counts_is_within_bounds(number: object) -> None:
 def test_a_servers_events_of_huge_numbers() -> None:
     event = 'data: {"choices": [{"delta": {"content": "a\\ud800"}}], "timings": {"predicted_n": N, "predicted_ms": N}}'
     for number in ("9" * 4301, "9" * 400, "NaN", "1e999"):
-        found = chat(event.replace("N", number))
+        found = parse_chat(event.replace("N", number))
         assert (found.answer, found.tokens_per_second) == ("", None)
-    assert chat(event.replace("N", "9")).answer == "a?"
+    assert parse_chat(event.replace("N", "9")).answer == "a?"
 
 
 def test_a_servers_error_is_one_short_line() -> None:
-    problem = reply('{"error": {"message": "' + "x\\u001b[31m" * 9000 + '"}}\n500').problem
+    problem = parse_reply('{"error": {"message": "' + "x\\u001b[31m" * 9000 + '"}}\n500').problem
     assert (len(problem) < 600, problem.isprintable(), problem[:9]) == (True, True, "HTTP 500:")
 
 
 @pytest.mark.parametrize("said", [[], ["0"], ["0", "²"], ["0", "9" * 4301], ["0", "-1"]])
 def test_milliseconds_that_a_host_does_not_tell(said: list[str]) -> None:
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         _seconds(said, 1)
 
 
@@ -201,4 +200,4 @@ def test_milliseconds_that_a_host_does_not_tell(said: list[str]) -> None:
     "at", ["2026-13-45 10:00:00", "0001-01-01 00:00:00", "9999-12-31T23:59:59Z", "२०२६-01-01 10:00:00", 3]
 )
 def test_a_time_that_there_is_not(at: object) -> None:
-    assert utc(at, "otherwise") == "otherwise"
+    assert utc_time(at, "otherwise") == "otherwise"

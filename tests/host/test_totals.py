@@ -19,16 +19,15 @@ from pyinfra.api.state import StateOperationMeta
 
 from llamaherd.deploy import connector
 from llamaherd.deploy.commands import ScriptCommand
-from llamaherd.deploy.reasons import noted
-from llamaherd.host import remote, totals, turn
-from llamaherd.host.pipes import Patience
+from llamaherd.deploy.run_state import noted_failures
+from llamaherd.host import host_lock, remote, time_limits
+from llamaherd.host.host_lock import HostLock
 from llamaherd.host.program import GO, Program
-from llamaherd.host.remote import Remote, RemoteError, Shell
-from llamaherd.host.turn import Turn
+from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.render import render
 from llamaherd.role.changes import RunScript
-from llamaherd.store import hashes
+from llamaherd.store import files
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -114,10 +113,10 @@ def test_a_turn_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     speaks = Program(
         "1" * 16, {"__main__.py": b"import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.2)\n"}
     )
-    monkeypatch.setattr(turn, "packed_program", lambda: speaks)
-    monkeypatch.setattr(turn, "_SECONDS", LIMIT)
+    monkeypatch.setattr(host_lock, "packed_program", lambda: speaks)
+    monkeypatch.setattr(host_lock, "_SECONDS", LIMIT)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish waiting for other runs within 1 s"):
-        Turn("box", HERE, "tom").take(nothing, wait=0)
+        HostLock("box", HERE, "tom").take(nothing, wait=0)
 
 
 def test_a_disk_that_hangs_while_models_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,22 +124,22 @@ def test_a_disk_that_hangs_while_models_are_hashed(monkeypatch: pytest.MonkeyPat
     reports = json.dumps({"event": "progress", "text": "at 0 0 0"})
     endless = f"echo '{GO}'; while echo '{reports}'; do sleep 0.1; done"
     monkeypatch.setattr(remote, "bootstrap", lambda *_, **__: endless)
-    monkeypatch.setattr(hashes, "hash_seconds", lambda _: LIMIT)
-    told: list[hashes.HashProgress] = []
+    monkeypatch.setattr(files, "hash_seconds", lambda _: LIMIT)
+    told: list[files.HashProgress] = []
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish hashing its models within 1 s"):
-        hashes.check_hashes(planned(cpu_rig()), Remote(HERE), told.append)
+        files.check_hashes(planned(cpu_rig()), Remote(HERE), told.append)
     assert told
 
 
 def test_totals_fit_what_is_waited_for() -> None:
     large = [400_000_000_000]
-    assert totals.transfer_seconds(large) > 18 * totals.HOUR * 2  # at 50 Mbit/s
-    assert totals.transfer_seconds([]) >= totals.STEP_SECONDS
-    assert totals.hash_seconds(large) > 400_000 / 80  # by a disk that reads 80 MB/s
-    assert totals.transfer_seconds([None]) > totals.transfer_seconds(large)
-    assert totals.STEP_SECONDS > totals.BUILD_SECONDS + 2 * totals.HOUR
-    assert totals.BUILD_SECONDS > 3 * 3 * totals.HOUR
-    assert [totals.show_limit(each) for each in (33, 3600, 86400)] == ["33 s", "3600 s", "24 h"]
+    assert time_limits.transfer_seconds(large) > 18 * time_limits.HOUR * 2  # at 50 Mbit/s
+    assert time_limits.transfer_seconds([]) >= time_limits.STEP_SECONDS
+    assert time_limits.hash_seconds(large) > 400_000 / 80  # by a disk that reads 80 MB/s
+    assert time_limits.transfer_seconds([None]) > time_limits.transfer_seconds(large)
+    assert time_limits.STEP_SECONDS > time_limits.BUILD_SECONDS + 2 * time_limits.HOUR
+    assert time_limits.BUILD_SECONDS > 3 * 3 * time_limits.HOUR
+    assert [time_limits.show_limit(each) for each in (33, 3600, 86400)] == ["33 s", "3600 s", "24 h"]
 
 
 # --- pyinfra's way ------------------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ def test_a_step_that_speaks_for_ever_fails_with_a_sentence(rig: Host) -> None:
     with ends_in_time():
         done, _ = step.execute(rig.state, rig, {"_sudo": True})
     assert not done
-    (why,) = noted(rig)
+    (why,) = noted_failures(rig)
     assert why.startswith("step: this machine did not finish this step within 1 s\n  help: ")
 
 
@@ -206,7 +205,7 @@ def test_a_run_that_sends_a_byte_a_second_is_not_waited_for_for_ever(tmp_path: P
             settled=[],
             standing=60,
             total=LIMIT,
-            limit=totals.show_limit(LIMIT),
+            limit=time_limits.show_limit(LIMIT),
         )
         with ends_in_time():
             ended = subprocess.run(

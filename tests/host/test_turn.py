@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.turn import Turn, unlock
+from llamaherd.host.host_lock import HostLock, unlock_host
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.onhost.host_lock import Unlocked
 from tests.support.stores import needs_root
@@ -23,10 +23,10 @@ HERE = Connect(host=LOCAL)
 
 
 @pytest.fixture
-def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Turn, Turn]]:
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostLock, HostLock]]:
     """Two runs on one host."""
     lock_in(tmp_path, monkeypatch)
-    both = Turn("duo", HERE, "tom on desk"), Turn("duo", HERE, "it's me\ton\n$(laptop)")
+    both = HostLock("duo", HERE, "tom on desk"), HostLock("duo", HERE, "it's me\ton\n$(laptop)")
     yield both
     for each in both:
         each.give_back()
@@ -37,7 +37,7 @@ def never(line: str) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_is_taken_once_and_kept(turns: tuple[Turn, Turn]) -> None:
+def test_it_is_taken_once_and_kept(turns: tuple[HostLock, HostLock]) -> None:
     first, _ = turns
     assert first.take(never)
     assert not first.take(never)
@@ -46,7 +46,7 @@ def test_it_is_taken_once_and_kept(turns: tuple[Turn, Turn]) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_another_run_ends_with_who_holds_it(turns: tuple[Turn, Turn]) -> None:
+def test_another_run_ends_with_who_holds_it(turns: tuple[HostLock, HostLock]) -> None:
     first, second = turns
     second.take(never)
     with pytest.raises(UserError) as refused:
@@ -60,7 +60,7 @@ def test_another_run_ends_with_who_holds_it(turns: tuple[Turn, Turn]) -> None:
     assert first.take(never, wait=5)
 
 
-def test_another_run_waits_and_is_told_for_whom(turns: tuple[Turn, Turn]) -> None:
+def test_another_run_waits_and_is_told_for_whom(turns: tuple[HostLock, HostLock]) -> None:
     first, second = turns
     first.take(never)
     said: list[str] = []
@@ -77,11 +77,11 @@ def test_another_run_waits_and_is_told_for_whom(turns: tuple[Turn, Turn]) -> Non
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
+def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[HostLock, HostLock]) -> None:
     first, second = turns
-    assert unlock(HERE) == Unlocked("free")
+    assert unlock_host(HERE) == Unlocked("free")
     first.take(never)
-    broken = unlock(HERE)
+    broken = unlock_host(HERE)
     assert broken.state == "broken"
     assert broken.holder.startswith("tom on desk since ")
     assert second.take(lambda _: None, wait=5)
@@ -92,7 +92,7 @@ def test_a_lock_that_is_broken_is_taken_anew(turns: tuple[Turn, Turn]) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
+def test_a_run_that_is_gone_holds_nothing(turns: tuple[HostLock, HostLock]) -> None:
     """Killed, with its connection: nobody is at the other end of its shell any more."""
     first, second = turns
     first.take(never)
@@ -103,7 +103,7 @@ def test_a_run_that_is_gone_holds_nothing(turns: tuple[Turn, Turn]) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_a_folder_of_others_is_no_place_for_a_lock(turns: tuple[Turn, Turn], tmp_path: Path) -> None:
+def test_a_folder_of_others_is_no_place_for_a_lock(turns: tuple[HostLock, HostLock], tmp_path: Path) -> None:
     (tmp_path / "duo").mkdir(mode=0o755)
     with pytest.raises(UserError, match="must be a folder of root with mode 0700"):
         turns[0].take(never)

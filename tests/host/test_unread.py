@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.protocol import UnreadError
+from llamaherd.host.protocol import NotInspectedError
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 from tests.support.ours import parse_state
@@ -150,7 +150,7 @@ def test_a_step_waits_for_docker_for_so_long_at_most(programs: Programs, words: 
 
 @pytest.mark.parametrize("parts", [["systemd"], ["Docker"], ["systemd", "Docker", "systemd"]])
 def test_nothing_follows_from_an_inspection_that_something_did_not_respond_to(parts: list[str]) -> None:
-    with pytest.raises(UnreadError) as caught:
+    with pytest.raises(NotInspectedError) as caught:
         parse_state([*(f"unread\t{part}" for part in parts), "os\tdebian-13"])
     names = " and ".join(sorted(set(parts)))
     assert caught.value.message == f"{names} did not respond to the inspection, so what runs there is left as it is"

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support.examples import EXAMPLES, fleet, locked
 from tests.support.ours import plan, show_plan
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, inherited
-from llamaherd.inventory.yamlfile import Document, Path_, read_yaml
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.inventory.yaml_file import Document, Path_, read_yaml
+from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support.rigs import SHA
 
 Data = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.inventory.keys import UnreadableKeyError, read_key, unreadable
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key, unreadable_key
 from llamaherd.inventory.schema import Secret
 from tests.support.rigs import KEY
 
@@ -16,7 +16,7 @@ def test_a_key_in_a_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "key"
     file.write_bytes(text.encode())
     assert read_key(Secret(file=file)) == KEY
-    assert unreadable(Secret(file=file)) is None
+    assert unreadable_key(Secret(file=file)) is None
 
 
 def test_a_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_what_is_no_key(tmp_path: Path, data: bytes, problem: str) -> None:
     with pytest.raises(UnreadableKeyError, match=problem) as caught:
         read_key(Secret(file=file))
     assert not data.strip() or data.decode(errors="replace") not in str(caught.value)
-    assert "help: put the key there" in str(unreadable(Secret(file=file)))
+    assert "help: put the key there" in str(unreadable_key(Secret(file=file)))
 
 
 def test_a_key_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

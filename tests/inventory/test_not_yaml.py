@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import Finding, InventoryError
-from llamaherd.inventory.yamlfile import parse, read_yaml
+from llamaherd.inventory.yaml_file import parse_yaml, read_yaml
 
 DUO = (Path(__file__).parents[1] / "data" / "duo.yaml").read_text(encoding="utf-8")
 
@@ -94,6 +94,6 @@ def test_what_stands_below_a_name_twice_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("escape", [r"\UFFFFFFFF", r"\U00110000"])
 def test_an_escape_that_is_no_character(escape: str) -> None:
     with pytest.raises(InventoryError) as caught:
-        parse(Path("rig.yaml"), f'rig: "{escape}"\n')
+        parse_yaml(Path("rig.yaml"), f'rig: "{escape}"\n')
     (finding,) = caught.value.findings
     assert (finding.code, finding.place.line) == ("LH001", 1)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.patch import patched
-from llamaherd.inventory.settings import Setting, parse_setting
+from llamaherd.inventory.settings import Setting, parse_setting, text_with_settings
 from tests.support.rigs import ROOT
 
 RIG = """\
@@ -39,7 +38,7 @@ instances:
 
 
 def after(instance: str, *words: str, text: str = RIG) -> str:
-    return patched(text, Path("duo.yaml"), instance, [parse_setting(word) for word in words])
+    return text_with_settings(text, Path("duo.yaml"), instance, [parse_setting(word) for word in words])
 
 
 def changed(text: str) -> list[str]:
@@ -104,7 +103,7 @@ def test_it_says_what_was_meant(name: str, keys: dict[str, Any], draft: dict[str
     settings = [Setting((key,), value, key) for key, value in keys.items()]
     settings += [Setting(("draft", key), value, key) for key, value in draft.items()]
     before = yaml.safe_load(RIG)
-    now = yaml.safe_load(patched(RIG, Path("duo.yaml"), name, settings))
+    now = yaml.safe_load(text_with_settings(RIG, Path("duo.yaml"), name, settings))
     meant = {**before["instances"][name], **keys}
     if draft:
         meant["draft"] = {**meant.get("draft", {}), **draft}
@@ -117,6 +116,6 @@ def test_every_instance_of_the_examples_can_be_patched(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     data = yaml.safe_load(text)
     for name in data["instances"]:
-        new = patched(text, file, name, [parse_setting("ubatch=1024"), parse_setting("kv=q8_0")])
+        new = text_with_settings(text, file, name, [parse_setting("ubatch=1024"), parse_setting("kv=q8_0")])
         assert yaml.safe_load(new)["instances"][name]["ubatch"] == 1024
         assert len(set(new.splitlines()) - set(text.splitlines())) <= 2

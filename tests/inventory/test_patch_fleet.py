@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.patch import with_value
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.settings import text_with_value
+from llamaherd.inventory.yaml_text import Loader
 
 BLOCKS = """\
 # Ours.
@@ -34,7 +34,7 @@ BOB = {"key": {"file": "keys/users/bob"}, "models": ["coder"]}
 
 
 def put(text: str, name: str, value: object) -> str:
-    return with_value(text, Path("fleet.yaml"), ("gateway", "users", name), value)
+    return text_with_value(text, Path("fleet.yaml"), ("gateway", "users", name), value)
 
 
 def users(text: str) -> Any:

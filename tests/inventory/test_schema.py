@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.json_schema import SCHEMAS, defaults_schema, rig_schema, schema_text
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.scaffold import example_rig, fleet_files
 from tests.support.rigs import GONE, ROOT, changed, cpu_rig, gpu_rig
 

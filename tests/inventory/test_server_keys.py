@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.api_keys import KEYS, ServerKey, make_key, server_keys, with_server_keys
 from llamaherd.inventory.schema import Rig, Secret
-from llamaherd.inventory.schema.gateway import FleetFile
-from llamaherd.inventory.server_keys import KEYS, ServerKey, make_key, server_keys, with_server_keys
+from llamaherd.inventory.schema.fleet_file import FleetFile
 from tests.support.rigs import GONE, changed, cpu_rig
 
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.inventory import yamltext
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory import yaml_text
+from llamaherd.inventory.yaml_file import read_yaml
 
 TEXT = """\
 # a comment
@@ -185,7 +185,7 @@ YAML_LIKE = st.text(alphabet=st.sampled_from("ab:-[]{},&*!?|>'\"#%@`<=~ \n\t0159
 @given(YAML_LIKE.map(lambda text: text.replace("!", "")))  # of a tag without a name they think differently
 def test_libyaml_gives_the_nodes_that_pyyaml_gives(text: str) -> None:
     try:
-        fast, slow = (yaml.compose(text, Loader=each) for each in (yamltext.FastLoader, yamltext.Loader))
+        fast, slow = (yaml.compose(text, Loader=each) for each in (yaml_text.FastLoader, yaml_text.Loader))
     except yaml.YAMLError:
         return  # what libyaml refuses is read again; PyYAML refuses a little that is right, such as a comment after `|`
     assert described(fast) == described(slow)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.lock.resolve import gitrefs
-from llamaherd.lock.resolve.gitrefs import GitError, Ref
+from llamaherd.lock import git_refs
+from llamaherd.lock.git_refs import GitError, Ref
 from tests.support.registry_server import Registry
 
 SECRET = "canary-token"
@@ -71,31 +71,31 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 def refusal(url: str, ref: str = "master") -> GitError:
     with pytest.raises(GitError) as caught:
-        gitrefs.commit_of(url, ref)
+        git_refs.commit_of(url, ref)
     assert SECRET not in str(caught.value)
     assert caught.value.help
     return caught.value
 
 
 def test_branches_and_tags_are_full_commits(repository: Repository) -> None:
-    assert gitrefs.commit_of(repository.url, "master") == Ref(repository.second)
-    assert gitrefs.commit_of(repository.url, "b11433") == Ref(repository.first)
-    assert gitrefs.commit_of(repository.url, "gg/kv-cache") == Ref(repository.first)
-    assert gitrefs.commit_of(str(repository.folder), "b11434") == Ref(repository.second)
+    assert git_refs.commit_of(repository.url, "master") == Ref(repository.second)
+    assert git_refs.commit_of(repository.url, "b11433") == Ref(repository.first)
+    assert git_refs.commit_of(repository.url, "gg/kv-cache") == Ref(repository.first)
+    assert git_refs.commit_of(str(repository.folder), "b11434") == Ref(repository.second)
 
 
 def test_an_annotated_tag_is_followed_to_its_commit(repository: Repository) -> None:
     tag = git(repository.folder, "rev-parse", "v1.0")
     assert tag != repository.first
-    assert gitrefs.commit_of(repository.url, "v1.0") == Ref(repository.first)
+    assert git_refs.commit_of(repository.url, "v1.0") == Ref(repository.first)
 
 
 def test_of_a_tag_and_a_branch_the_tag_is_taken_and_said(repository: Repository) -> None:
-    found = gitrefs.commit_of(repository.url, "twice")
+    found = git_refs.commit_of(repository.url, "twice")
     assert found.commit == repository.first
     assert found.note
     assert "tag and a branch named `twice`" in found.note
-    assert gitrefs.commit_of(repository.url, "same") == Ref(repository.first)
+    assert git_refs.commit_of(repository.url, "same") == Ref(repository.first)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def silent() -> Iterator[str]:
 
 
 def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
-    monkeypatch.setattr(gitrefs, "TIMEOUT", 0.5)
+    monkeypatch.setattr(git_refs, "TIMEOUT", 0.5)
     assert "did not answer" in refusal(silent).message
 
 
@@ -183,7 +183,7 @@ def test_git_that_closes_its_output_and_stays_is_left(monkeypatch: pytest.Monkey
     (tmp_path / "git").write_text("#!/bin/sh\nexec >&- 2>&-\nsleep 60\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gitrefs, "TIMEOUT", 1)
+    monkeypatch.setattr(git_refs, "TIMEOUT", 1)
     began = time.monotonic()
     assert "did not answer within 1 seconds" in refusal("file:///x").message
     assert time.monotonic() - began < 15
@@ -201,9 +201,9 @@ def test_settings_of_the_folder_one_stands_in_do_not_matter(
     git(tmp_path, "init", "-q")
     git(tmp_path, "config", "url.file:///absent.insteadOf", repository.url)
     monkeypatch.chdir(tmp_path)
-    assert gitrefs.commit_of(repository.url, "master") == Ref(repository.second)
+    assert git_refs.commit_of(repository.url, "master") == Ref(repository.second)
 
 
 def test_a_shown_url_has_no_password() -> None:
-    assert gitrefs.plain_url(f"https://tom:{SECRET}@git.lan/x") == "https://git.lan/x"
-    assert gitrefs.plain_url("git@github.com:a/b") == "git@github.com:a/b"
+    assert git_refs.plain_url(f"https://tom:{SECRET}@git.lan/x") == "https://git.lan/x"
+    assert git_refs.plain_url("git@github.com:a/b") == "git@github.com:a/b"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.lock.resolve import hub
+from llamaherd.lock import hub
 from tests.support.hub_server import Hub
 
 REPO = "unsloth/Tiny-GGUF"
@@ -307,7 +307,7 @@ def test_a_fresh_process_asks_the_hub_nothing_else(server: Hub, tmp_path: Path) 
 
 
 def test_importing_the_edge_does_not_import_the_client() -> None:
-    code = "import sys, llamaherd.lock.resolve.hub; print('huggingface_hub' in sys.modules)"
+    code = "import sys, llamaherd.lock.hub; print('huggingface_hub' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

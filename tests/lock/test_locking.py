@@ -17,10 +17,9 @@ from llamaherd.diagnostics.findings import HubError, InventoryError
 from llamaherd.gguf.parse import CHUNK
 from llamaherd.gguf.remote import HubPatience
 from llamaherd.inventory.schema import Fleet, Rig
-from llamaherd.inventory.yamlfile import Document, read_yaml
-from llamaherd.lock import Lock, LockedImage
-from llamaherd.lock.resolve import hub
-from llamaherd.lock.resolve.resolve import LockOutcome, lock_fleet, value_places
+from llamaherd.inventory.yaml_file import Document, read_yaml
+from llamaherd.lock import Lock, LockedImage, hub
+from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
 from tests.lock.test_gitrefs import git
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight

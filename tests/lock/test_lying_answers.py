@@ -16,7 +16,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.remote import HubPatience, fetch_header
-from llamaherd.lock.resolve import gitrefs, hub, registry
+from llamaherd.lock import git_refs, hub, registry
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
 from tests.support.sample import drawn
 
@@ -37,7 +37,7 @@ QUESTIONS: dict[str, Question] = {
     "hub": lambda _: hub.resolve("owner/name", "main", "*.gguf"),
     "registry": lambda liar: registry.digest_of(f"{liar.host}/owner/name:v1"),
     "gguf": lambda liar: fetch_header(f"{liar.url}/x.gguf", None, 10**12, PATIENCE),
-    "git": lambda liar: gitrefs.commit_of(f"{liar.url}/x.git", "b1"),
+    "git": lambda liar: git_refs.commit_of(f"{liar.url}/x.git", "b1"),
 }
 
 
@@ -48,7 +48,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     for module in (hub, registry):
         monkeypatch.setattr(module, "TIMEOUT", SILENCE)
-    monkeypatch.setattr(gitrefs, "TIMEOUT", SILENCE_OF_GIT)
+    monkeypatch.setattr(git_refs, "TIMEOUT", SILENCE_OF_GIT)
 
 
 def refusal(lie: Lie, question: str, monkeypatch: pytest.MonkeyPatch) -> UserError:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.lock.resolve import registry
-from llamaherd.lock.resolve.image_name import ImageName, RegistryError, image_name
+from llamaherd.lock import registry
+from llamaherd.lock.registry import ImageName, RegistryError, image_name
 from tests.support.registry_server import Registry, digest_of, index
 
 NAME = "vllm/vllm-openai"

@@ -9,11 +9,11 @@ import pytest
 
 from llamaherd import lock
 from llamaherd.diagnostics.findings import Place
-from llamaherd.gguf.local import read_header
+from llamaherd.gguf.shards import read_header
 from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedImage
-from llamaherd.lock.resolve.resolve import LockOutcome, lock_fleet
-from llamaherd.pipeline.load_fleet import load_fleet
+from llamaherd.lock.resolver import LockOutcome, lock_fleet
+from llamaherd.pipeline.fleet_files import load_fleet
 from tests.lock.test_gitrefs import git
 from tests.support import gguf_files
 from tests.support.hub_files import Content, Hollow

@@ -10,7 +10,7 @@ import pytest
 from llamaherd import lock
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
 
 COMMIT, SHA = "cd" * 20, "ab" * 32

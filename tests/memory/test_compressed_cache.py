@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.memory_shapes import deepseek_v2_lite
-from llamaherd.memory.compute import compute
-from llamaherd.memory.laid import lay_out
+from llamaherd.memory.compute import compute_bytes
+from llamaherd.memory.layout import lay_out
 from llamaherd.memory.placement import Placement
 from tests.support.headers import header
 
@@ -32,7 +32,7 @@ def test_buffers_are_near_what_three_gpus_logged() -> None:
     placed = Placement(
         context=131_072, ubatch=1024, type_k="q8_0", type_v="q8_0", devices=3, tensor_split=(1.0, 1.0, 1.0)
     )
-    found = compute(lay_out(DEEPSEEK_V3, placed))
+    found = compute_bytes(lay_out(DEEPSEEK_V3, placed))
     assert [found[device] / MIB for device in range(3)] == pytest.approx([2576, 2292, 2292], abs=33)
 
 
@@ -41,4 +41,4 @@ def test_a_copy_that_fits_below_the_queries_costs_nothing(context: int, ubatch: 
     """What comes out and the copy behind it then lie where the queries were that are joined by now."""
     eight = Placement(context=context, ubatch=ubatch, type_k="q8_0", type_v="q8_0")
     sixteen = replace(eight, type_k="f16", type_v="f16")
-    assert compute(lay_out(DEEPSEEK_V3, eight)) == compute(lay_out(DEEPSEEK_V3, sixteen))
+    assert compute_bytes(lay_out(DEEPSEEK_V3, eight)) == compute_bytes(lay_out(DEEPSEEK_V3, sixteen))

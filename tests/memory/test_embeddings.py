@@ -10,16 +10,16 @@ import yaml
 
 from benchmarks.gpu_rigs_rows import Row, again
 from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
+from llamaherd.checks.command_line import check_conflicts, conflicting_commands
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.meant import clashing, together
-from llamaherd.checks.memory import memory
+from llamaherd.checks.memory import check_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.memory.compute import kept_outputs
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.growth import growth, saved
 from llamaherd.memory.instances import placement
+from llamaherd.memory.overhead import ram_growth, saved_prompt_bytes
 from llamaherd.memory.placement import Placement
 from tests.support.headers import header
 from tests.support.rigs import changed, gpu_rig
@@ -49,7 +49,7 @@ def test_a_plan_is_near_what_a_server_took_of_its_gpu(rows: dict[str, Row], name
 def test_a_plan_is_near_what_a_server_took_of_the_ram(rows: dict[str, Row], name: str) -> None:
     """Within 5 %, with a saved prompt of 512 tokens for each slot of the model that has a cache."""
     slots = Placement(context=8192, parallel=4)
-    prompts = 4 * saved(QWEN, slots, 512) / MIB if name == "qwen3-embedding" else 0
+    prompts = 4 * saved_prompt_bytes(QWEN, slots, 512) / MIB if name == "qwen3-embedding" else 0
     assert rows[name].planned_ram + prompts == pytest.approx(AFTER_FIRST[name], rel=0.05)
 
 
@@ -68,20 +68,20 @@ def test_rows_of_logits_are_in_the_buffer_of_a_model_that_computes_them() -> Non
 def test_outputs_in_ram_grow_with_the_batch_whatever_the_model_computes(shape: object, ubatch: int) -> None:
     known = QWEN if shape is QWEN else BGE
     placed = Placement(context=8192, batch=ubatch, ubatch=ubatch, embeddings=True)
-    assert kept_outputs(known, placed) == (known.vocabulary + 1024) * ubatch * 4
+    assert output_bytes(known, placed) == (known.vocabulary + 1024) * ubatch * 4
     host = estimate(known, placed).host.compute - estimate(known, replace(placed, embeddings=False)).host.compute
-    assert host == kept_outputs(known, placed)
+    assert host == output_bytes(known, placed)
 
 
 def test_outputs_in_ram_are_there_without_a_gpu_too() -> None:
     placed = Placement(context=8192, batch=512, devices=0, embeddings=True)
     more = estimate(BGE, placed).host.total - estimate(BGE, replace(placed, embeddings=False)).host.total
-    assert more == kept_outputs(BGE, placed)
+    assert more == output_bytes(BGE, placed)
 
 
 def test_ik_llama_cpp_keeps_no_logits_of_embeddings_and_a_cache_of_encoders() -> None:
     placed = Placement(engine="ik_llama.cpp", context=8192, batch=512, embeddings=True)
-    assert kept_outputs(QWEN, placed) == 0
+    assert output_bytes(QWEN, placed) == 0
     assert estimate(BGE, placed).devices[0].kv > 0
 
 
@@ -91,8 +91,8 @@ def test_an_encoder_has_no_cache_no_output_and_saves_no_prompts() -> None:
     assert card.kv == 0
     layers = sum(tensor.bytes for tensor in BGE.each if tensor.layer is not None)
     assert layers <= card.weights < layers + MIB
-    assert growth(BGE, placed).total == 0
-    assert growth(QWEN, placed).total
+    assert ram_growth(BGE, placed).total == 0
+    assert ram_growth(QWEN, placed).total
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def of_bge(folder: Path, ram: str, **keys: object) -> list[Finding]:
     file.write_text(yaml.safe_dump(rig))
     document = read_yaml(file)
     subject = RigContext(Rig.model_validate(rig), document, {model: BGE})
-    return [*memory(subject), *together(clashing(subject))]
+    return [*check_memory(subject), *check_conflicts(conflicting_commands(subject))]
 
 
 def test_ram_that_the_first_request_does_not_find_is_found_before(tmp_path: Path) -> None:

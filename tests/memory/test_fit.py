@@ -16,9 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema.serving import Share
 from llamaherd.memory import Placement, estimate
-from llamaherd.memory.answer import best_answer
-from llamaherd.memory.experts import layers_on_cpu, moe_layers, pattern
-from llamaherd.memory.fit import RESERVE, Room, changes, fit_in
+from llamaherd.memory.fit import RESERVE, Room, best_fit, changes, fit_in
+from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern, moe_layers
 from llamaherd.memory.oracle import MIB, NoFigureError, completed, logged, parse_figures, tool_arguments, without_draft
 from llamaherd.memory.placement import HOST
 
@@ -39,18 +38,18 @@ def real(name: str) -> Header:
     ("share", "count"), [("75%", 36), (36, 36), ("0%", 0), ("100 %", 48), (48, 48), ("1%", 0), ("12.5%", 6), (0, 0)]
 )
 def test_shares_are_of_the_layers_with_experts_first_ones_first(share: str | int, count: int) -> None:
-    assert layers_on_cpu(real("122B-A10B Q6_K"), share) == tuple(range(count))
+    assert expert_layers_on_cpu(real("122B-A10B Q6_K"), share) == tuple(range(count))
 
 
 def test_dense_layers_and_prediction_heads_do_not_count() -> None:
     assert moe_layers(real("GLM 4.5 Air")) == tuple(range(1, 46))
-    assert layers_on_cpu(real("GLM 4.5 Air"), 2) == (1, 2)
+    assert expert_layers_on_cpu(real("GLM 4.5 Air"), 2) == (1, 2)
 
 
 @pytest.mark.parametrize("share", ["most", "-1", "7.5", 49, "101%", ""])
 def test_shares_that_are_none_are_refused(share: str | int) -> None:
     with pytest.raises(ValueError, match=r"`.*` is"):
-        layers_on_cpu(real("122B-A10B Q6_K"), share)
+        expert_layers_on_cpu(real("122B-A10B Q6_K"), share)
 
 
 @given(st.from_regex(r"\A(100|[0-9]{1,3})(\.(0{1,6}|[0-9]{1,6}))?%\Z"))
@@ -59,29 +58,29 @@ def test_each_share_that_the_inventory_takes_is_read(text: str) -> None:
         share: str | int = TypeAdapter[str | int](Share).validate_python(text)
     except ValidationError:
         return
-    assert set(layers_on_cpu(real("122B-A10B Q6_K"), share)) <= set(range(48))
+    assert set(expert_layers_on_cpu(real("122B-A10B Q6_K"), share)) <= set(range(48))
 
 
 def test_a_model_without_experts_has_none_to_move() -> None:
     with pytest.raises(ValueError, match="no routed experts"):
-        layers_on_cpu(real("Llama 3.1 8B"), "75%")
+        expert_layers_on_cpu(real("Llama 3.1 8B"), "75%")
     with pytest.raises(ValueError, match="layer 0 has no routed experts"):
-        pattern(real("Llama 3.1 8B"), [0])
+        experts_pattern(real("Llama 3.1 8B"), [0])
     with pytest.raises(ValueError, match="no layers"):
-        pattern(real("35B-A3B Q4_K"), [])
+        experts_pattern(real("35B-A3B Q4_K"), [])
 
 
 def test_the_pattern_is_short() -> None:
     header = real("122B-A10B Q6_K")
     expected = r"blk\.(?:[0-9]|[12][0-9]|3[0-5])\.ffn_(?:down|gate|up)_exps\.weight"
-    assert pattern(header, layers_on_cpu(header, "75%")) == expected
+    assert experts_pattern(header, expert_layers_on_cpu(header, "75%")) == expected
 
 
 @given(name=st.sampled_from(MOE), data=st.data())
 def test_the_pattern_matches_the_experts_and_nothing_else(name: str, data: st.DataObject) -> None:
     header = real(name)
     chosen = data.draw(st.sets(st.sampled_from(moe_layers(header)), min_size=1))
-    found = pattern(header, chosen)
+    found = experts_pattern(header, chosen)
     assert not set(found) & set(",; ")
     hit = {tensor.name for tensor in header.each if re.search(found, tensor.name)}
     assert hit == {tensor.name for tensor in header.each if tensor.is_expert and tensor.layer in chosen}
@@ -127,7 +126,7 @@ def test_every_change_offered_fits_and_none_is_larger_than_needed() -> None:
     ((expression, _),) = offered["experts"].placement.overrides
     moved = sum(re.search(expression, f"blk.{layer}.ffn_up_exps.weight") is not None for layer in range(40))
     assert offered["experts"].text.startswith(f"experts of {moved} layer")
-    fewer = replace(placement, overrides=((pattern(header, range(moved - 1)), "CPU"),))
+    fewer = replace(placement, overrides=((experts_pattern(header, range(moved - 1)), "CPU"),))
     assert not fit_in(header, fewer, room).fits
 
 
@@ -168,7 +167,7 @@ def test_layers_are_moved_one_by_one_where_no_simple_split_does() -> None:
 )
 def test_the_fastest_placement_that_fits(name: str, cards: tuple[int, ...], ram: int | None, how: str) -> None:
     room = Room(tuple(card * GIB for card in cards), ram and ram * GIB)
-    found = best_answer(real(name), room)
+    found = best_fit(real(name), room)
     assert how in found.how
     assert found.fit.fits
     assert found.largest_context >= found.placement.context
@@ -178,7 +177,7 @@ def test_the_fastest_placement_that_fits(name: str, cards: tuple[int, ...], ram:
 
 
 def test_what_fits_nowhere_is_answered_with_what_lacks_least() -> None:
-    found = best_answer(real("122B-A10B Q6_K"), Room((8 * GIB,), 16 * GIB))
+    found = best_fit(real("122B-A10B Q6_K"), Room((8 * GIB,), 16 * GIB))
     assert not found.fit.fits
     assert found.fit.short
     assert found.largest_context == 0

@@ -14,13 +14,13 @@ from benchmarks.gpu_rigs_cases import CASES, MODELS
 from benchmarks.gpu_rigs_rows import PROMPT
 from benchmarks.gpu_servers import ANSWER
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import memory
+from llamaherd.checks.memory import check_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.memory.growth import Growth, checkpoint, growth, saved
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.instances import placement
+from llamaherd.memory.overhead import Growth, checkpoint_bytes, ram_growth, saved_prompt_bytes
 from llamaherd.memory.placement import CACHE_RAM, Placement
 from tests.support.headers import gemma3, header, qwen_35b
 
@@ -49,8 +49,8 @@ def test_servers_grew_by_a_saved_prompt_and_its_checkpoints(row: dict[str, Any])
     model, placed = as_measured(row["case"])
     taken = row["ram"][-1]["RssAnon"] - row["ram"][-2]["RssAnon"]
     tokens = min(PROMPT, placed.context // placed.parallel - 100) + ANSWER
-    prompts = placed.parallel * saved(model, placed, tokens) / MIB
-    each = checkpoint(model, placed, tokens) / MIB
+    prompts = placed.parallel * saved_prompt_bytes(model, placed, tokens) / MIB
+    each = checkpoint_bytes(model, placed, tokens) / MIB
     count = round((taken - prompts) / each) if each else 0
     assert count in range(2 * placed.parallel, 4 * placed.parallel + 1) if each else count == 0
     assert prompts + count * each == pytest.approx(taken, rel=0.025, abs=8)
@@ -58,33 +58,33 @@ def test_servers_grew_by_a_saved_prompt_and_its_checkpoints(row: dict[str, Any])
 
 def test_windows_states_and_attention_have_checkpoints_of_their_own() -> None:
     attention = MODELS["Llama 8B"]
-    assert growth(header(attention), Placement(context=32768, parallel=4)) == Growth(CACHE_RAM, 0)
+    assert ram_growth(header(attention), Placement(context=32768, parallel=4)) == Growth(CACHE_RAM, 0)
     window, state = Placement(context=32768, parallel=2), Placement(context=262144)
     rows = 15 * 256 * 2 * 2  # a head of 256, keys and values in 16 bits, in those of 18 layers that see a window
-    assert growth(gemma3(), window).checkpoints == 2 * 32 * rows * 512
-    assert growth(gemma3(), Placement(context=32768, swa_full=True)).checkpoints == 0
-    assert growth(gemma3(), Placement(engine="ik_llama.cpp", context=32768)).checkpoints == 0
-    each = checkpoint(qwen_35b(mtp=False), state, 1000)
-    assert growth(qwen_35b(mtp=False), state).checkpoints == 32 * each
-    assert checkpoint(qwen_35b(mtp=False), state, 200_000) == each
+    assert ram_growth(gemma3(), window).checkpoints == 2 * 32 * rows * 512
+    assert ram_growth(gemma3(), Placement(context=32768, swa_full=True)).checkpoints == 0
+    assert ram_growth(gemma3(), Placement(engine="ik_llama.cpp", context=32768)).checkpoints == 0
+    each = checkpoint_bytes(qwen_35b(mtp=False), state, 1000)
+    assert ram_growth(qwen_35b(mtp=False), state).checkpoints == 32 * each
+    assert checkpoint_bytes(qwen_35b(mtp=False), state, 200_000) == each
 
 
 def test_a_draft_keeps_its_whole_cache_with_every_checkpoint() -> None:
     """A head's context has attention alone, of which nothing can be left out."""
     plain, drafting = Placement(context=65536), Placement(context=65536, mtp=2)
     for tokens in (1000, 60_000):
-        more = checkpoint(qwen_35b(), drafting, tokens) - checkpoint(qwen_35b(), plain, tokens)
+        more = checkpoint_bytes(qwen_35b(), drafting, tokens) - checkpoint_bytes(qwen_35b(), plain, tokens)
         assert more == tokens * 2 * 256 * 2 * 2
-    other = checkpoint(qwen_35b(), plain, 1000, drafting=header(MODELS["Llama 8B"]))
-    assert other - checkpoint(qwen_35b(), plain, 1000) == 1000 * 32 * 8 * 128 * 2 * 2
+    other = checkpoint_bytes(qwen_35b(), plain, 1000, drafting=header(MODELS["Llama 8B"]))
+    assert other - checkpoint_bytes(qwen_35b(), plain, 1000) == 1000 * 32 * 8 * 128 * 2 * 2
 
 
 def test_the_fork_keeps_one_prompt_however_large() -> None:
     model = header(MODELS["Llama 8B"])
     placed = Placement(engine="ik_llama.cpp", context=262144, cache_ram=MIB)
-    assert growth(model, placed).prompts == 262144 * 32 * 8 * 128 * 2 * 2
-    assert growth(model, Placement(engine="ik_llama.cpp", context=262144, cache_ram=0)).prompts == 0
-    assert growth(model, Placement(context=262144, cache_ram=MIB)).prompts == MIB
+    assert ram_growth(model, placed).prompts == 262144 * 32 * 8 * 128 * 2 * 2
+    assert ram_growth(model, Placement(engine="ik_llama.cpp", context=262144, cache_ram=0)).prompts == 0
+    assert ram_growth(model, Placement(context=262144, cache_ram=MIB)).prompts == MIB
 
 
 def declared(ram: str, *instances: dict[str, Any], flags: str = "b11434") -> dict[str, Any]:
@@ -105,7 +105,7 @@ def found(tmp_path: Path, rig: dict[str, Any], model: Header | None = None) -> l
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    return list(memory(RigContext(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
+    return list(check_memory(RigContext(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
 
 
 @pytest.mark.parametrize(

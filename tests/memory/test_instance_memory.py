@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from llamaherd.engines.command_line import _command_line, by_hand
-from llamaherd.engines.same import Same
+from llamaherd.engines.command_line import IdentityKey, _command_line, overridden_command_line
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.instances import _held, _placement, instance_memory, placement, sized
 from tests.support.headers import gemma3
@@ -51,14 +50,14 @@ def test_what_differs_is_worked_out_anew() -> None:
     assert placement(declared, more, header).context == 2 * placement(declared, instance, header).context
     said = instance.model_copy(update={"extra_args": ("--ubatch-size", "64")})
     assert placement(declared, said, header).ubatch == 64
-    assert by_hand(declared, said) is not by_hand(declared, instance)
+    assert overridden_command_line(declared, said) is not overridden_command_line(declared, instance)
 
 
 def test_a_value_is_the_same_as_itself_alone() -> None:
     one, other = (1, [2]), (1, [2])
-    assert Same(one) == Same(one)
-    assert Same(one) != Same(other)
-    seen = {Same((number,)) for number in range(1000)}
+    assert IdentityKey(one) == IdentityKey(one)
+    assert IdentityKey(one) != IdentityKey(other)
+    seen = {IdentityKey((number,)) for number in range(1000)}
     gc.collect()
     # Each key keeps its value, so that none takes another's place.
     assert len(seen) == 1000

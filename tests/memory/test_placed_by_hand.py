@@ -11,20 +11,19 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import memory as memory_check
-from llamaherd.checks.uncounted import uncounted_memory
+from llamaherd.checks.memory import check_memory as memory_check
+from llamaherd.checks.memory import check_uncounted_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines.threads import computes_on_cpu
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.ik import layer_devices
-from llamaherd.memory.instances import placement, sized, without_ram
-from llamaherd.memory.making_room import ways_out
+from llamaherd.memory.instances import draft_placement, placement, sized, without_ram
+from llamaherd.memory.layout import ik_layer_devices
 from llamaherd.memory.placement import HOST, Placement
-from llamaherd.memory.sidecars import draft_placement
-from llamaherd.role.held import estimated
+from llamaherd.memory.suggestions import suggest_changes
+from llamaherd.plan.estimate import estimate_memory
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}
@@ -193,7 +192,7 @@ def test_the_fork_takes_experts_of_each_card_in_proportion() -> None:
     """From the last layers of each (src/llama-load-tensors.cpp:245-309); all, or one GPU's, from the first."""
     header = qwen_122b(mtp=False)
     found = placed(header, IK, on=["one", "two", "three"], tensor_split=[1, 1, 2], extra_args="-ncmoe 12")
-    cards = layer_devices(header, found)[:-1]
+    cards = ik_layer_devices(header, found)[:-1]
     moved = [layer for layer in range(48) if found.override(f"blk.{layer}.ffn_up_exps.weight") == HOST]
     counts = [sum(cards[layer] == card for layer in moved) for card in range(3)]
     assert sum(counts) == 12
@@ -291,7 +290,7 @@ def test_ways_out_say_again_what_is_said_word_for_word(own: dict[str, Any], key:
     rig = Rig.model_validate(declared(**keys))
     each = without_ram(sized(rig, {"m": header})["chat"])
     assert not each.fit.fits
-    ways = ways_out(rig, each)
+    ways = suggest_changes(rig, each)
     said = [way for way in ways if way.startswith(("-", "LLAMA_ARG_"))]
     assert said
     assert not any(way.startswith(key) for way in ways)
@@ -309,7 +308,7 @@ def test_ways_out_say_again_what_is_said_word_for_word(own: dict[str, Any], key:
 
 
 def uncounted(tmp_path: Path, engine: dict[str, Any] | None = None, **keys: Any) -> list[Finding]:
-    return list(uncounted_memory(subject(tmp_path, qwen_35b(mtp=False), engine, **keys)))
+    return list(check_uncounted_memory(subject(tmp_path, qwen_35b(mtp=False), engine, **keys)))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +326,7 @@ def test_what_is_not_counted_is_said(keys: dict[str, Any], at: str, tmp_path: Pa
     line = (tmp_path / "rig.yaml").read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
     assert line[finding.place.column - 1 :].startswith(at)
     rig = Rig.model_validate(declared(**keys))
-    held = estimated(rig, rig.instances["chat"], {"m": qwen_35b(mtp=False)}, {})
+    held = estimate_memory(rig, rig.instances["chat"], {"m": qwen_35b(mtp=False)}, {})
     assert held
     assert any(at in doubt for doubt in held.doubts)
 
@@ -348,7 +347,7 @@ def test_where_nothing_can_be_worked_out_that_is_said_and_nothing_is_refused(
     large = qwen_122b()
     given = subject(tmp_path, large, engine, extra_args=arguments)
     assert [one.code for one in memory_check(given)] == []
-    assert [(one.code, one.severity) for one in uncounted_memory(given)] == [("LH243", "note")]
+    assert [(one.code, one.severity) for one in check_uncounted_memory(given)] == [("LH243", "note")]
 
 
 @pytest.mark.parametrize("arguments", ["-ngl auto --fit off", "-ngl auto -ts 1", "-ngl auto -ot output=CPU", "-ngl -2"])

@@ -7,25 +7,24 @@ from typing import Any
 
 import pytest
 
+from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import Instance
+from llamaherd.measure.tune.candidate import Candidate, with_keys
+from llamaherd.measure.tune.space import SearchedInstance, space_of
+from llamaherd.memory.divergence import MOST_TOKENS, readings
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import sized
-from llamaherd.memory.reading import MOST_TOKENS, readings
-from llamaherd.plan import Reading
-from llamaherd.tune.axes import Known, space_of
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.keys import with_keys
 from tests.tune.test_axes import known
 
 
-def packed(of: Known) -> Candidate:
+def packed(of: SearchedInstance) -> Candidate:
     space, start = space_of(of, judged=True)
     found = space.pack(start.with_keys({"kv": "q4_0"}))
     assert found is not None
     return found
 
 
-def changed(of: Known, *, ram: int | None = None, **keys: Any) -> Known:
+def changed(of: SearchedInstance, *, ram: int | None = None, **keys: Any) -> SearchedInstance:
     """The same with other keys, or other RAM in bytes."""
     instance = Instance.model_validate(of.instance.model_dump(exclude_none=True) | keys)
     host = of.rig.host.model_copy(update={"ram": ram or of.rig.host.ram})
@@ -33,11 +32,11 @@ def changed(of: Known, *, ram: int | None = None, **keys: Any) -> Known:
     return replace(of, rig=rig)
 
 
-def ways(of: Known, candidate: Candidate) -> list[Reading]:
+def ways(of: SearchedInstance, candidate: Candidate) -> list[Reading]:
     return list(readings(of.rig, of.name, with_keys(of.instance, candidate), of.headers))
 
 
-def found(of: Known) -> list[Reading]:
+def found(of: SearchedInstance) -> list[Reading]:
     return ways(of, packed(of))
 
 

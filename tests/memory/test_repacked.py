@@ -11,13 +11,11 @@ import pytest
 
 from benchmarks.memory_shapes import models, with_experts
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_headers
+from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.instances import placement
-from llamaherd.memory.overhead import in_ram, mapped_between
-from llamaherd.memory.repacked import Repacked, repacked
+from llamaherd.memory.overhead import Repacked, in_ram, mapped_between, repacked_bytes
 from tests.support.gguf_files import Model, Weight, gemma3, llama, write
 
 MIB = 1 << 20
@@ -67,13 +65,15 @@ LOGGED = {
 def header(shape: str, folder: Path) -> Header:
     """The header of a shape as the engine loaded it."""
     model = SHAPES[shape] if shape in SHAPES else llama(dense=shape, layers=4)
-    return join(read_headers(write(model, folder / "model.gguf")[0]))
+    return join_headers(read_headers(write(model, folder / "model.gguf")[0]))
 
 
 @pytest.mark.parametrize(("shape", "layout"), LOGGED)
 def test_copies_are_what_the_engine_says(shape: str, layout: str, tmp_path: Path) -> None:
     placed = XEON if layout == "amx" else EPYC
-    assert repacked(header(shape, tmp_path), placed).copies / MIB == pytest.approx(LOGGED[shape, layout], abs=0.01)
+    assert repacked_bytes(header(shape, tmp_path), placed).copies / MIB == pytest.approx(
+        LOGGED[shape, layout], abs=0.01
+    )
 
 
 RSS = {
@@ -108,11 +108,13 @@ def test_embeddings_that_are_no_matrix_are_not_copied(tmp_path: Path) -> None:
         each.model_copy(update={"shape": each.shape[:1]}) if each.name == "token_embd.weight" else each
         for each in model.tensors
     )
-    assert repacked(model.model_copy(update={"tensors": tensors}), XEON).copies < repacked(model, XEON).copies
+    assert (
+        repacked_bytes(model.model_copy(update={"tensors": tensors}), XEON).copies < repacked_bytes(model, XEON).copies
+    )
 
 
 def test_with_a_gpu_nothing_is_copied(tmp_path: Path) -> None:
-    assert repacked(header("llama", tmp_path), replace(XEON, devices=1)) == Repacked(0, 0)
+    assert repacked_bytes(header("llama", tmp_path), replace(XEON, devices=1)) == Repacked(0, 0)
 
 
 WRITTEN: dict[str, tuple[dict[str, object], dict[str, object], dict[str, object], tuple[str, ...]]] = {

@@ -15,10 +15,18 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.fit import fit_in
-from llamaherd.memory.instances import Sized, capacity, cuda_bytes, placement, sized, usable_bytes, without_ram
-from llamaherd.memory.making_room import ways_out
+from llamaherd.memory.instances import (
+    Sized,
+    capacity,
+    cuda_bytes,
+    draft_placement,
+    placement,
+    sized,
+    usable_bytes,
+    without_ram,
+)
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.sidecars import draft_placement
+from llamaherd.memory.suggestions import suggest_changes
 from tests.support.examples import fleet, locked
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.ours import plan
@@ -55,7 +63,7 @@ def test_one_takes_q3_k_xl_at_its_full_context_and_not_q4_k_xl() -> None:
     larger = alone(example("one"), "chat", qwen_35b("Q4_K", "Q5_K"))
     assert not fits(larger)
     made = rig(example("one"))
-    assert "experts_on_cpu: 3" in ways_out(made, without_ram(larger))
+    assert "experts_on_cpu: 3" in suggest_changes(made, without_ram(larger))
 
 
 @pytest.mark.parametrize(("layers", "right"), [(16, True), (17, True), (18, False), (19, False)])
@@ -97,7 +105,7 @@ def test_experts_of_three_quarters_of_the_layers() -> None:
 def test_every_way_out_that_is_named_makes_it_fit() -> None:
     declared = example("one")
     each = without_ram(alone(declared, "chat", qwen_35b("Q4_K", "Q5_K")))
-    ways = ways_out(rig(declared), each)
+    ways = suggest_changes(rig(declared), each)
     assert len(ways) >= 3
     for way in ways:
         change: dict[str, Any] = {"draft": None} if way == "no draft" else yaml.safe_load(way)

@@ -12,9 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from llamaherd.onhost import gpu_sources, nvml
-from llamaherd.onhost.gpu_sources import STANDING, GpuSources, Library, Line, Lines, Smi
-from llamaherd.onhost.nvml import NOT_REPORTED, Nvml, write_lines
+from llamaherd.onhost import gpu_sources
+from llamaherd.onhost.gpu_sources import (
+    NOT_REPORTED,
+    STANDING,
+    GpuSources,
+    Library,
+    Line,
+    Lines,
+    Nvml,
+    Smi,
+    write_lines,
+)
 from tests.bench.meter_lines import NEW, OLD
 from tests.support.told_gpus import put_gpus
 
@@ -26,7 +35,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder from which this process has two GPUs."""
     put_gpus(tmp_path, monkeypatch)
     monkeypatch.setattr(gpu_sources, "PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(nvml, "NVML", ("/nonexistent/libnvidia-ml.so.1", str(tmp_path / "libnvidia-ml.so.1")))
+    monkeypatch.setattr(gpu_sources, "NVML", ("/nonexistent/libnvidia-ml.so.1", str(tmp_path / "libnvidia-ml.so.1")))
     monkeypatch.setenv("FAKE_APP", str(os.getpid()))
     return tmp_path
 
@@ -57,7 +66,7 @@ def test_what_the_library_reports(gpus: Path) -> None:
     assert found.apps() == [[OLD, os.getpid(), 3 << 30]]
     (gpus / "watts").write_text("100")
     assert found.rows(time.monotonic())[0].split(", ")[1] == "100.00"
-    assert found.call("nvmlMissing") == nvml.LACKED
+    assert found.call("nvmlMissing") == gpu_sources.LACKED
 
 
 def test_what_changes_seldom_is_read_seldom(gpus: Path) -> None:
@@ -72,7 +81,7 @@ def test_what_changes_seldom_is_read_seldom(gpus: Path) -> None:
 
 
 def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "NVML", ("/nonexistent/libnvidia-ml.so.1",))
+    monkeypatch.setattr(gpu_sources, "NVML", ("/nonexistent/libnvidia-ml.so.1",))
     found = Nvml()
     assert (found.why, found.why_smi) == ("NVIDIA's library is not installed",) * 2
     assert found.apps() is None
@@ -105,7 +114,7 @@ def test_functions_that_an_old_library_lacks(gpus: Path, monkeypatch: pytest.Mon
         Nvml,
         "call",
         lambda self, name, *words: (
-            nvml.LACKED if lacks in (*[lacks] * (lacks in name), "all") else call(self, name, *words)
+            gpu_sources.LACKED if lacks in (*[lacks] * (lacks in name), "all") else call(self, name, *words)
         ),
     )
     card = found.cards[OLD]
@@ -124,7 +133,7 @@ def test_the_library_is_served_over_pipes(gpus: Path) -> None:
     heard, out = os.pipe()
     os.write(ask, b"count\napps\n")
     os.close(ask)
-    nvml.serve(5.0, requests, out)
+    gpu_sources.serve_library(5.0, requests, out)
     os.close(out)
     lines = Lines(heard)
     kinds = [line[2:].partition('"')[0] for line in lines.read()]
@@ -136,9 +145,9 @@ def test_the_library_is_served_over_pipes(gpus: Path) -> None:
 
 
 def test_a_library_that_reports_nothing_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "NVML", ())
+    monkeypatch.setattr(gpu_sources, "NVML", ())
     heard, out = os.pipe()
-    nvml.serve(5.0, -1, out)
+    gpu_sources.serve_library(5.0, -1, out)
     (line,) = Lines(heard).read()
     assert '"serves":false' in line
     os.close(heard)

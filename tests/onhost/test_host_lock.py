@@ -12,7 +12,7 @@ import pytest
 
 from llamaherd.onhost import system
 from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput, hold, unlock
-from llamaherd.onhost.lock_file import SHELLS_DESCRIPTOR
+from llamaherd.onhost.posix import SHELLS_DESCRIPTOR
 from llamaherd.onhost.system import FailedError, Host
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import ROOT

@@ -15,19 +15,22 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
-from roles.serve.beside import candidate_input
+from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
-from roles.serve.going import Going
-from roles.serve.onhost.model import GpuNeed, Question, SwitchInput
+from roles.serve.onhost.model import GpuNeed, ProofQuestion, SwitchInput
 from roles.serve.onhost.speed import Proof
 from roles.serve.onhost.switch import run_switch
+from roles.serve.transaction import UndeclaredServer
 from tests.support.hostile import PLAIN
 from tests.support.played_host import File, PlayedHost, Running
 from tests.support.recording import RecordingHost, switch_of
 from tests.support.rigs import DIGEST, KEY, cpu_rig, planned
 from tests.support.switches import instance_of
 
-GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
+GOING = (
+    UndeclaredServer("old", unit=True, container=False, port=True, serves=True),
+    UndeclaredServer("boxed", unit=False, container=True),
+)
 READY = {"kind": "llama.cpp", "image": f"ghcr.io/ggml-org/llama.cpp@sha256:{DIGEST}"}
 PLAN = planned(
     cpu_rig(),
@@ -107,7 +110,7 @@ class StrictHost(RecordingHost):
             assert shlex.split(argv[2]) == ["docker", "logs", self.service, "2>&1"]
         return super().run(argv, **how)
 
-    def prove(self, question: Question, **how: Any) -> Proof:
+    def prove(self, question: ProofQuestion, **how: Any) -> Proof:
         """Prove a server, whatever its spec is called."""
         self.done.append(["prove", str(question.get("spec"))])
         if how["how"] != "back" and self.fates:

@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 import pytest
 
 from llamaherd.host.program import packed_program, request
-from llamaherd.onhost import main as program
 from llamaherd.onhost import verbs
+from llamaherd.onhost import verbs as program
 from llamaherd.onhost.document import MOST_BYTES, VERSION, Secret, dump
-from llamaherd.onhost.main import FAULT, OTHER_VERSION, main
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import FAULT, OTHER_VERSION, Verb, main
 from tests.support.rigs import ROOT
 
 HIDDEN = "sk-hidden-3f1d9c"

@@ -16,9 +16,8 @@ import pytest
 
 from llamaherd.onhost import gauges, meter
 from llamaherd.onhost.clients import systemctl
-from llamaherd.onhost.gauges import Here, MeterInput, Rapl, Server
+from llamaherd.onhost.gauges import Here, MeterInput, Rapl, Server, count_at_url, count_in_flight
 from llamaherd.onhost.gpu_sources import GpuSources
-from llamaherd.onhost.in_flight import count_at, in_flight
 from llamaherd.onhost.meter import Meter, find_server
 from llamaherd.onhost.system import TIMED_OUT, Ended
 from llamaherd.onhost.verbs import find_verb
@@ -418,5 +417,5 @@ def test_a_server_that_cannot_be_queried_counts_nothing(tmp_path: Path, key: str
     file = tmp_path / "key"
     if key:
         file.write_text(key)
-    assert count_at("http://127.0.0.1:1/metrics", str(file)) is None
-    assert in_flight([], "") is None
+    assert count_at_url("http://127.0.0.1:1/metrics", str(file)) is None
+    assert count_in_flight([], "") is None

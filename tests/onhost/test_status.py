@@ -11,15 +11,18 @@ import pytest
 from llamaherd.onhost import status
 from llamaherd.onhost.gateway import NO_GATEWAY
 from llamaherd.onhost.status import (
+    MOST_BYTES,
     CardStatus,
     GatewayError,
     HostStatus,
+    Probe,
     ReleaseStatus,
+    ServerInput,
+    ServerStatus,
     StatusInput,
     inspect,
     run_together,
 )
-from llamaherd.onhost.status_probe import MOST_BYTES, Probe, ServerInput, ServerStatus
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, Host
 from tests.support.played_host import File
 from tests.support.recording import RecordingHost

@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from llamaherd.onhost import processes, system
-from llamaherd.onhost.conversation import receive
-from llamaherd.onhost.disk import cannot_write
-from llamaherd.onhost.exclusivity import take_within
-from llamaherd.onhost.processes import MOST_OUTPUT
+from llamaherd.onhost import posix, system
+from llamaherd.onhost.exclusivity import receive, take_within
+from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.posix import MOST_OUTPUT
 from llamaherd.onhost.system import MOST_LINE, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
 from tests.support.rigs import ROOT
@@ -115,7 +114,7 @@ def test_a_program_that_hangs_is_ended(host: Host) -> None:
 def test_a_program_that_no_signal_ends_is_left_behind(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that hangs in a driver of the kernel: here it is simply not killed."""
     monkeypatch.setattr(os, "killpg", lambda *_: None)
-    monkeypatch.setattr(processes, "PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(posix, "PIPE_SECONDS", 0.2)
     began = time.monotonic()
     ended = host.run(["sh", "-c", "echo begun; exec sleep 4"], seconds=0.3)
     assert (ended.code, ended.out) == (TIMED_OUT, "begun\n")

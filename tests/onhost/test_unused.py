@@ -10,10 +10,9 @@ import pytest
 
 from llamaherd.layout import APT_ARCHIVES, BUILDS, KEPT, PRESETS, WORK
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.removal import Outcome, Use
 from llamaherd.onhost.system import Ended, Entry, FailedError, HeldError
 from llamaherd.onhost.unused import SOURCES, FoundThing, LookInput, RemoveInput, Things, look, remove
-from llamaherd.onhost.uses import Use
 from tests.support.played_host import File
 from tests.support.service_host import killed_everywhere
 from tests.support.store_host import document

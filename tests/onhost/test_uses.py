@@ -11,8 +11,8 @@ import pytest
 
 from llamaherd.layout import UNITS
 from llamaherd.onhost.releases import WriteInput, write
+from llamaherd.onhost.removal import Use, find_uses, is_within, real_path
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.uses import Use, is_within, real_path, uses
 from tests.support.played_host import File
 from tests.support.used_host import ID, UsedHost
 
@@ -23,7 +23,7 @@ MODEL = f"{STORE}/org/name/a.gguf"
 def used(host: UsedHost, keep: int = 0) -> set[Use]:
     """Return who uses the store."""
     host.files.setdefault(MODEL, File("weights"))
-    return {*uses(host, STORE, keep)}
+    return {*find_uses(host, STORE, keep)}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_release_needs_what_its_plan_names() -> None:
 def test_a_store_that_is_a_link() -> None:
     host = UsedHost({}, links={STORE: "/disk"}, files={f"{UNITS}/llama-chat.service": File("-m /disk/org/a --port 1")})
     host.files["/disk/org/a"] = File("weights")
-    assert [use.path for use in uses(host, STORE, 0)] == [f"{STORE}/org/a", f"{STORE}/org/a --port 1"]
+    assert [use.path for use in find_uses(host, STORE, 0)] == [f"{STORE}/org/a", f"{STORE}/org/a --port 1"]
     assert real_path(host, STORE) == "/disk"
     assert real_path(host, "/none") == ""
 

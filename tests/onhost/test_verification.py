@@ -6,18 +6,18 @@ import json
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.onhost.verification import Probe, Text, VerifyInput, VerifyResult, verify
-from llamaherd.pipeline.verify import HostFacts, facts_of, judge, verify_input
-from llamaherd.pipeline.verify import verify as verify_host
+from llamaherd.pipeline.verify import HostFacts, facts_of, judge_host, verify_input
+from llamaherd.pipeline.verify import verify_rig as verify_host
 from llamaherd.role.reach import Door, Reach
 from roles import ROLES
-from roles.serve.onhost.verified import Found, Responses, ServerFound, VerifyServersInput
+from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers, VerifyServersInput
 from tests.host.test_protocol import saying
 from tests.support.inspected_host import InspectedHost
 from tests.support.rigs import cpu_rig, planned
@@ -29,11 +29,13 @@ def test_verbs_run_after_probes_and_a_script_after_both() -> None:
     host = InspectedHost({"echo": Ended(0, "a\n"), "sh": Ended(0, "@ begin\n@ x\t\n\ty\n@ end\n")})
     found = verify(VerifyInput((Probe("p", "", ("echo",)),), {VERB: encode(VerifyServersInput())}, "a script"), host)
     assert found == VerifyResult(
-        (Text("p", "", "a"),), {VERB: Found(listening=())}, lines=("@ begin", "@ x\t", "\ty", "@ end")
+        (Text("p", "", "a"),), {VERB: VerifiedServers(listening=())}, lines=("@ begin", "@ x\t", "\ty", "@ end")
     )
     assert [words[0] for words in host.ran] == ["echo", "sh"]
     result = parse_document(dump(found).encode())
-    assert facts_of(result, ROLES) == HostFacts({("p", ""): "a", ("x", ""): "y"}, {Found: Found(listening=())})
+    assert facts_of(result, ROLES) == HostFacts(
+        {("p", ""): "a", ("x", ""): "y"}, {VerifiedServers: VerifiedServers(listening=())}
+    )
 
 
 def test_no_script_is_run_where_there_is_none() -> None:
@@ -64,14 +66,14 @@ def test_a_part_that_does_not_respond_is_unknown_and_the_others_run() -> None:
 
 def test_what_is_unknown_is_one_failed_check() -> None:
     rig = Rig.model_validate(cpu_rig())
-    report = judge(rig, planned(cpu_rig()), ROLES, HostFacts(unknown={VERB: "Docker"}))
+    report = judge_host(rig, planned(cpu_rig()), ROLES, HostFacts(unknown={VERB: "Docker"}))
     (check,) = [each for each in report.machine if each.name == "serve"]
     assert (check.ok, check.detail, report.instances) == (False, "Docker did not respond: run again", ())
 
 
 @pytest.mark.parametrize("result", ["[]", '{"parts":{"serve.verification.verify":5}}', '{"more":1}', '{"texts":[5]}'])
 def test_a_result_that_the_program_cannot_have_returned(result: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="was not asked for"):
         facts_of(json.loads(result), ROLES)
 
 
@@ -95,7 +97,7 @@ def test_servers_that_respond_on_their_host_are_tried_from_here(monkeypatch: pyt
     plan = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
     servers = {"chat": responding("ok\n200"), "drafter": responding("curl: (7) no\n\n000")}
     texts = (Text("addresses", "", "2: eth0    inet 10.0.0.5/24 brd x\n"),)
-    result = VerifyResult(texts, {VERB: Found(servers)})
+    result = VerifyResult(texts, {VERB: VerifiedServers(servers)})
     report = verify_host(Rig.model_validate(cpu_rig()), plan, ROLES, returning(result))
     assert tried == [["chat"], ["10.0.0.5/24"], []]
     (check,) = [each for each in report.instances[0].checks if each.name == "reach"]
@@ -103,7 +105,10 @@ def test_servers_that_respond_on_their_host_are_tried_from_here(monkeypatch: pyt
     tried.clear()
     servers["drafter"] = responding("{}\n200")
     verify_host(
-        Rig.model_validate(cpu_rig()), planned(cpu_rig()), ROLES, returning(VerifyResult((), {VERB: Found(servers)}))
+        Rig.model_validate(cpu_rig()),
+        planned(cpu_rig()),
+        ROLES,
+        returning(VerifyResult((), {VERB: VerifiedServers(servers)})),
     )
     assert tried == [[], [], ["chat", "drafter"]]
 

@@ -15,23 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.local import read_header
+from llamaherd.gguf.shards import read_header
 from llamaherd.host.program import request
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.onhost.engine_memory import EstimateInput, ToolRun, estimate
-from llamaherd.onhost.manifest import manifest_line
+from llamaherd.onhost.store import manifest_line
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from llamaherd.pipeline.engine_estimate import (
-    Question,
+    EstimateRequest,
     Shard,
-    ask_engines,
     estimate_input,
+    estimate_request,
     headers,
     is_absent,
-    judged,
-    question_to_engine,
+    judge_run,
+    query_engines,
 )
 from llamaherd.plan import Estimate, Holds, ModelFile, ModelPlan, Plan
 from tests.support import gguf_files
@@ -63,18 +63,18 @@ def declared(**changes: Any) -> Rig:
     return Rig.model_validate(changed(gpu_rig(), paths))
 
 
-def asked(rig: Rig, name: str, lock: Lock = LOCK) -> Question | str:
+def asked(rig: Rig, name: str, lock: Lock = LOCK) -> EstimateRequest | str:
     planned = plan(rig, lock)
-    return question_to_engine(rig, planned, next(each for each in planned.instances if each.name == name), lock)
+    return estimate_request(rig, planned, next(each for each in planned.instances if each.name == name), lock)
 
 
-def sure(rig: Rig, name: str) -> Question:
+def sure(rig: Rig, name: str) -> EstimateRequest:
     found = asked(rig, name)
-    assert isinstance(found, Question), found
+    assert isinstance(found, EstimateRequest), found
     return found
 
 
-def on_cpu(**changes: Any) -> tuple[Rig, Question]:
+def on_cpu(**changes: Any) -> tuple[Rig, EstimateRequest]:
     """The rig, and the question to `reasoner`, moved to the CPU with these keys."""
     rig = declared(reasoner={"on": [], "context": 131072, "kv": "q8_0", "draft": {"mtp": 2}} | changes)
     return rig, sure(rig, "reasoner")
@@ -85,8 +85,8 @@ def said(name: str, figures: str, code: int = 0, log: str = "") -> Runs:
     return {name: ToolRun("ran", code, figures, log)}
 
 
-def estimated(rig: Rig, each: Question, runs: Runs) -> Estimate:
-    found = judged(rig, each, runs)
+def estimated(rig: Rig, each: EstimateRequest, runs: Runs) -> Estimate:
+    found = judge_run(rig, each, runs)
     assert isinstance(found, Estimate), found
     return found
 
@@ -195,7 +195,7 @@ def test_cards_are_taken_in_the_order_of_on() -> None:
 
 def test_other_cards_than_declared_are_no_figures() -> None:
     rig = declared()
-    found = judged(rig, sure(rig, "reasoner"), said("reasoner", "Host 19599 1422 633 "))
+    found = judge_run(rig, sure(rig, "reasoner"), said("reasoner", "Host 19599 1422 633 "))
     assert found == "the tool saw 0 GPUs where 2 are meant"
 
 
@@ -236,18 +236,18 @@ NO_LIBRARY = "llama-fit-params: error while loading shared libraries: libcudart.
 )
 def test_why_the_tool_failed(code: int, log: str, why: str) -> None:
     rig, each = on_cpu()
-    assert judged(rig, each, said("reasoner", "", code, log)) == f"llama-fit-params failed: {why}"
+    assert judge_run(rig, each, said("reasoner", "", code, log)) == f"llama-fit-params failed: {why}"
 
 
 def test_a_tool_that_was_stopped() -> None:
     rig, each = on_cpu()
-    assert judged(rig, each, said("reasoner", "", 124)) == "llama-fit-params did not end within 120 s"
-    assert "more RAM than is free" in str(judged(rig, each, said("reasoner", "", 137)))
+    assert judge_run(rig, each, said("reasoner", "", 124)) == "llama-fit-params did not end within 120 s"
+    assert "more RAM than is free" in str(judge_run(rig, each, said("reasoner", "", 137)))
 
 
 def test_an_end_without_figures_is_no_figure() -> None:
     rig, each = on_cpu()
-    assert "printed no figures" in str(judged(rig, each, said("reasoner", "usage: none")))
+    assert "printed no figures" in str(judge_run(rig, each, said("reasoner", "usage: none")))
 
 
 ON_CPU = on_cpu()
@@ -259,7 +259,7 @@ FIGURES = st.from_regex(r"(CUDA0 \d{1,9} \d \d \n)?Host \d{1,20} \d{1,4} \d{1,4}
 @given(st.text() | FIGURES, st.integers(-1, 256), st.text())
 def test_whatever_a_host_returns_becomes_a_sentence(figures: str, code: int, log: str) -> None:
     rig, each = ON_CPU
-    found = judged(rig, each, said("reasoner", figures, code, log))
+    found = judge_run(rig, each, said("reasoner", figures, code, log))
     assert found if isinstance(found, str) else found.holds
 
 
@@ -318,7 +318,7 @@ def test_a_bare_host_reports_that_nothing_is_built_and_stays_bare() -> None:
     host = EngineHost({}, ends={"id": Ended(0, "7\n")})
     runs = estimate(given, host).runs
     for name in ("reasoner", "boxed"):
-        assert judged(rig, sure(rig, name), runs) == "engine `main` is not built on duo yet: run `herd up duo`"
+        assert judge_run(rig, sure(rig, name), runs) == "engine `main` is not built on duo yet: run `herd up duo`"
         assert not is_absent(name, runs)
     assert not host.files
 
@@ -486,7 +486,7 @@ def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
     """Nothing listens where this rig is said to be."""
     rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
     planned = plan(rig, hub_lock())
-    found = ask_engines(rig, planned, Lock(), Remote(rig.connect))
+    found = query_engines(rig, planned, Lock(), Remote(rig.connect))
     assert list(found) == [each.name for each in planned.instances]
     assert all(isinstance(sentence, str) for sentence in found.values())
 
@@ -495,4 +495,4 @@ def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:
 def test_a_host_that_cannot_be_reached_is_an_error() -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {"connect": {"host": "127.0.0.1", "port": 1}}))
     with pytest.raises(RemoteError, match="nothing listens for SSH"):
-        ask_engines(rig, plan(rig, LOCK), LOCK, Remote(rig.connect))
+        query_engines(rig, plan(rig, LOCK), LOCK, Remote(rig.connect))

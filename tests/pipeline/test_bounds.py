@@ -17,10 +17,10 @@ from llamaherd import lock
 from llamaherd.cli.herd import main as cli
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, Severity, to_print
 from llamaherd.host.ssh import RemoteError, require_key
-from llamaherd.inventory import yamlfile
-from llamaherd.inventory.keys import UnreadableKeyError, read_key
+from llamaherd.inventory import yaml_file
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Connect, Secret
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.recipes import understand
 from llamaherd.text.textfile import UnreadableError, read_text
 from tests.support.examples import EXAMPLES
@@ -97,7 +97,7 @@ SECONDS = 5
 DRIVER = """
 import json, sys, time
 from pathlib import Path
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 for file in map(Path, sys.argv[1:]):
     began = time.process_time()
     _, findings = examine_fleet(file)
@@ -181,7 +181,7 @@ def test_what_is_no_file_is_said(tmp_path: Path, pipe: Path, path: str) -> None:
     with pytest.raises(UnreadableError, match=r"it is a (pipe|device|folder), and no file"):
         read_text(named, 100)
     with pytest.raises(InventoryError, match="LH001: cannot read this file: it is a"):
-        yamlfile.read_yaml(named)
+        yaml_file.read_yaml(named)
     if path != "folder.yaml":
         with pytest.raises(lock.LockError, match="cannot read this file: it is a"):
             lock.read_lock_file(named)

@@ -17,7 +17,7 @@ from tests.support.rigs import cpu_rig, gpu_rig, planned
 from tests.support.stores import needs_root
 
 CPU, GPU = planned(cpu_rig()), planned(gpu_rig())
-FETCHER = "/opt/llamaherd/libexec/fetcher/llamaherd/fetcher"
+FETCHER = "/opt/llamaherd/libexec/fetcher/llamaherd/onhost/fetch"
 
 
 def found(plan: Plan, stats: dict[str, str], sums: dict[str, str]) -> tuple[bool, str]:
@@ -56,7 +56,7 @@ def test_each_file_that_is_not_as_we_brought_it_is_named(plan: Plan) -> None:
 
 
 def test_gates_and_what_holds_cards_are_among_them() -> None:
-    assert {Path(path).name for path in brought_files(CPU)} >= {"wait-healthy", "started", "fetch", "fetch.py"}
+    assert {Path(path).name for path in brought_files(CPU)} >= {"wait-healthy", "started", "fetch", "download.py"}
     assert {Path(path).name for path in brought_files(GPU)} >= {"gpu-gate", "gpu-check"}
 
 

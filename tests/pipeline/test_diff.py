@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.queries import MOST_TEXT, KeysFound, KeysInput, TextsFound, TextsInput, find_keys, read_texts
 from llamaherd.onhost.system import Host
 from llamaherd.pipeline import diff
-from llamaherd.pipeline.diff import ask_diffs, text_diff
+from llamaherd.pipeline.diff import query_diffs, text_diff
 from llamaherd.plan import TextFile
 from tests.support.played_host import File, PlayedHost
 
@@ -76,11 +76,11 @@ def test_a_diff_goes_from_what_is_there_to_what_is_planned() -> None:
 def test_only_what_is_there_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (TextFile(path=path, text="new\n") for path in ("/one", "/two"))
     monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({"/one": "old\n", "/other": "new\n"}))
-    found = ask_diffs(Remote(Connect(host="box")), [one, two])
+    found = query_diffs(Remote(Connect(host="box")), [one, two])
     assert list(found) == ["/one"]
     assert found["/one"].endswith("-old\n+new")
 
 
 def test_where_nothing_differs_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "query_verb", lambda *_: pytest.fail("the host was queried"))
-    assert ask_diffs(Remote(Connect(host="box")), []) == {}
+    assert query_diffs(Remote(Connect(host="box")), []) == {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamaherd.pipeline.drift_figures import FIGURES, figures
-from llamaherd.pipeline.saved import SavedChange, SavedRig
+from llamaherd.pipeline.diff import SavedChange, SavedRig
+from llamaherd.pipeline.drift_metrics import METRICS, metrics_text
 
 
 def rig(*changes: SavedChange, **more: Any) -> SavedRig:
@@ -21,7 +21,7 @@ def change(**causes: Any) -> SavedChange:
 
 def told(each: SavedRig) -> dict[str, str]:
     """What is told of it, by figure."""
-    lines = [line.split('{rig="duo"} ') for line in figures([each], 7).splitlines() if '{rig="duo"}' in line]
+    lines = [line.split('{rig="duo"} ') for line in metrics_text([each], 7).splitlines() if '{rig="duo"}' in line]
     return {name.removeprefix("llamaherd_diff_"): value for name, value in lines}
 
 
@@ -48,7 +48,7 @@ def test_a_rig_that_could_not_be_seen_is_only_told_to_have_failed() -> None:
 
 
 def test_every_figure_is_explained_once() -> None:
-    text = figures([rig(), rig(rig="porch")], 7)
+    text = metrics_text([rig(), rig(rig="porch")], 7)
     helped = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
-    assert helped == list(FIGURES)
+    assert helped == list(METRICS)
     assert text.count('{rig="porch"}') == 5

@@ -12,9 +12,8 @@ from click.testing import CliRunner, Result
 
 from llamaherd import lock
 from llamaherd.cli.herd import main
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_header, read_headers
-from llamaherd.tune.planned import tuned
+from llamaherd.gguf.shards import join_headers, read_header, read_headers
+from llamaherd.measure.tune.target import tune_target
 from roles import ROLES
 from tests.support import gguf_files
 from tests.support.examples import EXAMPLES, locked
@@ -118,7 +117,7 @@ def test_what_was_found_best_for_a_model_is_said_wherever_its_header_is_from(
     where: str, file: Path, hub: Hub, tmp_path: Path
 ) -> None:
     (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
-    keep(tmp_path / "results", like(("RTX 3090", 24), header=join(read_headers(file)).digest))
+    keep(tmp_path / "results", like(("RTX 3090", 24), header=join_headers(read_headers(file)).digest))
     model = str(file) if where == "here" else f"{REPO}:UD-Q4_K_XL"
     done = herd("-i", str(tmp_path), "fit", model, "--vram", "24G")
     assert done.exit_code == 0, done.output
@@ -136,7 +135,7 @@ def test_what_was_found_best_for_a_model_is_said_wherever_its_header_is_from(
 def test_what_was_found_best_for_an_instance_is_said_for_its_model(tmp_path: Path) -> None:
     (tmp_path / "budget.yaml").write_bytes((EXAMPLES / "budget.yaml").read_bytes())
     lock.write_lock(tmp_path / "herd.lock", locked())
-    of = tuned(tmp_path / "budget.yaml", ROLES, "budget", "chat")
+    of = tune_target(tmp_path / "budget.yaml", ROLES, "budget", "chat")
     keep(tmp_path / "results", of.likeness, "budget/chat")
     words = ("-i", str(tmp_path), "fit", "35b", "--vram", "8G", "--ram", "16G")
     done = herd(*words, "--context", "4096")

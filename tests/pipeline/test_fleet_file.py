@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import FleetFile
-from llamaherd.pipeline.fleet_file import backing_up
+from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.pipeline.fleet_files import backing_up
 from tests.support.rigs import changed, cpu_rig
 
 RIGS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from box import tiny_moe
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place, nearest
-from llamaherd.pipeline.load_fleet import choose, examine_fleet, load_fleet
+from llamaherd.pipeline.fleet_files import choose_rigs, examine_fleet, load_fleet
 from tests.support.ours import plans
 from tests.support.rigs import DIGEST, SHA
 
@@ -292,10 +292,10 @@ def test_choosing_rigs(folder: Path) -> None:
     (folder / "a.yaml").write_text(GOOD)
     (folder / "b.yaml").write_text(GOOD.replace("rig: box", "rig: duo"))
     fleet = load_fleet(folder)
-    assert list(choose(fleet, [], folder).rigs) == ["box", "duo"]
-    assert list(choose(fleet, ["duo"], folder).rigs) == ["duo"]
+    assert list(choose_rigs(fleet, [], folder).rigs) == ["box", "duo"]
+    assert list(choose_rigs(fleet, ["duo"], folder).rigs) == ["duo"]
     with pytest.raises(InventoryError) as caught:
-        choose(fleet, ["bx", "duo", "zebra"], folder)
+        choose_rigs(fleet, ["bx", "duo", "zebra"], folder)
     assert [(finding.code, finding.help) for finding in caught.value.findings] == [
         ("LH007", "did you mean `box`?"),
         ("LH007", "known here: box, duo"),

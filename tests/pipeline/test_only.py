@@ -9,9 +9,9 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
-from llamaherd.pipeline.only import choose
-from llamaherd.pipeline.outlook import Outlook, outlook
-from llamaherd.pipeline.saved import plan_digest
+from llamaherd.pipeline.diff import plan_digest
+from llamaherd.pipeline.preview import Preview, preview_changes
+from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -32,14 +32,14 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 def part(declared: Declared, *names: str, roles: Sequence[Role] = ROLES) -> Plan:
     """The plan of a rig, for this part alone."""
     rig = Rig.model_validate(declared)
-    return planning.plan(rig, hub_lock(), roles, only=choose(names, {rig.rig: rig}, roles)[rig.rig])
+    return planning.plan(rig, hub_lock(), roles, only=choose_parts(names, {rig.rig: rig}, roles)[rig.rig])
 
 
-def would(plan: Plan, world: list[str], roles: Sequence[Role] = ROLES) -> Outlook:
-    return outlook(plan, roles, parse_state(world), Connect(host="box"), {})
+def would(plan: Plan, world: list[str], roles: Sequence[Role] = ROLES) -> Preview:
+    return preview_changes(plan, roles, parse_state(world), Connect(host="box"), {})
 
 
-def names(found: Outlook) -> list[str]:
+def names(found: Preview) -> list[str]:
     return [f"{change.action} {change.name}" for change in found.changes]
 
 
@@ -53,7 +53,7 @@ def test_an_instance_needs_what_a_search_of_it_may_try() -> None:
 
 
 def test_names_are_instances_and_roles() -> None:
-    found = choose(["chat", "power", "worker", "power"], FLEET, ROLES)
+    found = choose_parts(["chat", "power", "worker", "power"], FLEET, ROLES)
     assert found == {
         "box": Only(instances=("chat",), roles=("power",)),
         "duo": Only(instances=("worker",), roles=("power",)),
@@ -61,7 +61,7 @@ def test_names_are_instances_and_roles() -> None:
 
 
 def test_a_rig_that_has_none_of_it_is_left_out() -> None:
-    assert list(choose(["chat"], FLEET, ROLES)) == ["box"]
+    assert list(choose_parts(["chat"], FLEET, ROLES)) == ["box"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_rig_that_has_none_of_it_is_left_out() -> None:
 )
 def test_a_name_that_is_none(name: str, way_out: str) -> None:
     with pytest.raises(UserError) as raised:
-        choose([name], FLEET, ROLES)
+        choose_parts([name], FLEET, ROLES)
     assert raised.value.message == f"--only {name}: there is no such instance or role"
     assert way_out in raised.value.help
     assert "roles: base, chat_page, container_runtime, " in raised.value.help
@@ -84,10 +84,10 @@ def test_a_name_that_is_none(name: str, way_out: str) -> None:
 def test_a_name_of_both_is_asked_about() -> None:
     rig = Rig.model_validate(changed(cpu_rig(), {"instances/power": cpu_rig()["instances"]["chat"] | {"port": 9000}}))
     with pytest.raises(UserError, match="an instance and a role") as raised:
-        choose(["power"], {"box": rig}, ROLES)
+        choose_parts(["power"], {"box": rig}, ROLES)
     assert raised.value.help == "`--only instance:power` or `--only role:power`"
-    assert choose(["instance:power"], {"box": rig}, ROLES)["box"] == Only(instances=("power",))
-    assert choose(["role:power"], {"box": rig}, ROLES)["box"] == Only(roles=("power",))
+    assert choose_parts(["instance:power"], {"box": rig}, ROLES)["box"] == Only(instances=("power",))
+    assert choose_parts(["role:power"], {"box": rig}, ROLES)["box"] == Only(roles=("power",))
 
 
 def test_an_instance_brings_what_it_needs_and_no_more() -> None:

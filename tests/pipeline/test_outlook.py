@@ -9,10 +9,10 @@ import pytest
 from llamaherd.diagnostics.findings import InventoryError
 from llamaherd.host.program import packed_program
 from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.inventory.keys import UnreadableKeyError
+from llamaherd.inventory.api_keys import UnreadableKeyError
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.outlook import Outlook, outlook
+from llamaherd.pipeline import preview
+from llamaherd.pipeline.preview import Preview, preview_changes
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Task
 from roles import ROLES
@@ -30,23 +30,21 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     return planned(cpu_rig())
 
 
-def asked(planned: dict[str, tuple[Rig, Plan]]) -> dict[str, Outlook]:
+def asked(planned: dict[str, tuple[Rig, Plan]]) -> dict[str, Preview]:
     """What a run would do to rigs, each of which is asked."""
-    return outlook_ask.Hosts({name: rig for name, (rig, _) in planned.items()}, packed_program()).outlooks(
-        planned, ROLES
-    )
+    return preview.Hosts({name: rig for name, (rig, _) in planned.items()}, packed_program()).outlooks(planned, ROLES)
 
 
-def would(plan: Plan, world: list[str], *more: Role) -> Outlook:
+def would(plan: Plan, world: list[str], *more: Role) -> Preview:
     """What a run would do to a host that answers so."""
     roles = (*ROLES, *more)
-    return outlook(plan, roles, parse_state(world, roles), HERE, {})
+    return preview_changes(plan, roles, parse_state(world, roles), HERE, {})
 
 
 def test_there_is_nothing_to_do_where_a_run_does_nothing(plan: Plan) -> None:
     world = converged(plan, {"chat": KEY})
     assert run(plan, world).changed == []
-    assert would(plan, world) == Outlook()
+    assert would(plan, world) == Preview()
     assert would(plan, world).as_planned
 
 
@@ -100,20 +98,20 @@ def test_what_stands_in_the_way_is_said(plan: Plan) -> None:
 
 def test_notes_are_told_where_there_is_nothing_else(plan: Plan) -> None:
     noting = Role("noting", "", tasks=lambda _: [Task("it", lambda *_: (), notes=lambda *_: ("by the way",))])
-    assert would(plan, converged(plan, {"chat": KEY}), noting) == Outlook(notes=("by the way",))
+    assert would(plan, converged(plan, {"chat": KEY}), noting) == Preview(notes=("by the way",))
 
 
 @pytest.mark.parametrize(
     "error", [UnreadableKeyError("no key"), InventoryError([])], ids=lambda error: type(error).__name__
 )
 def test_what_roles_raise_is_said(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def raising(*_: object, **__: object) -> Outlook:
+    def raising(*_: object, **__: object) -> Preview:
         raise error
 
-    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
-    monkeypatch.setattr(outlook_ask, "outlook", raising)
+    monkeypatch.setattr(preview, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
+    monkeypatch.setattr(preview, "preview_changes", raising)
     rig = Rig.model_validate(changed(cpu_rig(), {}))
-    assert asked({"box": (rig, plan)}) == {"box": Outlook(problems=(str(error),))}
+    assert asked({"box": (rig, plan)}) == {"box": Preview(problems=(str(error),))}
 
 
 def test_each_rig_is_asked_and_one_that_fails_leaves_the_others_be(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +121,19 @@ def test_each_rig_is_asked_and_one_that_fails_leaves_the_others_be(plan: Plan, m
         assert remote.note_key
         return queried(converged(plan, {"chat": KEY}))
 
-    monkeypatch.setattr(outlook_ask, "query_host", ask)
+    monkeypatch.setattr(preview, "query_host", ask)
     rigs = {
         name: (Rig.model_validate(changed(cpu_rig(), {"connect": {"host": name}})), plan)
         for name in ("well", "sick", "other")
     }
     found = asked(rigs)
     assert list(found) == ["well", "sick", "other"]
-    assert found.pop("sick") == Outlook(unreached="it does not answer\n  help: see whether it is up")
-    assert found == {"well": Outlook(), "other": Outlook()}
+    assert found.pop("sick") == Preview(unreached="it does not answer\n  help: see whether it is up")
+    assert found == {"well": Preview(), "other": Preview()}
 
 
 def test_a_key_that_cannot_be_read_is_said(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook_ask, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
+    monkeypatch.setattr(preview, "query_host", lambda *_: queried(converged(plan, {"chat": KEY})))
     monkeypatch.delenv("CHAT_KEY")
     rig = Rig.model_validate(changed(cpu_rig(), {}))
     (problem,) = asked({"box": (rig, plan)})["box"].problems

@@ -25,7 +25,7 @@ from llamaherd.plan import (
     Plan,
     StorePlan,
 )
-from roles.engines.changes import compile_input
+from roles.engines import compile_input
 from tests.support.ours import plan
 from tests.support.rigs import (
     COMMIT,

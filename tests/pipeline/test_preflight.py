@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.preflight import Preflight, lines, unreachable
+from llamaherd.pipeline.preflight import Preflight, table_lines, unreachable_host
 from llamaherd.plan import Plan
-from llamaherd.reference.cards import CARDS, is_known, is_other, model_of
-from llamaherd.role.facts import Row
-from llamaherd.role.refusal import Refusal
+from llamaherd.reference.cards import CARDS, is_known_model, is_other_model, model_of
+from llamaherd.role.preflight import PreflightRow, Refusal
 from roles import engines, gpus
-from roles.power.refusals import power_refusals
+from roles.power import power_refusals
 from tests.support.ours import parse_state, refusals, survey
 from tests.support.rigs import GONE, changed, converged, gpu_rig, planned, wsl_rig
 
@@ -36,7 +35,7 @@ def seen_of(plan: Plan, *said: str, without: tuple[str, ...] = ("card", "virtual
     return parse_state([*lines, *(f"machine\t{line}".replace(" | ", "\t") for line in said)])
 
 
-def of(found: Preflight, what: str) -> Row:
+def of(found: Preflight, what: str) -> PreflightRow:
     (row,) = [row for row in found.rows if row.what == what]
     return row
 
@@ -303,10 +302,10 @@ def test_a_host_that_is_as_planned_has_nothing_to_say() -> None:
     plan = rig({"a": {**OLD, "pci": "0000:01:00.0"}})
     found = survey(plan, parse_state(converged(plan, {})), {})
     assert [row for row in found.rows if row.verdict != "ok"] == []
-    assert of(found, "GPU a") == Row("GPU a", "RTX 3090 at 0000:01:00.0", "RTX 3090 at 0000:01:00.0")
+    assert of(found, "GPU a") == PreflightRow("GPU a", "RTX 3090 at 0000:01:00.0", "RTX 3090 at 0000:01:00.0")
     assert of(found, "kind").found == "bare metal"
     assert of(found, "disk /var/lib/llamaherd/models").found == "1.0 TB free"
-    assert of(found, "ports") == Row("ports", "8001 in use", "8001")
+    assert of(found, "ports") == PreflightRow("ports", "8001 in use", "8001")
     assert len({row.what for row in found.rows}) == len(found.rows)
 
 
@@ -347,8 +346,11 @@ def test_a_problem_about_nothing_known_has_a_row_too(monkeypatch: pytest.MonkeyP
 
 
 def test_the_table_as_text() -> None:
-    rows = [Row("GPU a", "RTX 3080", "RTX 3090", "refused", "why", "help"), Row("RAM", "1 GB", "", "note", "w", "h")]
-    assert lines(rows) == [
+    rows = [
+        PreflightRow("GPU a", "RTX 3080", "RTX 3090", "refused", "why", "help"),
+        PreflightRow("RAM", "1 GB", "", "note", "w", "h"),
+    ]
+    assert table_lines(rows) == [
         "       found     wanted",
         "GPU a  RTX 3080  RTX 3090  refused",
         "RAM    1 GB                note",
@@ -356,7 +358,7 @@ def test_the_table_as_text() -> None:
 
 
 def test_a_host_that_cannot_be_asked_is_one_row() -> None:
-    found = unreachable("duo", "nothing listens", "start it")
+    found = unreachable_host("duo", "nothing listens", "start it")
     assert not found.ok
     assert found.as_json() == {
         "rig": "duo",
@@ -376,7 +378,7 @@ def test_a_host_that_cannot_be_asked_is_one_row() -> None:
 
 @pytest.mark.parametrize("model", CARDS)
 def test_every_card_with_a_known_architecture_can_be_told_by_its_id(model: str) -> None:
-    assert is_known(model)
+    assert is_known_model(model)
 
 
 @pytest.mark.parametrize(
@@ -406,4 +408,4 @@ def test_models_by_what_the_bus_says(device: str, name: str, model: str | None) 
     ],
 )
 def test_models_that_are_others(declared: str, found: str, other: bool) -> None:
-    assert is_other(declared, found) is other
+    assert is_other_model(declared, found) is other

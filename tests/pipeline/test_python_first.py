@@ -7,10 +7,10 @@ import pytest
 from llamaherd.host.program import packed_program
 from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.pipeline import inspect as inspecting
-from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.preflight_ask import ask_preflight
-from llamaherd.pipeline.python_first import NOTE, install_script, python_change
+from llamaherd.pipeline import inspection as inspecting
+from llamaherd.pipeline import preview
+from llamaherd.pipeline.inspection import NO_PYTHON_NOTE, install_script, python_change
+from llamaherd.pipeline.preflight import run_preflight
 from llamaherd.plan import Plan
 from roles import ROLES
 from tests.support.fake import Alone, is_question, run
@@ -29,17 +29,17 @@ def no_python(remote: Remote, *_: object) -> object:
 
 def test_preflight_reports_it_as_a_note(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspecting, "query_host", no_python)
-    found = ask_preflight(plan, ROLES, Remote(Connect(host="box")))
+    found = run_preflight(plan, ROLES, Remote(Connect(host="box")))
     (row,) = found.rows
     assert (row.what, row.found, row.verdict, row.help) == ("python3", "missing", "note", "`herd up` installs it")
 
 
 def test_a_plan_has_one_change(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook_ask, "query_host", no_python)
+    monkeypatch.setattr(preview, "query_host", no_python)
     rig = Rig.model_validate(changed(cpu_rig(), {}))
-    found = outlook_ask.Hosts({"box": rig}, packed_program()).outlooks({"box": (rig, plan)}, ROLES)
+    found = preview.Hosts({"box": rig}, packed_program()).outlooks({"box": (rig, plan)}, ROLES)
     assert found["box"].changes == (python_change(),)
-    assert found["box"].notes == (NOTE,)
+    assert found["box"].notes == (NO_PYTHON_NOTE,)
     assert str(python_change()) == (
         "install package python3: the host has none, and all that llamaherd does there needs it"
     )

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline import saved
-from llamaherd.pipeline.drift import Causes
-from llamaherd.pipeline.outlook import Outlook
-from llamaherd.pipeline.saved import SavedDiff, SavedRig, moved, parse, plan_digest, saved_rig, to_bytes
-from llamaherd.role.changes import Away, Change, RunScript
+from llamaherd.pipeline import diff
+from llamaherd.pipeline.diff import (
+    Causes,
+    SavedDiff,
+    SavedRig,
+    compare_with_saved,
+    parse_saved_diff,
+    plan_digest,
+    saved_diff_bytes,
+    saved_rig,
+)
+from llamaherd.pipeline.preview import Preview
+from llamaherd.role.changes import Change, Downtime, RunScript
 from tests.support.rigs import KEY, cpu_rig, planned
 
 RIG = Rig.model_validate(cpu_rig())
@@ -30,18 +38,18 @@ def change(name: str = "chat", *reasons: str, action: Any = "restart", kind: str
 
 
 def keep(*changes: Change, causes: tuple[Causes, ...] = ()) -> SavedRig:
-    return saved_rig(RIG, PLAN, Outlook(changes), causes, {"/etc/x": "-a\n+b"}, "")
+    return saved_rig(RIG, PLAN, Preview(changes), causes, {"/etc/x": "-a\n+b"}, "")
 
 
 def written(**other: Any) -> bytes:
     """A file with one thing that is another."""
-    value = json.loads(to_bytes(SavedDiff(rigs=(keep(change()),)), AGAIN))
+    value = json.loads(saved_diff_bytes(SavedDiff(rigs=(keep(change()),)), AGAIN))
     return json.dumps(value | other).encode()
 
 
 def complaint(data: bytes) -> str:
     try:
-        parse(data, "monday.json", AGAIN)
+        parse_saved_diff(data, "monday.json", AGAIN)
     except UserError as error:
         return str(error)
     return "none"
@@ -49,9 +57,9 @@ def complaint(data: bytes) -> str:
 
 def test_what_was_saved_is_read_again() -> None:
     whole = SavedDiff(rigs=(keep(change(), change("worker"), causes=(Causes(("it is old",)), Causes())),))
-    data = to_bytes(whole, AGAIN)
-    assert parse(data, "monday.json", AGAIN) == whole
-    assert data.startswith(saved.BEGINS)
+    data = saved_diff_bytes(whole, AGAIN)
+    assert parse_saved_diff(data, "monday.json", AGAIN) == whole
+    assert data.startswith(diff.SAVED_PREFIX)
     value = json.loads(data)
     assert (value["format"], value["llamaherd"]) == (1, __version__)
     assert value["rigs"][0]["changes"][0]["drift"] == ["it is old"]
@@ -60,7 +68,7 @@ def test_what_was_saved_is_read_again() -> None:
 
 def test_what_has_not_moved() -> None:
     before = keep(change("chat", "one", "two"), change("worker"), causes=(Causes(("one",)), Causes()))
-    assert moved(before, RIG, PLAN, Outlook((change("worker"), change("chat", "two", "one")))) is None
+    assert compare_with_saved(before, RIG, PLAN, Preview((change("worker"), change("chat", "two", "one")))) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +82,7 @@ def test_what_has_not_moved() -> None:
     ],
 )
 def test_a_change_that_is_another(other: Change) -> None:
-    found = moved(keep(change(), change("same")), RIG, PLAN, Outlook((other, change("same"))))
+    found = compare_with_saved(keep(change(), change("same")), RIG, PLAN, Preview((other, change("same"))))
     assert found
     assert (found.rig, found.another_plan) == ("box", False)
     assert list(map(str, found.new)) == [str(other)]
@@ -86,22 +94,25 @@ def test_what_moves_by_itself_is_no_other_change() -> None:
         return change("new to 280 W", *reasons, kind="power")
 
     before = keep(power("new: it runs at 1980 MHz", "old: fans run at 63 %"))
-    assert moved(before, RIG, PLAN, Outlook((power("new: it runs at 2010 MHz", "old: fans run at 71 %"),))) is None
+    assert (
+        compare_with_saved(before, RIG, PLAN, Preview((power("new: it runs at 2010 MHz", "old: fans run at 71 %"),)))
+        is None
+    )
     before = keep(power("new: its limit is 300 W"))
-    assert moved(before, RIG, PLAN, Outlook((power("new: its limit is 320 W"),)))
+    assert compare_with_saved(before, RIG, PLAN, Preview((power("new: its limit is 320 W"),)))
 
 
 def test_how_long_a_server_is_away_does_not_count() -> None:
-    kept = keep(replace(change(), away=Away(3.2, measured=True)))
+    kept = keep(replace(change(), away=Downtime(3.2, measured=True)))
     assert kept.shown()["changes"][0]["away"] == {"seconds": 3.2, "measured": True, "beside": False, "gate": 0}
     whole = SavedDiff(rigs=(kept,))
-    assert parse(to_bytes(whole, AGAIN), "monday.json", AGAIN) == whole
-    assert moved(kept, RIG, PLAN, Outlook((replace(change(), away=Away(9, measured=False)),))) is None
+    assert parse_saved_diff(saved_diff_bytes(whole, AGAIN), "monday.json", AGAIN) == whole
+    assert compare_with_saved(kept, RIG, PLAN, Preview((replace(change(), away=Downtime(9, measured=False)),))) is None
 
 
 def test_a_plan_that_is_another() -> None:
     other = planned(cpu_rig(), {"instances/chat/context": 1024})
-    found = moved(keep(change()), RIG, other, Outlook((change(),)))
+    found = compare_with_saved(keep(change()), RIG, other, Preview((change(),)))
     assert found
     assert (found.another_plan, found.new, found.gone) == (True, (), ())
 
@@ -156,9 +167,9 @@ def test_one_of_a_later_version_says_so() -> None:
 
 def test_more_than_is_read_again_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SavedDiff(rigs=(keep(change()),))
-    monkeypatch.setattr(saved, "MOST", 100)
+    monkeypatch.setattr(diff, "MOST_SAVED_BYTES", 100)
     with pytest.raises(UserError, match="more than a saved diff may hold"):
-        to_bytes(whole, AGAIN)
+        saved_diff_bytes(whole, AGAIN)
 
 
 def spoil(value: Any, path: list[int], put: Any) -> Any:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.inventory.keys import UnreadableKeyError, read_key
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.pipeline.diff import plan_digest
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.own_roles import all_roles
-from llamaherd.pipeline.saved import plan_digest
-from roles.gateway.keys import read_keys
+from roles.gateway import read_keys
 from tests.support.gateway import gateway_of
 from tests.support.ours import show_plan
 from tests.support.rigs import changed

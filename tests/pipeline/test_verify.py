@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.answers import chat, reply
-from llamaherd.host.limits import declared_limits
-from llamaherd.host.protocol import answer, texts
+from llamaherd.host.protocol import marked_lines, parse_texts
+from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.inventory.schema import Expect, Rig, Source
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.verification import Text, VerifyResult
-from llamaherd.pipeline.verify import facts_of, judge, verify_input
-from llamaherd.pipeline.verify_show import print_report
+from llamaherd.pipeline.show import print_report
+from llamaherd.pipeline.verify import facts_of, judge_host, verify_input
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.role.report import Check, Report
 from roles import ROLES
-from roles.serve.onhost.verified import Found, Responses, ServerFound
+from roles.serve.container_limits import declared_limits
+from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
 from tests.support.rigs import cpu_rig, planned, reached, served
 
 VERB = "serve.verification.verify"
@@ -137,10 +137,10 @@ def _hash(file: TextFile) -> str:
 
 
 def report(text: str, rig: Rig = RIG, plan: Plan = PLAN) -> Report:
-    return judge(rig, plan, ROLES, facts_of(json.loads(text), ROLES))
+    return judge_host(rig, plan, ROLES, facts_of(json.loads(text), ROLES))
 
 
-def returned(found: Found, **texts: str) -> str:
+def returned(found: VerifiedServers, **texts: str) -> str:
     """Return what a host returns of servers, and what probes print there."""
     printed = tuple(Text(what, "", text) for what, text in texts.items())
     return json.dumps(encode(VerifyResult(printed, {VERB: found})))
@@ -261,7 +261,7 @@ def test_a_declared_key_that_nobody_asks_for_fails() -> None:
 
 
 def test_a_host_with_nothing_on_it_fails_every_check_and_has_nothing_installed() -> None:
-    found = report(returned(Found(), listening=""))
+    found = report(returned(VerifiedServers(), listening=""))
     assert not any(check.ok for instance in found.instances for check in instance.checks)
     assert found.installed == ()
 
@@ -334,18 +334,20 @@ def test_sizes_that_are_none_are_passed_over() -> None:
 
 
 def test_replies() -> None:
-    assert reply('{"status":"ok"}\n200').json == {"status": "ok"}
-    assert reply("sh: 12: curl: not found").problem == "sh: 12: curl: not found"
-    assert reply("").problem == "no answer"
+    assert parse_reply('{"status":"ok"}\n200').json == {"status": "ok"}
+    assert parse_reply("sh: 12: curl: not found").problem == "sh: 12: curl: not found"
+    assert parse_reply("").problem == "no answer"
     loading = '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}\n503'
-    assert reply(loading).problem == "HTTP 503: Loading model"
+    assert parse_reply(loading).problem == "HTTP 503: Loading model"
     broken = "data: {}\n\ncurl: (28) Operation timed out after 120000 milliseconds\n200"
-    assert reply(broken).problem.startswith("curl: (28)")
-    assert reply("[1]\n200").json == {}
+    assert parse_reply(broken).problem.startswith("curl: (28)")
+    assert parse_reply("[1]\n200").json == {}
 
 
 def test_a_thinking_model_has_answered_even_if_it_still_thinks() -> None:
-    said = chat('data: {"choices":[{"delta":{"reasoning_content":"Hm"}}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]')
+    said = parse_chat(
+        'data: {"choices":[{"delta":{"reasoning_content":"Hm"}}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]'
+    )
     assert (said.answer, said.chunks) == ("Hm", 1)
 
 
@@ -364,14 +366,14 @@ def test_a_thinking_model_has_answered_even_if_it_still_thinks() -> None:
 )
 def test_both_engines_are_held_to_the_same_count(timings: dict[str, object], speed: float | None) -> None:
     """The first token comes out of the prompt; ik_llama.cpp counts it nevertheless."""
-    said = chat("data: " + json.dumps({"choices": [], "timings": timings}))
+    said = parse_chat("data: " + json.dumps({"choices": [], "timings": timings}))
     assert said.tokens_per_second == (speed and pytest.approx(speed))
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n"))))
 def test_no_answer_is_taken_for_a_heading(lines: list[str]) -> None:
     said = ["@ begin", "@ chat\tx", *(f"\t{line}" for line in lines), "@ end\t", "@ end"]
-    assert texts(answer(said)) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
+    assert parse_texts(marked_lines(said)) == {("chat", "x"): "\n".join(lines), ("end", ""): ""}
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_a_server_is_asked_where_it_listens(listen: str, url: str) -> None:
 )
 def test_addresses(listen: str, sockets: str, right: bool) -> None:
     plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
-    found = report(returned(Found(), listening=sockets), plan=plan)
+    found = report(returned(VerifiedServers(), listening=sockets), plan=plan)
     assert ("chat listens" not in failed(found)) is right
 
 
@@ -444,7 +446,7 @@ def test_vllm_tells_model_and_context_in_its_list(name: str, length: int, wrong:
     served = reached(DRAFTER, props_path=None, health_status=None, counts_drafts=False)
     models = VLLM_MODELS.replace("NAME", name).replace("LENGTH", str(length))
     responses = Responses(health="\n200", models=f"{models}\n200")
-    text = returned(Found({"drafter": ServerFound(responses=responses)}))
+    text = returned(VerifiedServers({"drafter": ServerFound(responses=responses)}))
     (instance,) = report(text, plan=PLAN.model_copy(update={"instances": (served,)})).instances
     asked = {check.name: check.ok for check in instance.checks}
     assert asked["health"]

@@ -12,7 +12,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import request
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.inspection import Inspected
@@ -20,11 +20,11 @@ from llamaherd.onhost.inspection import inspect as run_inspection
 from llamaherd.onhost.system import Host
 from llamaherd.onhost.verification import VerifyInput
 from llamaherd.onhost.verification import verify as run_verification
-from llamaherd.pipeline import describe
-from llamaherd.pipeline.inspect import inspect_input, state_of
+from llamaherd.pipeline import plan as pipeline_plan
+from llamaherd.pipeline.inspection import inspect_input, state_of
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
-from llamaherd.pipeline.verify import facts_of, judge, verify_input
+from llamaherd.pipeline.verify import facts_of, judge_host, verify_input
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role, Run
 from roles import ROLES
@@ -56,7 +56,7 @@ def test_it_comes_before_servers(fleet: Path) -> None:
 
 def test_it_takes_part_in_every_verb(fleet: Path) -> None:
     plan, roles = planned(cpu_rig()), all_roles(fleet)
-    assert SHOWN in describe.show_plan(plan, roles)
+    assert SHOWN in pipeline_plan.show_plan(plan, roles)
     assert "/etc/motd" in inspect_text(plan, roles)
     assert "/etc/motd" in probes_text(plan, roles)
 
@@ -105,9 +105,9 @@ def test_it_inspects_by_a_shell_script(tmp_path: Path) -> None:
     found = run_inspection(inspect_input(planned(cpu_rig()), roles), Host(print, print))
     state = state_of(encode(found), roles)
     assert state.closed == ["two words", "a+b"]
-    with pytest.raises(UnaskedError, match="was not asked for: 'odd"):
+    with pytest.raises(UnexpectedLineError, match="was not asked for: 'odd"):
         state_of(encode(Inspected(lines={"odd": ("@ begin", "odd\tone", "@ end")})), roles)
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         state_of(encode(Inspected(lines={"another": ("@ begin", "odd\ta\tb", "@ end")})), roles)
 
 
@@ -327,7 +327,7 @@ def ask_everything(fleet: Path) -> None:
     plan, roles = planned_with(fleet), all_roles(fleet)
     inspect_text(plan, roles)
     probes_text(plan, roles)
-    describe.show_plan(plan, roles)
+    pipeline_plan.show_plan(plan, roles)
     for role in roles:
         role.tasks(plan)
 
@@ -418,7 +418,9 @@ def test_a_role_verifies_by_a_shell_script(tmp_path: Path) -> None:
     (own,) = [role for role in all_roles(tmp_path) if role.name == "odd"]
     rig, plan, host = Rig.model_validate(cpu_rig()), planned(cpu_rig()), Host(lambda _: None, lambda _: None)
     found = run_verification(VerifyInput(script=verify_input(plan, [own]).script), host)
-    (check,) = [each for each in judge(rig, plan, [own], facts_of(encode(found), [own])).machine if each.name == "motd"]
+    (check,) = [
+        each for each in judge_host(rig, plan, [own], facts_of(encode(found), [own])).machine if each.name == "motd"
+    ]
     assert (check.ok, check.detail) == (True, "as printed")
 
 
@@ -453,6 +455,6 @@ def test_a_role_verifies_by_a_verb(tmp_path: Path) -> None:
     assert json.loads(request("verify", verify_input(plan, [own])))["input"]["parts"] == {"odd.count": {"text": "abc"}}
     for number, right in ((3, True), (4, False)):
         facts = facts_of({"parts": {"odd.count": {"number": number}}}, [own])
-        assert [each.ok for each in judge(rig, plan, [own], facts).machine if each.name == "odd"] == [right]
-    with pytest.raises(UnaskedError):
+        assert [each.ok for each in judge_host(rig, plan, [own], facts).machine if each.name == "odd"] == [right]
+    with pytest.raises(UnexpectedLineError):
         facts_of({"parts": {"odd.count": {"number": "3"}}}, [own])

@@ -1,9 +1,8 @@
-"""The rooms of the house: who may import whom, by the table of docs/architecture.md; what is an edge."""
+"""The order of the packages: each imports only those after it; which modules may touch a network or a clock."""
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
@@ -16,22 +15,25 @@ import pytest
 from tests.support.rigs import ROOT
 
 CORE = ROOT / "llamaherd"
-MOST = 33
-"""Rooms in the first level of the core: as many as one page's table can hold."""
+ORDER = (
+    *("cli", "deploy", "fleet", "measure", "recipes", "scaffold", "pipeline", "store", "role", "host", "plan", "lock"),
+    *("checks", "memory", "engines", "gguf", "inventory", "reference", "bounded.py", "diagnostics", "render.py"),
+    *("text", "onhost", "layout.py", "resources.py"),
+)
+"""The packages and modules of llamaherd/: an import points to the right, never to the left."""
 OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
-    *("cli/", "deploy/", "fetcher/", "bounded.py", "gguf/remote.py", "lock/hold.py", "lock/resolve/"),
-    *("bench/asking/client.py", "bench/asking/plain.py", "bench/meter/meter.py", "bench/meter/watch.py"),
-    *("bench/way.py", "bench/warming.py", "bench/session.py", "bench/conductor.py", "bench/foreign.py"),
-    *("bench/arms/host.py", "bench/arms/measure.py", "bench/arms/boot_measure.py"),
-    *("host/remote.py", "host/ssh.py", "host/pipes.py", "role/dial.py"),
-    *("onhost/system.py", "onhost/lock_file.py", "onhost/processes.py", "onhost/docker_api.py"),
-    *("onhost/gauges.py", "onhost/gpu_sources.py", "onhost/in_flight.py", "onhost/meter.py", "onhost/nvml.py"),
-    *("inventory/authority.py", "inventory/keys.py", "inventory/server_keys.py", "pipeline/load.py"),
-    "gateway/users.py",
+    *("cli/", "deploy/", "onhost/fetch/", "bounded.py", "gguf/remote.py", "pipeline/load.py", "role/dial.py"),
+    *("lock/file.py", "lock/git_refs.py", "lock/hub.py", "lock/registry.py", "lock/resolver.py"),
+    *("measure/bench/measurement.py", "measure/bench/reservation.py", "measure/bench/session.py"),
+    *("measure/bench/url_target.py", "measure/client/http_client.py", "measure/meter/meter.py"),
+    *("measure/trials/gate_run.py", "measure/trials/host.py", "measure/trials/restarts.py"),
+    *("host/remote.py", "host/ssh.py", "inventory/api_keys.py", "inventory/authority.py", "fleet/users.py"),
+    *("onhost/docker_api.py", "onhost/gauges.py", "onhost/gpu_sources.py", "onhost/meter.py", "onhost/posix.py"),
+    "onhost/system.py",
 )
-"""Where a network, a clock, the environment or another program may be asked. All else is decided without them."""
+"""The modules that may use a network, a clock, the environment or another program. All other modules decide."""
 HEAVY = (
     "pyinfra",
     "pyinfra_cli",
@@ -47,27 +49,11 @@ HEAVY = (
     "optuna",
 )
 LOADS_HEAVY = (
-    "deploy/",
-    "bench/comparing/show.py",
-    "bench/show_outcome.py",
-    "bounded.py",
-    "inventory/certificates.py",
-    "pipeline/preflight_show.py",
-    "report/show.py",
-    "store/show.py",
-    "tune/model.py",
-    "tune/ped_anova.py",
-    "tune/show.py",
-    "fetcher/",
-    "cli/__main__.py",
+    *("deploy/", "onhost/fetch/", "bounded.py", "cli/__main__.py", "inventory/certificates.py", "pipeline/show.py"),
+    *("measure/bench/outcome.py", "measure/report/show.py", "measure/results/comparison_table.py"),
+    *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py"),
 )
-"""What may load such a library as it is imported: a command loads it when it needs it."""
-
-
-def rooms() -> list[str]:
-    """The rooms by the page, from the top down."""
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    return [name.rstrip("/") for name in re.findall(r"^\| `llamaherd/([\w.]+/?)` \|", page, re.MULTILINE)]
+"""The modules that may load such a library when they are imported: a command imports them when it needs them."""
 
 
 def files() -> list[Path]:
@@ -111,22 +97,21 @@ def room_of(name: str) -> str | None:
     return f"{parts[1]}.py" if (CORE / f"{parts[1]}.py").is_file() else None
 
 
-def test_the_page_lists_the_rooms_that_there_are() -> None:
+def test_each_package_has_its_place_in_the_order() -> None:
     there = {path.name for path in CORE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert sorted(rooms()) == sorted(there - {"__init__.py"})
-    assert len(rooms()) <= MOST
+    assert set(ORDER) == there - {"__init__.py"}
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_a_room_imports_only_rooms_below_it(room: str) -> None:
-    below = {room, *rooms()[rooms().index(room) + 1 :]}
-    inside = [file for file in files() if file.relative_to(CORE).parts[0] == room]
+@pytest.mark.parametrize("package", ORDER)
+def test_a_package_imports_only_what_comes_after_it(package: str) -> None:
+    after = {package, *ORDER[ORDER.index(package) + 1 :]}
+    inside = [file for file in files() if file.relative_to(CORE).parts[0] == package]
     assert inside
     upwards = {
         f"{file.relative_to(CORE)} imports {name}"
         for file in inside
         for name in imports(file)
-        if (target := room_of(name)) and target not in below
+        if (target := room_of(name)) and target not in after
     }
     assert sorted(upwards) == []
 

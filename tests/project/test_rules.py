@@ -15,7 +15,7 @@ import pytest
 from llamaherd.checks.context import RigCheck
 from llamaherd.checks.registry import CHECKS
 from llamaherd.diagnostics.findings import GRAVITY, Place
-from llamaherd.pipeline.rules import SECTIONS, index, rules
+from llamaherd.pipeline.rules import SECTIONS, rules, rules_index
 from tests.support.rigs import ROOT
 from tests.support.sample import drawn
 
@@ -49,7 +49,7 @@ def test_each_code_is_of_one_rule_and_each_rule_has_a_name_of_its_own() -> None:
 def test_no_code_stands_where_no_rule_is_declared() -> None:
     """What a finding is of is said by a rule: neither a code nor a `Finding` is made of words elsewhere."""
     made = [module for module, tree in parsed().items() if _calls(tree, "Finding")]
-    assert made == ["diagnostics/rule.py"]
+    assert made == ["diagnostics/findings.py"]
     rules_of = Counter(module for module, _, _ in declared())
     for module, tree in parsed().items():
         told = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and CODE.fullmatch(str(node.value))]
@@ -96,7 +96,7 @@ def test_pages_are_as_the_rules_make_them(code: str) -> None:
 
 def test_each_page_is_of_a_rule_and_has_its_row() -> None:
     assert {page.stem for page in PAGES.iterdir()} == set(rules())
-    assert INDEX.read_text(encoding="utf-8").endswith("\n\n" + index())
+    assert INDEX.read_text(encoding="utf-8").endswith("\n\n" + rules_index())
     assert [each.first for each in SECTIONS] == sorted(each.first for each in SECTIONS)
 
 

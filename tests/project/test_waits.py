@@ -16,7 +16,7 @@ PROGRAMS = sorted(
 SCRIPTS = sorted(file for file in (ROOT / "templates").rglob("*") if file.suffix in (".sh", ".j2"))
 
 KNOWN = {
-    "llamaherd/fetcher/transfer.py": "self._changed.wait()",  # for threads, whose requests have totals
+    "llamaherd/onhost/fetch/transfer.py": "self._changed.wait()",  # for threads, whose requests have totals
 }
 """Waits without a limit of their own, by file."""
 
@@ -38,7 +38,7 @@ def unlimited(tree: ast.AST) -> Iterator[str]:
 
 
 def test_a_program_waits_for_nothing_without_a_limit() -> None:
-    assert len(PROGRAMS) > 500
+    assert len(PROGRAMS) > 300
     texts = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in PROGRAMS}
     waiting = {name: ast.parse(text) for name, text in texts.items() if CALLS.search(text)}
     assert len(waiting) > 10

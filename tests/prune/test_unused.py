@@ -6,12 +6,11 @@ import pytest
 
 from llamaherd.layout import BUILDS, PRESETS
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.removal import Outcome, Use
 from llamaherd.onhost.unused import FoundThing
 from llamaherd.onhost.unused import Things as Found
-from llamaherd.onhost.uses import Use
 from llamaherd.plan import Plan
-from llamaherd.prune.unused import Things, things_of
+from llamaherd.store.unused import HostItems, items_of_host
 from tests.support.rigs import cpu_rig, planned
 
 OLD, OLDER = "llama.cpp-000000000000", "llama.cpp-111111111111"
@@ -25,10 +24,10 @@ def plan() -> Plan:
     return planned(cpu_rig())
 
 
-def judged(plan: Plan, *said: str) -> Things:
+def judged(plan: Plan, *said: str) -> HostItems:
     """Return what follows from these lines."""
     lines = [line.split(" | ") for line in said]
-    return things_of(
+    return items_of_host(
         plan,
         Found(
             tuple(
@@ -44,7 +43,7 @@ def judged(plan: Plan, *said: str) -> Things:
     )
 
 
-def gone(things: Things) -> list[str]:
+def gone(things: HostItems) -> list[str]:
     """What can go."""
     return [each.what for each in things.removals]
 

@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.recipes import examine
-from llamaherd.recipes.pages import blocks_of, typed
+from llamaherd.recipes.pages import blocks_of, typed_commands
 from llamaherd.recipes.tokens import positioned
 
 PROSE = "This page tells how the program is started, and what each of its flags is good for.\n\n"
@@ -143,9 +143,9 @@ def test_blocks_know_their_language_and_where_each_character_stands() -> None:
     text = "Text.\n\n  ```{.console}\n  $ a b\n  out\n  ```\n"
     (block,) = blocks_of(text)
     assert (block.language, block.text.chars) == ("console", "$ a b\nout\n")
-    command = typed(block.text)
+    command = typed_commands(block.text)
     assert (command.chars, command.at[0]) == ("a b\n", (4, 5))
-    assert typed(positioned("a\nb")).chars == "a\nb"
+    assert typed_commands(positioned("a\nb")).chars == "a\nb"
 
 
 COMPOSED = """services:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import Instance
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.recipes import LARGEST, examine, is_recipe, kind_of, understand
-from llamaherd.recipes.suggest import fragment
+from llamaherd.recipes.suggestions import inventory_fragment
 
 DATA = Path(__file__).parents[1] / "data" / "recipes"
 USER = "make a user for it, `useradd --system llama`, and write `User=llama`"
@@ -260,13 +260,15 @@ def test_all_that_is_wrong_is_found_and_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", FRAGMENTS)
 def test_a_command_is_said_as_an_instance(name: str) -> None:
-    assert fragment(DATA / name, understand(DATA / name).servers) == FRAGMENTS[name]
+    assert inventory_fragment(DATA / name, understand(DATA / name).servers) == FRAGMENTS[name]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_said_is_right_in_an_inventory(name: str, tmp_path: Path) -> None:
     written = tmp_path / "rig.yaml"
-    written.write_text(fragment(DATA / name, understand(DATA / name).servers) or "instances: {}", encoding="utf-8")
+    written.write_text(
+        inventory_fragment(DATA / name, understand(DATA / name).servers) or "instances: {}", encoding="utf-8"
+    )
     for keys in read_yaml(written).data["instances"].values():
         Instance.model_validate({"context": 4096} | keys, context={"folder": DATA})
 
@@ -321,7 +323,7 @@ def examined(text: str, name: str) -> None:
         for finding in recipe.findings:
             assert finding.place.file == file
             assert 1 <= finding.place.line <= text.count("\n") + text.count("\r") + 2
-        fragment(file, recipe.servers)
+        inventory_fragment(file, recipe.servers)
 
 
 NAMES = st.sampled_from(["a.sh", "a.md", "a.service", "docker-compose.yml", ".wslconfig", "a.txt"])

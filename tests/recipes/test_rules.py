@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.recipes import examine, understand
-from llamaherd.recipes.suggest import fragment
+from llamaherd.recipes.suggestions import inventory_fragment
 
 DIGEST = "@sha256:" + "0" * 64
 CUDA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
@@ -208,7 +208,7 @@ def suggested(folder: Path, text: str) -> dict[str, Any]:
     """What is suggested for a recipe, read back as an inventory is."""
     file, written = folder / "recipe.sh", folder / "rig.yaml"
     file.write_text(text, encoding="utf-8")
-    written.write_text(fragment(file, understand(file).servers), encoding="utf-8")
+    written.write_text(inventory_fragment(file, understand(file).servers), encoding="utf-8")
     return read_yaml(written).data
 
 

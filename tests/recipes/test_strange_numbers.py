@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.mutations import NUMBERS
 from llamaherd.recipes import understand
-from llamaherd.recipes.suggest import fragment
+from llamaherd.recipes.suggestions import inventory_fragment
 
 FILES = {
     "port": ("x.service", "[Service]\nExecStart=/usr/bin/llama-server -m /m/a.gguf --port {}\n"),
@@ -41,7 +41,7 @@ def test_whatever_stands_where_a_number_is_read(what: str, tmp_path: Path) -> No
         read = understand(file)
         assert all(len(finding.message) < 600 and finding.message.isprintable() for finding in read.findings)
         if read.servers:
-            assert fragment(file, read.servers)
+            assert inventory_fragment(file, read.servers)
 
 
 @pytest.mark.parametrize(("port", "refused"), [("80", True), ("²", False), ("9" * 4301, False), ("8080", False)])

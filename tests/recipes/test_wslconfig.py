@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd import recipes
-from llamaherd.wsl.wslconfig import WSL_KEYS, check_setting, check_text
+from llamaherd.inventory.wslconfig import WSL_KEYS, check_setting, check_wslconfig
 
 IN_LINUX = "`systemd=true` belongs under `[boot]` in /etc/wsl.conf, inside Linux"
 FILE = Path("home/.wslconfig")
 
 
 def found(text: str) -> list[tuple[int, int, str, str]]:
-    return [(each.place.line, each.place.column, each.code, each.help) for each in check_text(FILE, text)]
+    return [(each.place.line, each.place.column, each.code, each.help) for each in check_wslconfig(FILE, text)]
 
 
 def test_a_right_one_has_no_finding() -> None:
@@ -141,13 +141,13 @@ def test_a_name_that_wsl_does_not_read(name: str, tmp_path: Path) -> None:
 
 
 def test_units_of_one_letter_are_named() -> None:
-    (finding,) = check_text(FILE, "[wsl2]\nmemory=48 gigabytes\n")
+    (finding,) = check_wslconfig(FILE, "[wsl2]\nmemory=48 gigabytes\n")
     assert "K, M, G or T" in finding.message
 
 
 @given(st.text(st.sampled_from(list('[]=#\r\n \\"wsl2memory0GB.é\ufeff'))) | st.text())
 def test_any_text_gives_findings(text: str) -> None:
-    for finding in check_text(FILE, text):
+    for finding in check_wslconfig(FILE, text):
         assert 1 <= finding.place.line <= text.count("\n") + 1
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from llamaherd.gguf.header import Header
-from llamaherd.host.driver import PackageState
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, PackageState
+from llamaherd.host.wsl_state import ScriptState, TextState, WslState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.onhost.engine_memory import EstimateInput
-from llamaherd.onhost.units import ServiceState
+from llamaherd.onhost.services import ServiceState
 from llamaherd.pipeline import engine_estimate as asking
 from llamaherd.plan import (
     RAM,
@@ -28,19 +28,18 @@ from llamaherd.plan import (
     ToolkitPlan,
 )
 from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
-from llamaherd.wsl.state import ScriptState, TextState, WslState
-from roles.chat_page.changes import changes_with as chat_changes
-from roles.chat_page.files import KEY as CHAT_KEY
-from roles.gateway.changes import changes_with as gateway_changes
+from roles.chat_page import KEY_FILE as CHAT_KEY
+from roles.chat_page import changes_with as chat_changes
+from roles.gateway import GatewayState
+from roles.gateway import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
 from roles.gateway.onhost import RunningState
 from roles.gateway.plan import unit_spec
-from roles.gateway.state import GatewayState
 from roles.models.changes import ModelSource, fetch_job, to_fetch
+from roles.monitoring import MonitoringState
 from roles.monitoring.plan import unit_spec as unit_of
-from roles.monitoring.state import MonitoringState
-from roles.power.state import PowerState
-from roles.serve.beside import beside_files, moved
+from roles.power import PowerState
+from roles.serve.blue_green import candidate_files, candidate_spec
 from tests.render.plans import (
     DRIVER,
     GATEWAY,
@@ -185,8 +184,8 @@ def memory_input(*names: str) -> EstimateInput:
         models=tuple(model.model_copy(update={"header": header}) for model in hub_lock().models),
         files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=header),),
     )
-    asked = [asking.question_to_engine(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
-    return asking.estimate_input(GPU, [each for each in asked if isinstance(each, asking.Question)], {})
+    asked = [asking.estimate_request(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
+    return asking.estimate_input(GPU, [each for each in asked if isinstance(each, asking.EstimateRequest)], {})
 
 
 def watched_gateway() -> str:
@@ -216,4 +215,4 @@ def taking(planned: InstancePlan) -> InstancePlan:
 def beside_text(plan: Plan, name: str, file: int) -> str:
     """A file of what is tried beside an instance."""
     planned = instance(plan, name)
-    return beside_files(planned, moved(planned.server, 61000))[file].text
+    return candidate_files(planned, candidate_spec(planned.server, 61000))[file].text

@@ -6,8 +6,8 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.plan import (
     FromNeighbour,
 )
-from llamaherd.prune.unused import Thing
 from llamaherd.store.holdings import Removal
+from llamaherd.store.unused import HostItem
 from tests.support.gateway import chatting_plan, gateway_plans
 from tests.support.monitoring import household
 from tests.support.rigs import DIGEST, cpu_rig, gpu_rig, planned, wsl_rig
@@ -108,12 +108,12 @@ REMOVALS = (
     Removal(f".incoming/{'1' * 64}"),
 )
 UNUSED = (
-    Thing("build", "llama.cpp-000000000000", 7, ()),
-    Thing("image", "llamaherd/engine:llama.cpp-000000000000-abcdef", 7, ()),
-    Thing("preset", "card-0123456789ab.ini", 7, ()),
-    Thing("source", "ab" * 32, 7, ()),
-    Thing("work", "llama.cpp-111111111111", 7, ()),
-    Thing("packages", "apt", 7, ()),
+    HostItem("build", "llama.cpp-000000000000", 7, ()),
+    HostItem("image", "llamaherd/engine:llama.cpp-000000000000-abcdef", 7, ()),
+    HostItem("preset", "card-0123456789ab.ini", 7, ()),
+    HostItem("source", "ab" * 32, 7, ()),
+    HostItem("work", "llama.cpp-111111111111", 7, ()),
+    HostItem("packages", "apt", 7, ()),
 )
 
 

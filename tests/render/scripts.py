@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llamaherd.host.program import Program, bootstrap
-from llamaherd.host.protocol import question_of
-from llamaherd.host.totals import show_limit
-from llamaherd.pipeline.python_first import install_script
+from llamaherd.host.protocol import probe_script
+from llamaherd.host.time_limits import show_limit
+from llamaherd.pipeline.inspection import install_script
 from llamaherd.render import render
 from llamaherd.role.role import Role
 from llamaherd.text.quoting import Written, sh
@@ -23,7 +23,7 @@ RECEIVER = (ROOT / "llamaherd" / "onhost" / "bootstrap.py").read_text(encoding="
 OWN = Role("motd", "", inspect=lambda _: 'say motd "$(systemctl is-active motd.service)"')
 SCRIPTS: dict[str, Callable[[], str]] = {
     "inspect_own_role": lambda: inspect_scripts(CPU, [OWN])["motd"],
-    "verify_own": lambda: question_of("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
+    "verify_own": lambda: probe_script("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
     "install_python": install_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True).replace(sh(RECEIVER), "RECEIVER"),
     "receive": lambda: render(

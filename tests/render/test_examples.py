@@ -13,10 +13,10 @@ import pytest
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.registry import CHECKS
 from llamaherd.engines import DIALECTS, flags_of
-from llamaherd.engines.flags import catalogues, check
+from llamaherd.engines.flags import catalogues, check_arguments
 from llamaherd.inventory.inheritance import inherited
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.wsl.merge import merge_wslconfig
+from llamaherd.inventory.wsl_files import merge_wslconfig
+from llamaherd.inventory.yaml_file import read_yaml
 from tests.render.texts import GOLDEN
 from tests.render.texts import texts as host_texts
 from tests.support.examples import EXAMPLES, fleet, locked, planned
@@ -79,7 +79,7 @@ def test_every_server_is_told_what_its_version_understands(rig: str) -> None:
     for instance in planned(rig).instances:
         known = flags_of(fleet().rigs[rig].engines[instance.engine])
         assert known
-        problems = check(known, instance.server.arguments, others)
+        problems = check_arguments(known, instance.server.arguments, others)
         # That it listens in the LAN is meant: a key is asked for, from a file.
         assert [problem for problem in problems if problem.rule.code != "LH118"] == []
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from llamaherd.bench.arms.alone import alone
-from llamaherd.bench.arms.units import Arm, arm_unit, run_unit
+from llamaherd.measure.trials.units import Arm, arm_unit, run_unit, standalone_server
 from llamaherd.plan import (
     InstancePlan,
     Plan,
 )
 from llamaherd.render import render
 from roles.gateway.config import configuration, maps, reader
-from roles.nvidia_driver.going_back import undo_file
 from roles.nvidia_driver.plan import version_hold
+from roles.nvidia_driver.rollback import undo_file
 from tests.bench.grouped import watched
 from tests.render.pieces import (
     beside_text,
@@ -112,7 +111,9 @@ def texts() -> dict[str, str]:
         ).text,
         "beside_unit.service": beside_text(CPU, "chat", 0),
         "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
-        "arm_of_a_group.service": arm_unit(Arm("A", "cpu/one", alone(GROUP, GROUP.members[0].name, 60_901)), 2100).text,
+        "arm_of_a_group.service": arm_unit(
+            Arm("A", "cpu/one", standalone_server(GROUP, GROUP.members[0].name, 60_901)), 2100
+        ).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),
         "chat_compose.yaml": CHATTING.chat.file.text if CHATTING.chat else "",

@@ -9,38 +9,41 @@ from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.drift import DriftInput
-from llamaherd.onhost.serving import ContainerState, UnitState
+from llamaherd.onhost.servers import ContainerState, UnitState
 from llamaherd.onhost.store import LookInput
-from llamaherd.prune.ask import remove_input
+from llamaherd.role.apt import nvidia_repository, repository_changes
 from llamaherd.role.changes import Change, RunVerb
-from llamaherd.role.repositories import nvidia_repository, repository_changes
-from llamaherd.store.ask import prune_input
-from llamaherd.store.hashes import files_once, hash_input
-from roles.base.changes import base_changes, package_changes
-from roles.container_runtime.changes import docker_changes
-from roles.container_runtime.changes import toolkit_changes as container_toolkit_changes
-from roles.container_runtime.state import question as inspected_docker
-from roles.cuda_toolkit.changes import toolkit_changes
-from roles.cuda_toolkit.state import question as inspected_toolkit
-from roles.engines.changes import build_changes
-from roles.engines.state import question as inspected_builds
+from llamaherd.store.files import files_once, hash_input
+from llamaherd.store.holdings import prune_input
+from llamaherd.store.unused import remove_input
+from roles.base import base_changes, package_changes
+from roles.container_runtime import docker_changes
+from roles.container_runtime import inspection_input as inspected_docker
+from roles.container_runtime import toolkit_changes as container_toolkit_changes
+from roles.cuda_toolkit import inspection_input as inspected_toolkit
+from roles.cuda_toolkit import toolkit_changes
+from roles.engines import build_changes
+from roles.engines import inspection_input as inspected_builds
+from roles.models import inspection_input as inspected_store
 from roles.models.changes import begin_changes, model_changes
-from roles.models.lending import share
-from roles.models.state import question as inspected_store
-from roles.power.state import question as inspected_power
-from roles.serve.beside import candidate_input
+from roles.models.sources import share_input
+from roles.power import inspection_input as inspected_power
+from roles.serve import inspection_input as inspected_servers
+from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
-from roles.serve.going import Going
-from roles.serve.images import image_changes
+from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
-from roles.serve.state import question as inspected_servers
-from roles.serve.verify import question as verified_servers
+from roles.serve.transaction import UndeclaredServer
+from roles.serve.verify import verification_input as verified_servers
 from tests.render.pieces import build, fetch_id, hub, instance, made, taking
 from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
 from tests.support.rigs import gpu_rig
 
-GOING = (Going("old", unit=True, container=False, port=True, serves=True), Going("boxed", unit=False, container=True))
+GOING = (
+    UndeclaredServer("old", unit=True, container=False, port=True, serves=True),
+    UndeclaredServer("boxed", unit=False, container=True),
+)
 """Servers that are not declared any more, and serve until the new ones do."""
 
 
@@ -100,7 +103,9 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
     "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
-    "share": lambda: queried("models.share.share", share(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")),
+    "share": lambda: queried(
+        "models.share.share", share_input(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")
+    ),
     "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
     "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
@@ -111,8 +116,8 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
 }
 INSPECTIONS: dict[str, Callable[[], str]] = {
     "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),
-    "inspect_builds": lambda: indented("engines.inspection.inspect", inspected_builds(GPU)),
-    "inspect_store": lambda: indented("models.inspection.inspect", inspected_store(GPU)),
+    "inspect_builds": lambda: indented("engines.inspect", inspected_builds(GPU)),
+    "inspect_store": lambda: indented("models.store.inspect", inspected_store(GPU)),
     "inspect_docker": lambda: indented("container_runtime.inspect", inspected_docker(GPU)),
     "inspect_cuda_toolkit": lambda: indented("cuda_toolkit.inspect", inspected_toolkit(GPU)),
     "inspect_power": lambda: indented("power.inspect", inspected_power(GPU)),

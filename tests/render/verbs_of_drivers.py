@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llamaherd.host.driver import PackageState
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, PackageState
 from llamaherd.role.changes import Change, JudgedSince, MeasuredBefore, RebootHost, RunVerb
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot
-from roles.nvidia_driver.judging import settle_changes, take_back
+from roles.nvidia_driver.rollback import roll_back, settle_changes
 from tests.render.pieces import not_loaded, other_driver
 from tests.render.plans import DRIVER, SIGNED
 from tests.support.ours import parse_state
@@ -72,4 +71,4 @@ def judged() -> JudgedSince:
 def taken_back() -> RebootHost:
     """How a driver goes that a server is slower by."""
     assert GATED.driver
-    return take_back(GATED.driver, "580.95.05", BEFORE, "chat is slower by it: writing code -9.0%")
+    return roll_back(GATED.driver, "580.95.05", BEFORE, "chat is slower by it: writing code -9.0%")

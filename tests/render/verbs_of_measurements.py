@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llamaherd.bench.arms.units import Arm, arms_input
-from llamaherd.bench.holding import limits_input
-from llamaherd.bench.meter.meter import meter_input
+from llamaherd.measure.bench.reservation import limits_input
+from llamaherd.measure.meter.meter import meter_input
+from llamaherd.measure.trials.units import Arm, arms_input
 from llamaherd.onhost.exclusivity import ExclusivityInput
-from llamaherd.plan.loaded import instances_of
+from llamaherd.plan.plan import instances_of
 from tests.render.pieces import instance, taking
 from tests.render.plans import CPU, GPU, GROUP, KEYED
 from tests.render.verbs import indented

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from llamaherd.fleet.status import status_input
 from llamaherd.onhost.gateway import DrainInput, ReadyInput, RenewInput
 from llamaherd.onhost.hardware import HardwareInput
 from llamaherd.onhost.host_lock import HoldInput, UnlockInput
 from llamaherd.onhost.queries import KeysInput, TextsInput
-from llamaherd.status.ask import status_input
 from tests.render.pieces import memory_input
 from tests.render.plans import CPU, GATEWAY, GPU
 from tests.render.verbs import indented

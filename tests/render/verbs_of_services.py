@@ -9,22 +9,18 @@ import json
 from collections.abc import Callable, Sequence
 
 from llamaherd.host.state import HostState
-from llamaherd.onhost.units import ServiceState
+from llamaherd.onhost.services import ServiceState
 from llamaherd.role.changes import Change
-from roles.chat_page.changes import chat_leftovers
-from roles.chat_page.state import ChatState
-from roles.cuda_toolkit.changes import toolkit_changes
-from roles.gateway.changes import gateway_leftovers
-from roles.gateway.state import GatewayState
-from roles.monitoring.changes import changes_with as watcher_changes
-from roles.monitoring.changes import exporter_changes
-from roles.monitoring.changes import leftovers as monitoring_leftovers
-from roles.power.changes import power_changes, power_leftovers
+from roles.chat_page import ChatState, chat_leftovers
+from roles.cuda_toolkit import toolkit_changes
+from roles.gateway import GatewayState, gateway_leftovers
+from roles.monitoring import changes_with as watcher_changes
+from roles.monitoring import exporter_changes
+from roles.monitoring import leftovers as monitoring_leftovers
+from roles.power import PowerState, power_changes, power_leftovers
 from roles.power.onhost import UnitState
-from roles.power.state import PowerState
-from roles.virtual_address.changes import address_changes, address_leftovers
-from roles.virtual_address.state import AddressState
-from roles.wsl.changes import wsl_changes
+from roles.virtual_address import AddressState, address_changes, address_leftovers
+from roles.wsl import wsl_changes
 from tests.render.pieces import chat, gateway, in_wsl, unheld, watching
 from tests.render.plans import CHATTING, GPU, HELD, SHARING, WATCHING, WSL
 from tests.render.verbs import document

@@ -5,10 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from llamaherd.bench.results.document import finished
-from llamaherd.bench.results.provenance import Engine, Gpu, Host, ModelFile, Provenance, Server
-from llamaherd.bench.results.result import Cell, Condition, Kind, Result, Run, Start, SuiteRef
-from llamaherd.bench.results.telemetry import GpuTelemetry, Peak, Telemetry
+from llamaherd.measure.results.document import with_id
+from llamaherd.measure.results.result import (
+    Cell,
+    Condition,
+    Engine,
+    Gpu,
+    GpuTelemetry,
+    Host,
+    Kind,
+    ModelFile,
+    Peak,
+    Provenance,
+    Result,
+    Run,
+    Server,
+    Start,
+    SuiteRef,
+    Telemetry,
+)
 
 SUITE = SuiteRef(name="llamaherd", sha256="a" * 64)
 SPEEDS: dict[Kind, tuple[float, float]] = {
@@ -41,7 +56,7 @@ def one(seed: int, instance: int, week: int, *, deep: bool = True) -> Result:
         cells += [_prompt(lot, speed, Condition(kind="long", depth=1 << at, prompt=1024)) for at in range(12, 18)]
         cells += [_at_once(lot, speed, 1 << at) for at in range(4)]
         cells += [_limited(lot, speed, watts) for watts in (200.0, 240.0, 280.0, 320.0)]
-    return finished(
+    return with_id(
         Result(
             llamaherd="0.1.0",
             rig=("attic", "duo", "six", "wsl")[instance % 4],

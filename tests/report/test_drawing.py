@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.report.bars import draw_bars
-from llamaherd.report.charts import Axis, Bar, Bars, Pane, Point, Scale, Series
-from llamaherd.report.geometry import draw, spread
-from llamaherd.report.power_law import bends, fit
-from llamaherd.report.ticks import days, nice_step, scaled
-from llamaherd.report.values import number, tokens
+from llamaherd.measure.report.charts import Axis, Bar, Bars, Pane, Point, Scale, Series
+from llamaherd.measure.report.curves import bends, fit_power_law
+from llamaherd.measure.report.geometry import days, draw_bars, draw_pane, nice_step, scaled, spread
+from llamaherd.measure.report.tables import rounded, tokens
 
 FINITE = st.floats(1e-3, 1e9)
 
@@ -80,7 +78,7 @@ def test_labels_that_have_room_stay_where_they_are() -> None:
 def test_a_pane_draws_every_point_and_a_band_where_all_are_known() -> None:
     points = tuple(Point(x, 2 * x, x, 3 * x, f"at {x}") for x in (1.0, 2.0, 4.0))
     pane = Pane("a", "b", Axis("x", "log2"), Axis("y", zero=True), (Series("one", points), Series("two", points[:1])))
-    drawn = draw(pane)
+    drawn = draw_pane(pane)
     first, second = drawn.series
     assert [mark.about for mark in first.marks] == ["at 1.0", "at 2.0", "at 4.0"]
     assert first.line.count("L") == 2
@@ -99,12 +97,12 @@ def test_bars_begin_at_nothing_and_are_as_long_as_what_they_say() -> None:
 
 def test_a_law_is_found_again_with_its_error() -> None:
     places = [4096.0 * 2**at for at in range(7)]
-    exact = fit([(x, 90 * x**-0.1) for x in places])
+    exact = fit_power_law([(x, 90 * x**-0.1) for x in places])
     assert exact
     assert exact.power == pytest.approx(-0.1)
     assert exact.factor == pytest.approx(90)
     assert exact.error < 1e-6
-    noisy = fit([(x, 90 * x**-0.1 * exp((-1) ** at * 0.02)) for at, x in enumerate(places)])
+    noisy = fit_power_law([(x, 90 * x**-0.1 * exp((-1) ** at * 0.02)) for at, x in enumerate(places)])
     assert noisy
     assert abs(noisy.power + 0.1) < noisy.error < 0.05
     assert not bends(noisy)
@@ -113,15 +111,15 @@ def test_a_law_is_found_again_with_its_error() -> None:
 
 def test_a_curve_is_no_law_and_three_points_are_none() -> None:
     """Time of a token that grows with what is in the context bends on logarithms."""
-    curve = fit([(4096.0 * 2**at, 1000 / (20 + 4096.0 * 2**at / 20_000)) for at in range(7)])
+    curve = fit_power_law([(4096.0 * 2**at, 1000 / (20 + 4096.0 * 2**at / 20_000)) for at in range(7)])
     assert curve
     assert bends(curve)
-    assert fit([(1.0, 1.0), (2.0, 2.0), (4.0, 3.0)]) is None
-    assert fit([(1.0, 1.0)] * 9) is None
+    assert fit_power_law([(1.0, 1.0), (2.0, 2.0), (4.0, 3.0)]) is None
+    assert fit_power_law([(1.0, 1.0)] * 9) is None
 
 
 def test_figures_have_four_digits() -> None:
-    assert [number(each) for each in (0.0, 0.01234, 1.2345, 46.3, 249.3, 14690.0)] == [
+    assert [rounded(each) for each in (0.0, 0.01234, 1.2345, 46.3, 249.3, 14690.0)] == [
         *("0.000", "0.012", "1.234", "46.30", "249.3", "14,690"),
     ]
     assert [tokens(each) for each in (512, 4096, 202_752, 1 << 20)] == ["512", "4K", "198K", "1M"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.report.gather import Gathered
-from llamaherd.report.measured import measured
-from llamaherd.report.written import written
+from llamaherd.measure.report.export import render_report
+from llamaherd.measure.report.results import measured
+from llamaherd.measure.report.sources import Gathered
 from tests.report.many import many
 from tests.report.test_page import few
 from tests.report.test_searches import gathered
@@ -88,7 +88,7 @@ def browser() -> Iterator[Chromium]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ours and others', of five kinds of text and with all charts, and a search."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(written(replace(few(), searches=gathered().searches), "html"), encoding="utf-8")
+    file.write_text(render_report(replace(few(), searches=gathered().searches), "html"), encoding="utf-8")
     return file
 
 
@@ -160,5 +160,5 @@ def test_two_hundred_results_are_drawn_within_a_second(browser: Chromium, tmp_pa
     """The best of three: others use this machine, too."""
     file = tmp_path / "many.html"
     every = tuple(measured(each) for each in many(200))
-    file.write_text(written(Gathered(every, ()), "html"), encoding="utf-8")
+    file.write_text(render_report(Gathered(every, ()), "html"), encoding="utf-8")
     assert min(browser.open(file) for _ in range(3)) <= 1.0

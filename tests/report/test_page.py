@@ -12,15 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from llamaherd.bench.results.naming import read_any
-from llamaherd.bench.results.provenance import Engine, Provenance
-from llamaherd.bench.results.result import Cell, Condition, Run
-from llamaherd.report.gather import Gathered
-from llamaherd.report.leaderboard import leaderboard, leaderboard_table
-from llamaherd.report.measured import Measured, measured
-from llamaherd.report.over_time import history_charts
-from llamaherd.report.page import page
-from llamaherd.report.written import Form, written
+from llamaherd.measure.report.export import Form, render_report
+from llamaherd.measure.report.overview import history_charts, leaderboard, leaderboard_table
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.results import Measured, measured
+from llamaherd.measure.report.sources import Gathered
+from llamaherd.measure.results.lookup import read_results
+from llamaherd.measure.results.result import Cell, Condition, Engine, Provenance, Run
 from tests.bench.made import result, run
 from tests.report.many import many, one
 from tests.support.golden import assert_golden
@@ -32,7 +30,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u20
 
 def told(*files: str) -> list[Measured]:
     """What is told of the results of others, with times and hashes that do not change with the checkout."""
-    found = [measured(each) for name in files for each in read_any(DATA / name)]
+    found = [measured(each) for name in files for each in read_results(DATA / name)]
     return [replace(each, began="2026-03-01T00:00:00Z", id=f"{n:012x}") for n, each in enumerate(found)]
 
 
@@ -51,14 +49,14 @@ def brief() -> Gathered:
 @pytest.mark.parametrize("form", ["html", "markdown", "csv"])
 def test_golden(form: Form) -> None:
     name = f"brief.{form}"
-    assert_golden(Path(__file__).parent / "golden", name, {name: written(brief(), form)})
+    assert_golden(Path(__file__).parent / "golden", name, {name: render_report(brief(), form)})
 
 
 def test_two_hundred_results_are_a_page_of_two_megabytes_at_most() -> None:
     """Of twenty instances, and the worst: each of an instance of its own, with all charts."""
     for instances in (20, 200):
         every = tuple(measured(each) for each in many(200, instances=instances))
-        assert len(written(Gathered(every, ()), "html").encode()) <= 2_000_000
+        assert len(render_report(Gathered(every, ()), "html").encode()) <= 2_000_000
 
 
 class Tags(HTMLParser):
@@ -84,7 +82,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_is_one_file_without_scripts() -> None:
-    text = written(few(), "html")
+    text = render_report(few(), "html")
     tags = Tags(text)
     assert tags.open == []
     assert not {tag for tag, _ in tags.seen} & {"script", "link", "img", "iframe", "object", "form", "base"}
@@ -95,7 +93,7 @@ def test_the_page_is_one_file_without_scripts() -> None:
 
 
 def test_every_link_leads_somewhere_and_no_name_is_given_twice() -> None:
-    tags = Tags(written(few(), "html"))
+    tags = Tags(render_report(few(), "html"))
     names = [value for _, every in tags.seen if (value := every.get("id"))]
     assert len(names) == len(set(names))
     wanted = {value[1:] for _, every in tags.seen if (value := every.get("href"))}
@@ -104,7 +102,7 @@ def test_every_link_leads_somewhere_and_no_name_is_given_twice() -> None:
 
 
 def test_every_chart_has_a_title_a_description_and_a_table() -> None:
-    text = written(few(), "html")
+    text = render_report(few(), "html")
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(pictures) > 30
     for each in pictures:
@@ -124,7 +122,7 @@ def hostile() -> Gathered:
 
 
 def test_what_a_result_says_is_never_markup() -> None:
-    text = written(hostile(), "html")
+    text = render_report(hostile(), "html")
     tags = Tags(text)
     assert tags.open == []
     assert not {tag for tag, _ in tags.seen} & {"script", "img"}
@@ -133,13 +131,13 @@ def test_what_a_result_says_is_never_markup() -> None:
 
 
 def test_what_a_result_says_breaks_no_table_and_no_formula() -> None:
-    lines = written(hostile(), "markdown").splitlines()
+    lines = render_report(hostile(), "markdown").splitlines()
     assert not re.search(r"(?<!\\)<script", "\n".join(lines))
     heads = [at for at, line in enumerate(lines) if line.startswith("| --- |")]
     bars = [len(re.findall(r"(?<!\\)\|", line)) for at in heads for line in lines[at - 1 : at + 2]]
     assert all(bars[at] == bars[at + 1] == bars[at + 2] for at in range(0, len(bars), 3))
     formula = measured(result(run(), stack="=HYPERLINK(1)"))
-    (row, *_) = csv.DictReader(io.StringIO(written(Gathered((formula,), ()), "csv")))
+    (row, *_) = csv.DictReader(io.StringIO(render_report(Gathered((formula,), ()), "csv")))
     assert (row["label"], row["metric"]) == ("'=HYPERLINK(1)", "decode")
 
 
@@ -160,7 +158,7 @@ def test_the_leaderboard_has_a_row_for_each_stack_and_old_ones_are_grey() -> Non
 
 def test_the_tool_itself_says_what_is_wrong_with_what_was_published() -> None:
     """Seed figures: a time to the first token of another prompt, a spread that is the text's, empty contexts."""
-    text = written(Gathered(tuple(told("six.txt", "one.md")), ()), "markdown")
+    text = render_report(Gathered(tuple(told("six.txt", "one.md")), ()), "markdown")
     for doubt in (
         "is that of 7,648 tokens at the prefill speed beside it, and not of 202,752",
         "the spread of ± 1.2% is of the text and not of the machine",

@@ -13,16 +13,15 @@ import pytest
 
 from benchmarks.tune_law import KV, LawRig
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.report.charts import Pane
-from llamaherd.report.gather import MOST_SEARCHES, Gathered, gather
-from llamaherd.report.page import Part, page
-from llamaherd.report.searches import MOST_TRIALS
-from llamaherd.report.written import Form, written
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.importance import optuna_shares
-from llamaherd.tune.journal import Search, SearchJournal, read_search, searches
-from llamaherd.tune.lines import Head
-from llamaherd.tune.written import ending_json
+from llamaherd.measure.report.charts import Pane
+from llamaherd.measure.report.export import Form, render_report
+from llamaherd.measure.report.page import Part, page
+from llamaherd.measure.report.searches import MOST_TRIALS
+from llamaherd.measure.report.sources import MOST_SEARCHES, Gathered, gather_results
+from llamaherd.measure.tune.analysis import optuna_shares
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.journal import Head, Search, SearchJournal, read_search, searches
+from llamaherd.measure.tune.result import result_json
 from tests.report.test_page import HOSTILE, Tags, few
 from tests.tune.played import Played, search_on
 
@@ -41,7 +40,7 @@ def made() -> Path:
 
 @cache
 def gathered() -> Gathered:
-    return gather((), made(), optuna_shares)
+    return gather_results((), made(), optuna_shares)
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_who_is_on_the_front_stands_out() -> None:
 
 @pytest.mark.parametrize("form", ["html", "markdown"])
 def test_the_lines_of_yaml_are_there_as_they_are_written(form: Form) -> None:
-    text = written(gathered(), form)
+    text = render_report(gathered(), form)
     wanted = part().lines.splitlines()
     assert len(wanted) > 2
     indent = "" if form == "html" else "    "
@@ -110,7 +109,7 @@ def test_the_lines_of_yaml_are_there_as_they_are_written(form: Form) -> None:
 
 
 def test_a_page_of_a_search_alone_leads_nowhere_that_is_not_there() -> None:
-    tags = Tags(written(gathered(), "html"))
+    tags = Tags(render_report(gathered(), "html"))
     assert tags.open == []
     names = [value for _, every in tags.seen if (value := every.get("id"))]
     assert len(names) == len(set(names))
@@ -120,57 +119,57 @@ def test_a_page_of_a_search_alone_leads_nowhere_that_is_not_there() -> None:
 
 
 def test_machines_are_told_the_whole_end() -> None:
-    said = json.loads(written(gathered(), "json"))
+    said = json.loads(render_report(gathered(), "json"))
     (search,) = said["searches"]
     assert said["results"] == []
     assert search["rig"] == "box"
-    assert search | ending_json(gathered().searches[0].end) == search
-    assert json.loads(written(few(), "json"))["searches"] == []
+    assert search | result_json(gathered().searches[0].end) == search
+    assert json.loads(render_report(few(), "json"))["searches"] == []
 
 
 def test_one_that_goes_on_still_is_not_shown(results: Path) -> None:
     path, _ = search_in(results)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UserError, match="there are no results"):
-        gather((), results)
+        gather_results((), results)
 
 
 def test_one_that_cannot_be_read_is_left_out_and_named(results: Path) -> None:
     path, search = search_in(results)
     write(results, search.head.model_copy(update={"began": "2026-11-24T16:00:00Z"}), search)
     path.write_bytes(b"no search\n")
-    found = gather(("box/chat",), results)
+    found = gather_results(("box/chat",), results)
     assert len(found.searches) == 1
     assert [path.name in each for each in found.left_out] == [True]
 
 
 def test_a_file_can_be_named(results: Path) -> None:
     path, _ = search_in(results)
-    assert [each.file for each in gather((str(path),), results / "nowhere").searches] == [path.name]
+    assert [each.file for each in gather_results((str(path),), results / "nowhere").searches] == [path.name]
 
 
 def test_no_more_are_shown_than_a_page_can_hold(results: Path) -> None:
     _, search = search_in(results)
     for at in range(MOST_SEARCHES + 5):
         write(results, search.head.model_copy(update={"rig": f"rig-{at}"}), search)
-    found = gather((), results)
+    found = gather_results((), results)
     assert len(found.searches) == MOST_SEARCHES
     assert found.left_out == ()
     assert page(found).notes == (f"of {MOST_SEARCHES + 6} searches 20 are shown; a report of one rig has its own",)
-    assert len(written(found, "html").encode()) <= 2_000_000
+    assert len(render_report(found, "html").encode()) <= 2_000_000
 
 
 def test_a_long_one_is_drawn_up_to_a_bound_and_says_so(results: Path) -> None:
     path, _ = search_in(results)
     longer(path, 4_000)
-    found = gather((), results, optuna_shares)
+    found = gather_results((), results, optuna_shares)
     (chart,) = page(found).groups[0].parts[0].charts
     assert re.search(r"3,[45]\d\d later ones are not drawn", chart.caption)
     assert chart.table
     assert len(chart.table.rows) == MOST_TRIALS
     longer(path, 6_000)
     with pytest.raises(UserError, match=r"\d trials, which no search has"):
-        gather((), results)
+        gather_results((), results)
 
 
 def longer(path: Path, trials: int) -> None:
@@ -187,12 +186,12 @@ def test_what_a_search_says_is_never_markup(results: Path) -> None:
         keys = {**each.keys, "kv": f"{HOSTILE}{at % 3}"} if at else each.keys
         hostile.trials.append(each.model_copy(update={"keys": keys, "says": HOSTILE}))
     write(results, search.head.model_copy(update={"rig": "bad"}), hostile)
-    found = gather(("bad",), results, optuna_shares)
-    text = written(found, "html")
+    found = gather_results(("bad",), results, optuna_shares)
+    text = render_report(found, "html")
     assert Tags(text).open == []
     assert not {tag for tag, _ in Tags(text).seen} & {"script", "img"}
     assert not set(text) & {"\x1b", "\u202e"}
-    lines = written(found, "markdown").splitlines()
+    lines = render_report(found, "markdown").splitlines()
     assert not re.search(r"(?<!\\)<script", "\n".join(line for line in lines if not line.startswith("    ")))
 
 

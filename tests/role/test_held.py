@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.overhead import repacked_bytes
 from llamaherd.memory.placement import Placement
-from llamaherd.memory.repacked import repacked
-from llamaherd.role.held import resident
+from llamaherd.plan.estimate import resident_bytes
 from tests.support.headers import qwen_35b
 
 HEADER = qwen_35b()
@@ -19,9 +19,9 @@ def need(*, locked: bool = False, mmap: bool = True, devices: int = 0, vector: b
     """How much that is, beside what there is in RAM by its kind."""
     placed = Placement(mmap=mmap, devices=devices, layouts=("vector",) if vector else ())
     use = estimate(HEADER, placed).host
-    copied = repacked(HEADER, placed)
+    copied = repacked_bytes(HEADER, placed)
     own = use.context + use.compute
-    found = resident(use, HEADER, placed, locked=locked) - own
+    found = resident_bytes(use, HEADER, placed, locked=locked) - own
     return {"more": found, "weights": use.weights, "copies": copied.copies, "originals": copied.originals}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llamaherd.onhost.apt import InstallInput
+from llamaherd.role.apt import install_changes
 from llamaherd.role.changes import RunVerb
-from llamaherd.role.packages import install_changes
 
 
 def test_what_is_missing_is_installed_by_one_verb() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.plan import Endpoint
 from llamaherd.role.dial import dial, reached, way
@@ -143,7 +143,7 @@ def test_a_door_that_is_shut_fails_its_instance() -> None:
     rig = cpu_rig()
     plan = planned(rig)
     shut = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, "does not answer"),)), DOOR, HOST)
-    nothing: Answers = {}
+    nothing: ProbeOutputs = {}
     report = judged(Rig.model_validate(rig), plan, nothing, {"chat": shut})
     found = {each.name: [check for check in each.checks if check.name == "reach"] for each in report.instances}
     assert [(check.ok, check.detail) for check in found["chat"]] == [(False, shut.detail)]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.onhost.units import ServiceState
-from llamaherd.role.service import restart_reasons, service_check, unsettled
+from llamaherd.onhost.services import ServiceState
+from llamaherd.role.report import restart_reasons, service_check, unit_problems
 
 RUNS = ServiceState("active", "enabled", needs_reload=False, spec="ab12")
 
@@ -36,7 +36,7 @@ def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, 
     ],
 )
 def test_what_else_is_wrong_is_said(unit: ServiceState | None, why: list[str]) -> None:
-    assert list(unsettled(unit)) == why
+    assert list(unit_problems(unit)) == why
 
 
 @pytest.mark.parametrize(

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, a look is a fresh one where nothing was changed."""
-    monkeypatch.setattr("llamaherd.deploy.inspecting.FRESH_SECONDS", 600)
+    monkeypatch.setattr("llamaherd.deploy.operations.FRESH_SECONDS", 600)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.state import HostState, UserState
-from llamaherd.onhost.serving import ContainerState, UnitState
+from llamaherd.onhost.servers import ContainerState, UnitState
 from llamaherd.plan import Plan
-from roles.base.changes import base_changes, package_changes
-from roles.engines.changes import build_changes
+from roles.base import base_changes, package_changes
+from roles.engines import build_changes
 from roles.models.changes import begin_changes, model_changes
-from roles.serve.images import image_changes
+from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
 from tests.support.drifts import (
     CPU,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.onhost.serving import Holder
+from llamaherd.onhost.servers import Holder
 from tests.support.drifts import (
     CPU,
     GPU,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.pipeline import inspect
+from llamaherd.pipeline import inspection
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from tests.support.fake import Ran, is_question, look, run
@@ -60,8 +60,8 @@ def test_a_virgin_host_gets_everything_in_order(plan: Plan) -> None:
         '"verb":"base.install"',
         '"verb":"base.accounts"',
         "wait-healthy",
-        '"verb":"engines.builds.admit_source"',
-        '"verb":"engines.builds.build"',
+        '"verb":"engines.admit_source"',
+        '"verb":"engines.build"',
         '"verb":"serve.image.make"',
         switch_of("chat"),
         switch_of("drafter"),
@@ -101,7 +101,7 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
         next(n for n, script in enumerate(ran.scripts) if mark in script)
         for mark in (
             '"verb":"models.fetch.begin"',
-            '"verb":"engines.builds.build"',
+            '"verb":"engines.build"',
             '"verb":"models.fetch.wait"',
         )
     )
@@ -132,7 +132,7 @@ def test_whoever_comes_after_a_change_looks_anew(plan: Plan) -> None:
 
 
 def test_a_look_that_is_old_is_not_trusted(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.deploy.inspecting.FRESH_SECONDS", 0)
+    monkeypatch.setattr("llamaherd.deploy.operations.FRESH_SECONDS", 0)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran)) == ([], len(names(plan)) - 1), "what says that all is done asks nobody"
 
@@ -142,9 +142,9 @@ def test_a_question_is_written_once_for_each_look(plan: Plan, monkeypatch: pytes
 
     def counted(plan: Plan, roles: Sequence[Role]) -> bytes:
         written.append(plan)
-        return inspect.inspect_request(plan, roles)
+        return inspection.inspect_request(plan, roles)
 
-    monkeypatch.setattr("llamaherd.deploy.inspecting.inspect_request", counted)
+    monkeypatch.setattr("llamaherd.deploy.operations.inspect_request", counted)
     ran = run(plan, converged(plan, {"chat": KEY}))
     assert (ran.changed, looks(ran), len(written)) == ([], 1, 2), "once while it prepares, and once when it does"
 
@@ -209,7 +209,7 @@ def test_a_port_that_passes_to_its_next_holder_is_not_taken(
 def test_a_port_that_nobody_names_for_long_is_taken(
     plan: Plan, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamaherd.deploy.inspecting.SETTLING_LOOKS", 1)
+    monkeypatch.setattr("llamaherd.deploy.operations.SETTLING_INSPECTIONS", 1)
     ran = run(plan, [*VIRGIN, "listens\t1F90"])
     assert (ran.failed, ran.changed) == (True, [])
     assert "port 8080 of instance `chat` is taken by something else" in caplog.text
@@ -252,8 +252,8 @@ def test_a_host_that_answers_nonsense_fails_with_a_sentence(plan: Plan, caplog: 
 
 
 BROKEN = {
-    "build": ('"verb":"engines.builds.build"', "engines | main", ["chat", "drafter"]),
-    "model": ('"verb":"models.admit.admit"', "models | in the store", ["drafter"]),
+    "build": ('"verb":"engines.build"', "engines | main", ["chat", "drafter"]),
+    "model": ('"verb":"models.store.admit"', "models | in the store", ["drafter"]),
     "image": ('"verb":"serve.image.make"', "serve | images", ["drafter"]),
     "instance": (switch_of("chat"), "serve | chat (systemd)", []),
 }

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import SOURCE_SECONDS
+from llamaherd.host.time_limits import SOURCE_SECONDS
 from llamaherd.onhost.system import FailedError, Host
 from llamaherd.role.changes import DeferredVerb
-from roles.engines.changes import compile_input
+from roles.engines import compile_input
 from roles.engines.onhost.compiling import compile_engine
 from roles.models import changes as models
 from roles.models.onhost.fetch import FetchInput

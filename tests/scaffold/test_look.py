@@ -12,18 +12,18 @@ from unittest.mock import patch
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.onhost.hardware import FoundGpu, FoundHost, HardwareInput, inspect
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host
-from llamaherd.scaffold import LookError, checked_hardware, look, refuse_unfit
+from llamaherd.scaffold.hardware import ScaffoldError, checked_hardware, inspect_hardware, refuse_unfit
 from tests.support.found_hosts import found_host
 from tests.support.recording import RecordingHost
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
-MODULE = sys.modules["llamaherd.scaffold.look"]
+MODULE = sys.modules["llamaherd.scaffold.hardware"]
 """The package has a function of that name."""
 
 DUO_SMI = (
@@ -276,7 +276,7 @@ def test_an_empty_machine() -> None:
     ],
 )
 def test_hardware_that_no_host_can_have_is_refused(found: FoundHost) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="was not asked for"):
         checked_hardware(found)
 
 
@@ -285,15 +285,15 @@ def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NoPythonError(remote.connect, "debian-13")
 
     monkeypatch.setattr(MODULE, "query_verb", query)
-    with pytest.raises(LookError, match=r"there is no python3 on duo.lan \(debian-13\)") as raised:
-        look(Connect(host="duo.lan"))
+    with pytest.raises(ScaffoldError, match=r"there is no python3 on duo.lan \(debian-13\)") as raised:
+        inspect_hardware(Connect(host="duo.lan"))
     assert "apt-get install python3" in raised.value.help
 
 
 @pytest.mark.parametrize("host", ["duo.lan", LOCAL])
 def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("duo"))
-    assert look(Connect(host=host)) == found_host("duo")
+    assert inspect_hardware(Connect(host=host)) == found_host("duo")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
     ],
 )
 def test_a_host_that_nothing_can_be_done_with(look: FoundHost, words: str) -> None:
-    with pytest.raises(LookError, match=words) as caught:
+    with pytest.raises(ScaffoldError, match=words) as caught:
         refuse_unfit(look, "duo.lan")
     assert caught.value.message.startswith("duo.lan ")
     assert caught.value.help

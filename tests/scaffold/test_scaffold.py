@@ -15,12 +15,10 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
-from llamaherd.inventory.yamlfile import read_yaml
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.onhost.hardware import FoundGpu, FoundHost
+from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.scaffold import (
-    FoundGpu,
-    FoundHost,
-    LookError,
     connect_to,
     cuda_for,
     example_rig,
@@ -31,9 +29,9 @@ from llamaherd.scaffold import (
     rig_yaml,
     round_ram,
     write_files,
-    written_gpus,
 )
-from llamaherd.text.units import parse_size
+from llamaherd.scaffold.hardware import ScaffoldError, written_gpus
+from llamaherd.text.numbers import parse_size
 from tests.support.found_hosts import found_host
 from tests.support.rigs import ROOT
 
@@ -153,7 +151,7 @@ LOOKED_AT = st.builds(
 def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: FoundHost, host: str, user: str) -> None:
     try:
         connect = connect_to(host, user or None, 22)
-    except LookError:
+    except ScaffoldError:
         reject()
     file = tmp_path / "duo.yaml"
     file.write_text(rig_yaml(look, "duo", connect), encoding="utf-8")
@@ -164,7 +162,7 @@ def test_whatever_a_host_says_the_file_is_a_rig(tmp_path: Path, look: FoundHost,
 
 
 def test_a_user_with_the_host_in_it_is_refused() -> None:
-    with pytest.raises(LookError, match=r"'tom@duo\.lan' cannot be the user of a rig"):
+    with pytest.raises(ScaffoldError, match=r"'tom@duo\.lan' cannot be the user of a rig"):
         connect_to("duo.lan", "tom@duo.lan", 22)
 
 
@@ -199,7 +197,7 @@ def test_what_a_rig_is_called(given_: str | None, host: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Attic", "", "a b", "defaults", "x" * 41, "../x"])
 def test_what_no_rig_can_be_called(name: str) -> None:
-    with pytest.raises(LookError, match="cannot be called"):
+    with pytest.raises(ScaffoldError, match="cannot be called"):
         rig_name(name, "duo.lan")
 
 
@@ -322,15 +320,15 @@ def test_the_example_is_for_a_folder_without_rigs(tmp_path: Path) -> None:
 
 def test_a_link_into_nothing_is_somebodys(tmp_path: Path) -> None:
     (tmp_path / "README.md").symlink_to(tmp_path / "nowhere" / "else")
-    with pytest.raises(LookError, match=r"README\.md"):
+    with pytest.raises(ScaffoldError, match=r"README\.md"):
         write_files(tmp_path, fleet_files({}))
 
 
 def test_a_place_that_cannot_be_a_folder(tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text("a file")
-    with pytest.raises(LookError, match=r"/fleet is no folder"):
+    with pytest.raises(ScaffoldError, match=r"/fleet is no folder"):
         write_files(tmp_path / "fleet", fleet_files({}))
-    with pytest.raises(LookError, match=r"cannot write .*/fleet/below/.*: Not a directory"):
+    with pytest.raises(ScaffoldError, match=r"cannot write .*/fleet/below/.*: Not a directory"):
         write_files(tmp_path / "fleet" / "below", fleet_files({}))
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from llamaherd.gateway.now import GatewayNow, ModelNow, ServerNow, UserNow
-from llamaherd.status.now import CardNow, ChangeNow, InstanceNow, RigNow, Speed, StatusNow
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ModelSnapshot, ServerSnapshot, UserSnapshot
+from llamaherd.fleet.snapshot import CardSnapshot, FleetSnapshot, InstanceSnapshot, LastChange, RigSnapshot, Speed
 
 AT = "2026-11-25 10:00:00 UTC"
 GIB = 1 << 30
 SPEED = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
-CHAT = InstanceNow("chat", "qwen3.6-35b-a3b", 8080, "serves", "", 2, 4, 0, 3, 41.25, SPEED, 40.0)
-CODE = InstanceNow("code", "gemma", 8081, "down", "its unit is failed (exit-code)", expected=90.0)
-CARD = CardNow("new", "NVIDIA GeForce RTX 5090", 20 * GIB, 32 * GIB, 310.4, 600.0, 64.0, 99.0)
-CHANGE = ChangeNow(14, "2026-11-24 10:00:00 UTC", "ann", ("restart chat: its engine is another", "start code: new"), ())
-GATEWAY = GatewayNow(
-    (ModelNow("coder", 1, (ServerNow("duo.chat", "up", 2, 4, 118), ServerNow("six.chat", "down", 0, 2, 7))),),
-    (UserNow("tom", 2, 4),),
+CHAT = InstanceSnapshot("chat", "qwen3.6-35b-a3b", 8080, "serves", "", 2, 4, 0, 3, 41.25, SPEED, 40.0)
+CODE = InstanceSnapshot("code", "gemma", 8081, "down", "its unit is failed (exit-code)", expected=90.0)
+CARD = CardSnapshot("new", "NVIDIA GeForce RTX 5090", 20 * GIB, 32 * GIB, 310.4, 600.0, 64.0, 99.0)
+CHANGE = LastChange(
+    14, "2026-11-24 10:00:00 UTC", "ann", ("restart chat: its engine is another", "start code: new"), ()
+)
+GATEWAY = GatewaySnapshot(
+    (
+        ModelSnapshot(
+            "coder", 1, (ServerSnapshot("duo.chat", "up", 2, 4, 118), ServerSnapshot("six.chat", "down", 0, 2, 7))
+        ),
+    ),
+    (UserSnapshot("tom", 2, 4),),
     0,
 )
-DUO = RigNow("duo", (CHAT, CODE), (CARD,), CHANGE, ("code is down: its unit is failed; see there",), GATEWAY)
-SIX = RigNow("six", away="nothing listens for SSH at six.lan; is it on?")
-ATTIC = RigNow("attic", (InstanceNow("small", "gemma", 8080, "serves", "", 0, 2, 0, 0, 0.0),))
+DUO = RigSnapshot("duo", (CHAT, CODE), (CARD,), CHANGE, ("code is down: its unit is failed; see there",), GATEWAY)
+SIX = RigSnapshot("six", away="nothing listens for SSH at six.lan; is it on?")
+ATTIC = RigSnapshot("attic", (InstanceSnapshot("small", "gemma", 8080, "serves", "", 0, 2, 0, 0, 0.0),))
 
 
-def status(*rigs: RigNow) -> StatusNow:
+def status(*rigs: RigSnapshot) -> FleetSnapshot:
     """These rigs at one moment."""
-    return StatusNow(AT, rigs)
+    return FleetSnapshot(AT, rigs)
 
 
 FLEET = status(DUO, SIX, ATTIC)

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.status.dashboards import DASHBOARDS, Dashboard
-from llamaherd.status.grafana import to_json
+from llamaherd.fleet.dashboards import DASHBOARDS, Dashboard, dashboard_json
 from tests.support.rigs import ROOT
 
 FIELDS = json.loads((ROOT / "tests/data/grafana_fields_13.2.3.json").read_text(encoding="utf-8"))
@@ -28,13 +27,13 @@ def fits(value: dict[str, Any], kind: str) -> None:
 
 def panels(dashboard: Dashboard) -> list[dict[str, Any]]:
     """Its panels and headings."""
-    found: list[dict[str, Any]] = json.loads(to_json(dashboard))["panels"]
+    found: list[dict[str, Any]] = json.loads(dashboard_json(dashboard))["panels"]
     return found
 
 
 @EACH
 def test_grafana_knows_every_field(dashboard: Dashboard) -> None:
-    value = json.loads(to_json(dashboard))
+    value = json.loads(dashboard_json(dashboard))
     fits(value, "Dashboard")
     for variable in value["templating"]["list"]:
         fits(variable, "VariableModel")
@@ -52,7 +51,7 @@ def test_grafana_knows_every_field(dashboard: Dashboard) -> None:
 
 @EACH
 def test_a_field_that_grafana_does_not_know_is_found(dashboard: Dashboard) -> None:
-    value = json.loads(to_json(dashboard))
+    value = json.loads(dashboard_json(dashboard))
     with pytest.raises(AssertionError):
         fits({**value, "pannels": []}, "Dashboard")
 
@@ -70,7 +69,7 @@ def test_panels_lie_beside_each_other(dashboard: Dashboard) -> None:
 
 @EACH
 def test_each_panel_has_a_number_and_asks_whom_was_chosen(dashboard: Dashboard) -> None:
-    value = json.loads(to_json(dashboard))
+    value = json.loads(dashboard_json(dashboard))
     numbers = [panel["id"] for panel in value["panels"]]
     assert numbers == list(range(1, len(numbers) + 1))
     names = {variable["name"] for variable in value["templating"]["list"]}

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.history.release import Origin, Release
-from llamaherd.onhost.status import CardStatus
-from llamaherd.onhost.status_probe import ServerStatus
+from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot, Speed
+from llamaherd.fleet.status import CheckedStatus, rig_snapshot
+from llamaherd.fleet.status_text import status_tables
+from llamaherd.onhost.status import CardStatus, ServerStatus
+from llamaherd.pipeline.release import Origin, Release
 from llamaherd.plan import Plan
-from llamaherd.status.judged import rig_now
-from llamaherd.status.now import RigNow, Speed, StatusNow
-from llamaherd.status.tables import tables
-from llamaherd.status.told import HostTold
 from tests.bench.grouped import GROUPED
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 
@@ -25,15 +23,15 @@ FINE = ServerStatus(
 )
 
 
-def told(plan: Plan, **servers: ServerStatus) -> HostTold:
+def told(plan: Plan, **servers: ServerStatus) -> CheckedStatus:
     """A host whose other servers are fine."""
-    return HostTold({each.service: servers.get(each.name, FINE) for each in plan.instances})
+    return CheckedStatus({each.service: servers.get(each.name, FINE) for each in plan.instances})
 
 
-def in_turn(**models: str) -> RigNow:
+def in_turn(**models: str) -> RigSnapshot:
     """The rig with a group, whose server says this of its models."""
     server = replace(FINE, models=models)
-    return rig_now(
+    return rig_snapshot(
         GROUPED, told(GROUPED, card=server), {"two": Speed(10.0, None, None, "2026-11-23T20:15:00Z", "n = 2, too few")}
     )
 
@@ -70,7 +68,7 @@ def test_a_model_that_did_not_load_is_a_problem() -> None:
 
 
 def test_a_group_that_does_not_run_is_one_problem() -> None:
-    now = rig_now(GROUPED, told(GROUPED, card=ServerStatus("failed", "failed", "exit-code")), {})
+    now = rig_snapshot(GROUPED, told(GROUPED, card=ServerStatus("failed", "failed", "exit-code")), {})
     assert [each.state for each in now.instances[:2]] == ["down", "down"]
     (problem,) = now.problems
     assert problem.startswith("card is down: its unit is failed")
@@ -113,7 +111,7 @@ def test_a_group_that_does_not_run_is_one_problem() -> None:
     ],
 )
 def test_states_of_a_unit(server: ServerStatus, state: str, why: str) -> None:
-    now = rig_now(BOX, told(BOX, chat=server), {})
+    now = rig_snapshot(BOX, told(BOX, chat=server), {})
     assert (now.instances[0].state, now.instances[0].why) == (state, why)
     assert now.ok == (state in ("serves", "busy"))
 
@@ -129,18 +127,18 @@ def test_states_of_a_unit(server: ServerStatus, state: str, why: str) -> None:
     ],
 )
 def test_states_of_a_container(server: ServerStatus, state: str, why: str) -> None:
-    now = rig_now(BOX, told(BOX, drafter=server), {}).instances[1]
+    now = rig_snapshot(BOX, told(BOX, drafter=server), {}).instances[1]
     assert (now.state, now.why) == (state, why)
 
 
 def test_a_problem_says_where_to_look() -> None:
     down = told(BOX, chat=ServerStatus("failed", "failed", "exit-code"), drafter=ServerStatus("absent", ""))
-    assert rig_now(BOX, down, {}).problems == (
+    assert rig_snapshot(BOX, down, {}).problems == (
         "chat is down: its unit is failed (exit-code); see `journalctl -u llama-chat` there",
         "drafter is down: there is no container of it; `herd up box` makes it",
     )
     hangs = told(BOX, chat=ServerStatus("active", "running", "success", "silent", "idle"))
-    assert rig_now(BOX, hangs, {}).problems == (
+    assert rig_snapshot(BOX, hangs, {}).problems == (
         "chat hangs: it answers nobody, and does nothing; `herd up box` starts it again",
     )
 
@@ -148,7 +146,7 @@ def test_a_problem_says_where_to_look() -> None:
 def test_streams_and_tokens_a_second() -> None:
     speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
     wrote = ServerStatus("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))
-    chat, drafter = rig_now(
+    chat, drafter = rig_snapshot(
         BOX, told(BOX, chat=wrote, drafter=ServerStatus(health="200", busy=5)), {"chat": speed}
     ).instances
     assert (chat.streams, chat.slots, chat.reading, chat.waiting) == (3, 4, 1, 2)
@@ -157,14 +155,14 @@ def test_streams_and_tokens_a_second() -> None:
     assert (drafter.streams, drafter.slots, drafter.tokens_per_second) == (5, 1, None)
 
 
-def shown(rig: RigNow) -> tuple[str, ...]:
+def shown(rig: RigSnapshot) -> tuple[str, ...]:
     """The row of its first instance."""
-    return next(iter(tables(StatusNow("2026-11-23T20:15:00Z", (rig,)))[0].rows))
+    return next(iter(status_tables(FleetSnapshot("2026-11-23T20:15:00Z", (rig,)))[0].rows))
 
 
 def test_a_speed_of_too_few_runs_says_so() -> None:
     few, many = (
-        rig_now(BOX, told(BOX), {"chat": Speed(938.3, low, high, "2026-11-23T20:15:00Z", counted)})
+        rig_snapshot(BOX, told(BOX), {"chat": Speed(938.3, low, high, "2026-11-23T20:15:00Z", counted)})
         for low, high, counted in ((None, None, "n = 2, too few"), (930.0, 946.0, "n = 9"))
     )
     assert "938.3 (n = 2, too few)" in shown(few)
@@ -178,7 +176,7 @@ def card(uuid: str, pci: str = "00000000:01:00.0") -> CardStatus:
 def test_gpus_are_called_as_declared_and_others_by_their_address() -> None:
     host = told(DUO)
     host.cards = [card("GPU-other", "00000000:03:00.0"), card("GPU-3090", "00000000:02:00.0"), card("gpu-5090")]
-    now = rig_now(DUO, host, {})
+    now = rig_snapshot(DUO, host, {})
     assert [each.name for each in now.cards] == ["new", "old", "00000000:03:00.0"]
     assert (now.cards[0].memory_used, now.cards[0].memory_total) == (1 << 30, 24 << 30)
     assert now.problems == ()
@@ -187,18 +185,18 @@ def test_gpus_are_called_as_declared_and_others_by_their_address() -> None:
 def test_a_gpu_that_is_gone_is_a_problem_and_so_is_a_driver_that_says_nothing() -> None:
     host = told(DUO)
     host.cards = [card("GPU-5090")]
-    assert rig_now(DUO, host, {}).problems == ("GPU old is not there; `herd preflight duo` says which are",)
+    assert rig_snapshot(DUO, host, {}).problems == ("GPU old is not there; `herd preflight duo` says which are",)
     host.cards, host.driver = [], "nvidia-smi does not answer within 5 s"
-    (problem,) = rig_now(DUO, host, {}).problems
+    (problem,) = rig_snapshot(DUO, host, {}).problems
     assert problem.startswith("its GPUs are not known: nvidia-smi does not answer within 5 s")
 
 
 def test_the_last_change() -> None:
     host = told(BOX)
-    assert rig_now(BOX, host, {}).change is None
+    assert rig_snapshot(BOX, host, {}).change is None
     release = Release(at="2026-11-24T10:00:00+00:00", origin=Origin(user="ann"), changes=("a", "b"), failed=("c",))
     host.release = (14, release)
-    change = rig_now(BOX, host, {}).change
+    change = rig_snapshot(BOX, host, {}).change
     assert change
     assert (change.number, change.at, change.who, change.changes, change.failed) == (
         *(14, "2026-11-24 10:00:00 UTC", "ann"),

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
+from llamaherd.fleet.status import CheckedStatus, check_status, status_input
 from llamaherd.host.program import Events, request
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.status import HostStatus
-from llamaherd.onhost.status_probe import ServerStatus
-from llamaherd.status.ask import status_input
-from llamaherd.status.told import HostTold, checked_status
+from llamaherd.onhost.status import HostStatus, ServerStatus
 from tests.support.rigs import ROOT, changed, cpu_rig, gpu_rig, planned
 from tests.support.slots_server import KEY, PROMPT, SlotsServer
 
@@ -72,13 +70,13 @@ class Host:
             timeout=60,
         )
 
-    def told(self, declared: dict[str, Any] | None = None) -> HostTold:
+    def told(self, declared: dict[str, Any] | None = None) -> CheckedStatus:
         """The same, checked."""
         names = [instance.service for instance in planned(declared or cpu_rig()).instances]
         events = Events(lambda _, line: pytest.fail(line))
         for line in self.look(declared).stdout.splitlines():
             events.hear("stdout", line)
-        return checked_status(decode(HostStatus, events.result), names)
+        return check_status(decode(HostStatus, events.result), names)
 
     @property
     def chat(self) -> ServerStatus:

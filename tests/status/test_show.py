@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.status.now import ChangeNow, StatusNow
-from llamaherd.status.page import to_html
-from llamaherd.status.show import cells, status_lines
+from llamaherd.fleet.snapshot import FleetSnapshot, LastChange
+from llamaherd.fleet.status_page import to_html
+from llamaherd.fleet.status_text import cells, status_lines
 from tests.status.made import ATTIC, CHAT, CODE, DUO, FLEET, status
 
 
@@ -20,7 +20,7 @@ def plain(text: str, _colour: str) -> str:
     return text
 
 
-def lines(now: StatusNow, width: int | None = None) -> list[str]:
+def lines(now: FleetSnapshot, width: int | None = None) -> list[str]:
     return list(status_lines(now, width, plain))
 
 
@@ -68,7 +68,7 @@ SOME = st.text(st.sampled_from("ab\u4e2d\u0301\x1b[2J\t\n é"), max_size=80)
 
 @given(width=st.integers(20, 200), model=SOME, what=SOME, problem=SOME)
 def test_no_line_is_wider_than_the_terminal(width: int, model: str, what: str, problem: str) -> None:
-    change = ChangeNow(3, what, what, (what,), ())
+    change = LastChange(3, what, what, (what,), ())
     rig = replace(DUO, instances=(replace(CHAT, model=model), CODE), change=change, problems=(problem,))
     for line in lines(status(rig, ATTIC), width):
         assert cells(line) <= width, line
@@ -83,7 +83,7 @@ def test_states_have_colours_and_nothing_else_of_others_has() -> None:
 
 
 @pytest.mark.parametrize("now", [FLEET, status(ATTIC), status()])
-def test_json_has_all_of_it(now: StatusNow) -> None:
+def test_json_has_all_of_it(now: FleetSnapshot) -> None:
     value = json.loads(json.dumps(now.as_json()))
     assert value["ok"] == now.ok
     assert [rig["name"] for rig in value["rigs"]] == [rig.name for rig in now.rigs]
@@ -94,7 +94,7 @@ def test_json_has_all_of_it(now: StatusNow) -> None:
 
 def test_what_others_say_is_text_on_the_page() -> None:
     evil = "<script>alert(1)</script>\x1b[2J"
-    rig = replace(DUO, change=ChangeNow(3, evil, evil, (evil,), ()), problems=(evil,))
+    rig = replace(DUO, change=LastChange(3, evil, evil, (evil,), ()), problems=(evil,))
     page = to_html(status(rig))
     assert "<script" not in page
     assert "\x1b" not in page

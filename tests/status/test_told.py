@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.fleet.status import check_status
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.document import DocumentError, decode, encode
 from llamaherd.onhost.gateway import NO_GATEWAY
-from llamaherd.onhost.status import CardStatus, GatewayError, HostStatus, ReleaseStatus
-from llamaherd.onhost.status_probe import ServerStatus
-from llamaherd.status.told import checked_status
+from llamaherd.onhost.status import CardStatus, GatewayError, HostStatus, ReleaseStatus, ServerStatus
 
 CARD = CardStatus("GPU-1", "00000000:01:00.0", 20480, 32607, 310.5, 600.0, 64, 99, "RTX 5090")
 CHAT = ServerStatus("active", "running", "success", "200", slots=2, busy=1, reading=0, waiting=0, wrote=(41, 1002))
@@ -19,7 +18,7 @@ FINE = HostStatus({"llama-chat": CHAT}, (CARD,), gateway_error=GatewayError(*NO_
 
 
 def test_a_state_is_read() -> None:
-    found = checked_status(decode(HostStatus, encode(FINE)), ["llama-chat", "llama-other"])
+    found = check_status(decode(HostStatus, encode(FINE)), ["llama-chat", "llama-other"])
     assert found.servers == {"llama-chat": CHAT, "llama-other": ServerStatus()}
     assert found.cards == [CARD]
     assert found.gateway == GatewayError(*NO_GATEWAY)
@@ -44,24 +43,24 @@ def test_a_state_is_read() -> None:
     ],
 )
 def test_a_state_that_no_server_can_have_is_refused(server: ServerStatus) -> None:
-    with pytest.raises(UnaskedError):
-        checked_status(replace(FINE, servers={"llama-chat": server}), ["llama-chat"])
+    with pytest.raises(UnexpectedLineError):
+        check_status(replace(FINE, servers={"llama-chat": server}), ["llama-chat"])
 
 
 def test_a_server_that_was_not_queried_is_refused() -> None:
-    with pytest.raises(UnaskedError, match="llama-chat"):
-        checked_status(FINE, ["llama-other"])
+    with pytest.raises(UnexpectedLineError, match="llama-chat"):
+        check_status(FINE, ["llama-other"])
 
 
 def test_cards_without_end_are_refused() -> None:
-    with pytest.raises(UnaskedError):
-        checked_status(replace(FINE, cards=(CARD,) * 65), ["llama-chat"])
+    with pytest.raises(UnexpectedLineError):
+        check_status(replace(FINE, cards=(CARD,) * 65), ["llama-chat"])
 
 
 @pytest.mark.parametrize(("value", "known"), [(1e300, None), (-1e9, None), (None, None), (7.0, 7.0)])
 def test_a_figure_that_no_gpu_has_is_none(value: float | None, known: float | None) -> None:
     card = replace(CARD, used=value, celsius=value, name="a" * 500)
-    (found,) = checked_status(replace(FINE, cards=(card,)), ["llama-chat"]).cards
+    (found,) = check_status(replace(FINE, cards=(card,)), ["llama-chat"]).cards
     assert (found.used, found.celsius, len(found.name)) == (known, known, 200)
 
 
@@ -72,5 +71,5 @@ def test_a_count_that_is_no_number_is_refused(slots: object) -> None:
 
 
 def test_a_release_of_a_later_version_is_left_out() -> None:
-    found = checked_status(replace(FINE, release=ReleaseStatus(12, '{"of": "a later version"}')), ["llama-chat"])
+    found = check_status(replace(FINE, release=ReleaseStatus(12, '{"of": "a later version"}')), ["llama-chat"])
     assert found.release is None

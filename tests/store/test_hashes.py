@@ -18,7 +18,7 @@ from llamaherd.host.program import request
 from llamaherd.onhost.hashes import FileHash, HashedFile, Hashes, HashInput, hash_files
 from llamaherd.onhost.system import FailedError, HeldError
 from llamaherd.plan import ModelFile
-from llamaherd.store.hashes import HashProgress, checks_of, progress_of
+from llamaherd.store.files import HashProgress, checks_of, progress_of
 from tests.support.models_host import ModelsHost
 from tests.support.played_host import File
 from tests.support.store_host import OLD, StoreHost
@@ -153,7 +153,7 @@ def test_nobody_hashes_once_nobody_listens(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"")
     os.truncate(tmp_path / "a.gguf", 200 << 30)  # a hole, which takes minutes to hash and nothing of the disk
     given = HashInput((HashedFile(str(tmp_path), "a.gguf", SHA, 200 << 30),))
-    command = [sys.executable, "-c", "import sys; from llamaherd.onhost.main import main; sys.exit(main([]))"]
+    command = [sys.executable, "-c", "import sys; from llamaherd.onhost.verbs import main; sys.exit(main([]))"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY)
     assert process.stdin
     assert process.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.layout import FETCH_RUN, INCOMING
-from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.removal import Outcome
 from llamaherd.onhost.store import StoreState
 from llamaherd.store.holdings import Removal
 from tests.support.store_host import NEW, OLD, StoreHost, folders, used_by

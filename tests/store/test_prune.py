@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS
-from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.removal import Outcome
 from llamaherd.onhost.store import Item, PruneInput, prune
 from llamaherd.onhost.system import HeldError
 from llamaherd.store.holdings import Removal

@@ -6,18 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.cli.progress import ProgressLine
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.cli.progress import HashingLines
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.hashes import FileHash, Hashes
+from llamaherd.onhost.removal import Use
 from llamaherd.onhost.store import BLOCK, StoredFile, StoreState
-from llamaherd.onhost.uses import Use
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.hashes import FileCheck, HashProgress, ModelCheck, checks_of, files_once, hash_input
-from llamaherd.store.holdings import LEFT, Holdings, Removal, User
-from llamaherd.store.judge import judge_store
+from llamaherd.store.files import FileCheck, HashProgress, ModelCheck, checks_of, files_once, hash_input
+from llamaherd.store.holdings import LEFT, Holdings, Removal, User, judge_store
 from llamaherd.store.show import console, print_checks, print_holdings, print_removals
 from tests.support.ours import plan
 from tests.support.rigs import cpu_rig, served
@@ -221,13 +220,13 @@ def test_what_was_found_of_a_file(hashed: FileHash, found: FileCheck) -> None:
 
 
 def test_hashes_of_other_files_are_no_result() -> None:
-    with pytest.raises(UnaskedError):
+    with pytest.raises(UnexpectedLineError):
         checked(FileHash("missing"))
 
 
 def test_a_log_gets_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     seconds = iter([0.0, 1.0, 6.0, 7.0, 12.0])
-    lines = ProgressLine("duo", lambda: next(seconds))
+    lines = HashingLines("duo", lambda: next(seconds))
     for done in (10, 30, 35, 60):
         lines.tell(HashProgress(done * 10**9, 60 * 10**9, "35b.gguf"))
     assert capsys.readouterr().err == (

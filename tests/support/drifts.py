@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from llamaherd.host.state import FolderState, HostState
-from llamaherd.onhost.serving import ServingState
+from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say
 from roles.models.changes import ModelSource

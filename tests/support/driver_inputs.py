@@ -15,10 +15,9 @@ from llamaherd.layout import (
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from roles.nvidia_driver.changes import NAMES
-from roles.nvidia_driver.going_back import undo_unit
-from roles.nvidia_driver.onhost.before import WayBack
 from roles.nvidia_driver.onhost.packages import Driver, InstallInput, install
-from roles.nvidia_driver.onhost.undo import TakeBackInput, UndoInput
+from roles.nvidia_driver.onhost.undo import TakeBackInput, UndoInput, WayBack
+from roles.nvidia_driver.rollback import undo_unit
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, LIBRARY, SMI, DriverHost, driver_host
 from tests.support.played_host import File
 

@@ -8,7 +8,7 @@ from functools import cache
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
-from llamaherd.pipeline.load_fleet import load_fleet
+from llamaherd.pipeline.fleet_files import load_fleet
 from llamaherd.plan import Plan
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 from tests.support.ours import plan

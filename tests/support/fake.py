@@ -19,11 +19,11 @@ from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from llamaherd.deploy import roles as deploys
-from llamaherd.deploy import turns
+from llamaherd.deploy import run_state
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import dump
-from llamaherd.pipeline.python_first import install_script
+from llamaherd.pipeline.inspection import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from roles import ROLES
@@ -177,7 +177,7 @@ def run(
     connector.executed_commands.clear()
     connector.earlier = list(earlier)
     connector.python = python
-    with patch.object(turns, "Turn", turn or Alone):
+    with patch.object(run_state, "HostLock", turn or Alone):
         try:
             run_ops(state)
         except PyinfraError:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from llamaherd.fetcher.fetch import fetch
-from llamaherd.fetcher.job import load
-from llamaherd.fetcher.limits import Limits
+from llamaherd.onhost.fetch.download import fetch
+from llamaherd.onhost.fetch.job import Limits, load_job
 from tests.support.hub_server import Hub
 from tests.support.rigs import ROOT
 
@@ -28,15 +27,15 @@ STEADY = replace(HASTY, connect=60, stall=60, patience=60, room=60)
 REPO = "acme/tiny-GGUF"
 
 _LAUNCH = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llamaherd.fetcher.__main__ import main; sys.exit(main())"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llamaherd.onhost.fetch.main import main; sys.exit(main())"
 )
 
 
 def launcher(folder: Path) -> list[str]:
     """The fetcher's command line on a host that has its files in `folder`, and nothing else of llamaherd."""
-    package = folder / "llamaherd" / "fetcher"
+    package = folder / "llamaherd" / "onhost" / "fetch"
     if not package.exists():
-        shutil.copytree(ROOT / "llamaherd" / "fetcher", package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "llamaherd" / "onhost" / "fetch", package, ignore=shutil.ignore_patterns("__pycache__"))
     return [PYTHON, "-I", "-c", _LAUNCH, str(folder)]
 
 
@@ -91,7 +90,7 @@ class Host:
 
     def fetch(self, *files: Mapping[str, Any], limits: Limits = STEADY) -> list[str]:
         """Fetch in this process; returns what failed, each with its way out."""
-        return [str(error) for error in fetch(load(self.job(*files)), self.run, limits)]
+        return [str(error) for error in fetch(load_job(self.job(*files)), self.run, limits)]
 
     def start(self, *files: Mapping[str, Any]) -> subprocess.Popen[str]:
         """Fetch in a process, as on a host."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from llamaherd.onhost.hardware import FoundGpu, FoundHost
-from llamaherd.onhost.nvidia_smi import parse_number
+from llamaherd.onhost.hardware import FoundGpu, FoundHost, parse_number
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import yaml
 
-from llamaherd.gateway.now import GatewayNow, gateway_now
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, gateway_snapshot
 from llamaherd.host.state import FileState
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import FleetFile
-from llamaherd.inventory.yamltext import Loader
+from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.inventory.yaml_text import Loader
 from llamaherd.layout import GATEWAY, GATEWAY_RUN
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.onhost.gateway import parse_status
@@ -251,9 +251,9 @@ class Running:
         )
 
 
-def now_of(lines: Iterable[str]) -> GatewayNow:
+def now_of(lines: Iterable[str]) -> GatewaySnapshot:
     """Return what a gateway does, by the lines of the program on its host."""
-    return gateway_now(parse_status([line.split("\t") for line in lines]))
+    return gateway_snapshot(parse_status([line.split("\t") for line in lines]))
 
 
 def talk_env(folder: Path) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from llamaherd.gguf.header import Header
-from llamaherd.gguf.join import join
-from llamaherd.gguf.parsed import Parsed, TensorInfo
+from llamaherd.gguf.parse import Parsed, TensorInfo
+from llamaherd.gguf.shards import join_headers
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_TOKENS, Model
 
@@ -17,7 +17,7 @@ def header(model: Model) -> Header:
     about = {"general.architecture": model.architecture, "general.name": model.name}
     tensors = tuple(TensorInfo(weight.name, weight.type, weight.shape, 0) for weight in model.tensors)
     metadata = {**about, "general.file_type": model.file_type, **said}
-    return join([Parsed(metadata, model.tokens, tensors, alignment=32, data_offset=0, size=0)])
+    return join_headers([Parsed(metadata, model.tokens, tensors, alignment=32, data_offset=0, size=0)])
 
 
 @cache

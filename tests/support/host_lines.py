@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from llamaherd.host.protocol import BEGIN, END
-from llamaherd.onhost.disk import Disk
 from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import Disk
+from llamaherd.onhost.hardware import MachineState, PciGpu, parse_gpu
 from llamaherd.onhost.inspection import FileFound, Inspected
-from llamaherd.onhost.machine import MachineState, PciGpu
-from llamaherd.onhost.nvidia_smi import parse_gpu
-from llamaherd.onhost.serving import ContainerState, Holder, Holding, Loaded, Refused, ServingState, UnitState
-from llamaherd.onhost.units import ServiceState
+from llamaherd.onhost.servers import ContainerState, Holder, Holding, Loaded, Refused, ServingState, UnitState
+from llamaherd.onhost.services import ServiceState
 from llamaherd.text.numbers import parse_real, parse_whole
-from roles.base.onhost.inspection import FolderFound, UserFound
-from roles.base.onhost.inspection import Found as BaseFound
+from roles.base.onhost import FolderFound, UserFound
+from roles.base.onhost import Found as BaseFound
 from roles.chat_page.onhost import Found as ChatFound
 from roles.chat_page.onhost import PageState
 from roles.container_runtime.onhost import DaemonFound
@@ -26,22 +25,22 @@ from roles.container_runtime.onhost import Found as RuntimeFound
 from roles.container_runtime.onhost import UnitFound as DockerUnit
 from roles.cuda_toolkit.onhost import Found as ToolkitFound
 from roles.cuda_toolkit.onhost import RoomState
-from roles.engines.onhost.inspection import Found as EnginesFound
+from roles.engines.onhost import Found as EnginesFound
 from roles.gateway.onhost import Found as GatewayFound
 from roles.gateway.onhost import RunningState
 from roles.gpus.onhost import Found as GpusFound
-from roles.models.onhost.inspection import Found as ModelsFound
-from roles.models.onhost.inspection import StoredFile, VerifiedFile
+from roles.models.onhost.store import Found as ModelsFound
+from roles.models.onhost.store import StoredFile, VerifiedFile
 from roles.monitoring.onhost import Found as MonitoringFound
-from roles.nvidia_driver.onhost.inspection import Found as DriverFound
-from roles.nvidia_driver.onhost.inspection import PersistenceFound
+from roles.nvidia_driver.onhost import Found as DriverFound
+from roles.nvidia_driver.onhost import PersistenceFound
 from roles.power.onhost import Found as PowerFound
 from roles.power.onhost import UnitState as PowerUnit
-from roles.serve.onhost.inspected import Found as ServeFound
-from roles.serve.onhost.inspected import HeldPort
+from roles.serve.onhost.model import HeldPort
+from roles.serve.onhost.model import InspectedServers as ServeFound
 from roles.virtual_address.onhost import Found as AddressFound
-from roles.wsl.onhost.inspection import Found as WslFound
-from roles.wsl.onhost.inspection import ScriptFound, TextFound, VirtualMachineFound
+from roles.wsl.onhost import Found as WslFound
+from roles.wsl.onhost import ScriptFound, TextFound, VirtualMachineFound
 
 Rows = Sequence[Sequence[str]]
 NO_DISK = Disk("/", 0, "", "", writable=True)
@@ -63,7 +62,7 @@ def inspected(lines: Iterable[str]) -> Inspected:
                 mode, number, owner, written = stats[path]
                 files[path] = FileFound(int(mode, 8), int(number), owner, float(written), sha256)
             case "wsl", ["release", release]:
-                rows.setdefault("base.inspection.inspect", []).append(["release", release])
+                rows.setdefault("base.inspect", []).append(["release", release])
             case _ if kind in OF_ROLES:
                 rows.setdefault(OF_ROLES[kind], []).append([kind, *fields])
             case _:
@@ -449,16 +448,16 @@ def _power(rows: Rows) -> PowerFound:
 
 
 PARTS: dict[str, Callable[[Rows], Any]] = {
-    "engines.inspection.inspect": _engines,
-    "models.inspection.inspect": _models,
+    "engines.inspect": _engines,
+    "models.store.inspect": _models,
     "container_runtime.inspect": _runtime,
     "cuda_toolkit.inspect": _toolkit,
     "power.inspect": _power,
     "serve.inspection.inspect": _serve,
-    "base.inspection.inspect": _base,
-    "wsl.inspection.inspect": _wsl,
+    "base.inspect": _base,
+    "wsl.inspect": _wsl,
     "gpus.inspect": _gpus,
-    "nvidia_driver.inspection.inspect": _driver,
+    "nvidia_driver.inspect": _driver,
     "gateway.inspect": _gateway,
     "virtual_address.inspect": _address,
     "chat_page.inspect": _chat,
@@ -469,19 +468,19 @@ _KINDS = {
         *("unit", "container", "serving", "holder", "own-port", "exchange", "project", "image", "off-cards"),
         *("key-file", "closed"),
     ),
-    "base.inspection.inspect": (
+    "base.inspect": (
         *("os", "arch", "fetcher", "systemd", "free", "address", "listens", "folder", "package", "user"),
         *("twin", "password", "repository", "machine"),
     ),
-    "wsl.inspection.inspect": ("wsl",),
+    "wsl.inspect": ("wsl",),
     "gpus.inspect": ("card", "driver"),
-    "nvidia_driver.inspection.inspect": ("nvidia",),
+    "nvidia_driver.inspect": ("nvidia",),
     "gateway.inspect": ("gateway",),
     "virtual_address.inspect": ("virtual-address",),
     "chat_page.inspect": ("chat",),
     "monitoring.inspect": ("monitoring",),
-    "engines.inspection.inspect": ("build", "flags", "source"),
-    "models.inspection.inspect": ("store", "verified", "stored", "incoming", "kept", "fetch"),
+    "engines.inspect": ("build", "flags", "source"),
+    "models.store.inspect": ("store", "verified", "stored", "incoming", "kept", "fetch"),
     "container_runtime.inspect": ("docker",),
     "cuda_toolkit.inspect": ("toolkit", "room"),
     "power.inspect": ("power", "held"),

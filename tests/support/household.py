@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from llamaherd.lock import Lock, LockedFile, LockedImage, LockedModel, LockedRef
-from llamaherd.pipeline.load_fleet import Survey
+from llamaherd.pipeline.fleet_files import Survey
 from tests.support.rigs import COMMIT, DIGEST, ROOT, SHA
 
 

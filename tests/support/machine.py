@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from llamaherd.onhost.machine import MachineState, inspect_machine
+from llamaherd.onhost.hardware import MachineState, inspect_machine
 from llamaherd.onhost.system import Host
 
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"

@@ -8,26 +8,27 @@ from types import MappingProxyType
 from typing import Any
 
 from llamaherd.gguf.header import Header
-from llamaherd.host.answers import Answers
 from llamaherd.host.program import request
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.gateway import FleetFile
+from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verification import Probe, VerifyInput
 from llamaherd.onhost.verification import verify as run_probes
-from llamaherd.pipeline import brought, describe, inspect, load, preflight, verify
+from llamaherd.pipeline import inspection, load, preflight, verify
+from llamaherd.pipeline import plan as pipeline_plan
 from llamaherd.pipeline import plan as planning
 from llamaherd.plan import Estimate, Plan, TextFile
 from llamaherd.role.changes import SendFile
+from llamaherd.role.preflight import Refusal
 from llamaherd.role.reach import Reach
-from llamaherd.role.refusal import Refusal
 from llamaherd.role.report import Check, Report
 from llamaherd.role.role import Role
 from roles import ROLES
-from roles.serve.onhost.verified import Found as ServersFound
+from roles.serve.onhost.model import VerifiedServers as ServersFound
 from tests.support.host_lines import inspected
 
 
@@ -50,17 +51,17 @@ def plans(inventory: Path, names: Iterable[str] = (), **options: Any) -> dict[st
 
 def show_plan(made: Plan, asked: Mapping[str, Estimate | str] | None = None) -> str:
     """A plan for people."""
-    return describe.show_plan(made, ROLES, asked)
+    return pipeline_plan.show_plan(made, ROLES, asked)
 
 
 def inspect_scripts(made: Plan, roles: Sequence[Role]) -> Mapping[str, str]:
     """Return the scripts with which a fleet's roles inspect a host, by role."""
-    return inspect.inspect_input(made, roles).scripts
+    return inspection.inspect_input(made, roles).scripts
 
 
 def inspect_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
     """Return all that a host is sent to inspect it."""
-    return inspect.inspect_request(made, roles).decode()
+    return inspection.inspect_request(made, roles).decode()
 
 
 def queried(lines: Iterable[str]) -> object:
@@ -70,7 +71,7 @@ def queried(lines: Iterable[str]) -> object:
 
 def parse_state(lines: Iterable[str], roles: Sequence[Role] = ROLES) -> HostState:
     """Return the state of a host in the notation of tests."""
-    return inspect.state_of(queried(lines), roles)
+    return inspection.state_of(queried(lines), roles)
 
 
 def tasks(made: Plan) -> list[str]:
@@ -85,12 +86,12 @@ def refusals(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> li
 
 def survey(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> preflight.Preflight:
     """Preflight's table."""
-    return preflight.survey(made, state, ROLES, local_sizes)
+    return preflight.survey_host(made, state, ROLES, local_sizes)
 
 
 def sends(made: Plan, state: HostState) -> list[SendFile]:
     """What would be sent."""
-    return preflight.sends(made, state, ROLES)
+    return preflight.files_to_send(made, state, ROLES)
 
 
 def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
@@ -98,7 +99,7 @@ def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
     return request("verify", verify.verify_input(made, roles)).decode()
 
 
-def probed(probes: Iterable[Probe], system: System) -> Answers:
+def probed(probes: Iterable[Probe], system: System) -> ProbeOutputs:
     """Return what probes print on a host."""
     return verify.facts_of(encode(run_probes(VerifyInput(tuple(probes)), system)), ROLES).answers
 
@@ -106,25 +107,25 @@ def probed(probes: Iterable[Probe], system: System) -> Answers:
 def judge(
     rig: Rig,
     made: Plan,
-    answers: Answers,
+    answers: ProbeOutputs,
     reached: Mapping[str, Reach] | None = None,
     found: ServersFound | None = None,
 ) -> Report:
     """Return what follows from what probes printed, and from what was found of servers."""
     facts = verify.HostFacts(answers, {ServersFound: found} if found else {})
-    return verify.judge(rig, made, ROLES, facts, reached)
+    return verify.judge_host(rig, made, ROLES, facts, reached)
 
 
 def brought_files(made: Plan) -> dict[str, TextFile]:
     """What lies on a host beside its servers."""
-    return brought.brought(made, ROLES)
+    return verify.shipped_files(made, ROLES)
 
 
 def brought_places(made: Plan) -> list[str]:
     """Where it is looked for."""
-    return brought.places(made, ROLES)
+    return verify.shipped_paths(made, ROLES)
 
 
-def brought_checks(made: Plan, answers: Answers) -> list[Check]:
+def brought_checks(made: Plan, answers: ProbeOutputs) -> list[Check]:
     """Whether it is as we brought it."""
-    return list(brought.brought_checks(made, ROLES, answers))
+    return list(verify.shipped_checks(made, ROLES, answers))

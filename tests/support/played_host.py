@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from llamaherd.onhost.system import NOT_STARTED, Ended, Entry
-from roles.serve.onhost.model import CandidateInput, GpuNeed, Question, Room
+from roles.serve.onhost.model import CandidateInput, GpuNeed, ProofQuestion, Room
 from roles.serve.onhost.speed import How, Proof
 
 Fate = Literal["serves", "does not load", "does not answer", "is too slow"]
@@ -509,7 +509,7 @@ class PlayedHost:
 
     def prove(
         self,
-        question: Question,
+        question: ProofQuestion,
         *,
         key: str | None,
         speeds: str,
@@ -517,7 +517,7 @@ class PlayedHost:
         seconds: float,
         short: bool,
         pids: Sequence[str],
-        other: Question | None,
+        other: ProofQuestion | None,
         slow: float,
         direct: bool,
         system: object,
@@ -535,7 +535,7 @@ class PlayedHost:
         back = "[slow]" if self.has_become_slow else ""
         return Proof("good", speeds=back if how == "back" else "[]")
 
-    def drain(self, question: Question, *, key: str | None, seconds: int, led: bool, system: object) -> None:
+    def drain(self, question: ProofQuestion, *, key: str | None, seconds: int, led: bool, system: object) -> None:
         del question, key, seconds, led, system
 
     def let_in(self, system: object) -> None:

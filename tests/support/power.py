@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.layout import POWER_RUN
 from llamaherd.onhost.system import Host as System
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from roles.gpus.onhost import Found, Question, inspect
+from roles.gpus.onhost import Found, InspectInput, inspect
 from roles.power.onhost import gpu_fans, gpu_power
 from tests.support import nvidia_smi, nvml
 from tests.support.ours import probed
@@ -114,9 +114,9 @@ class Host:
     def gpus(self) -> Found:
         """Return what the role of GPUs finds on this host."""
         with patch.dict(os.environ, self.environment):
-            return inspect(Question(), System(print, print))
+            return inspect(InspectInput(), System(print, print))
 
-    def probe(self, probes: Iterable[Probe]) -> Answers:
+    def probe(self, probes: Iterable[Probe]) -> ProbeOutputs:
         """Return what probes print, with the notes of this host."""
         notes = str(self.folder / "notes")
         here = [replace(each, argv=tuple(word.replace(str(POWER_RUN), notes) for word in each.argv)) for each in probes]

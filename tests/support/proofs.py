@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from llamaherd.onhost.system import COMMAND_SECONDS, Ended, Entry, Host
-from roles.serve.onhost.prove import prove
+from roles.serve.onhost.proof import prove
 from roles.serve.onhost.speed import How, Proof
-from roles.serve.transaction import asked
+from roles.serve.transaction import proof_prompt
 from tests.support.proving import Scripted
 from tests.support.rigs import cpu_rig, planned
 
@@ -49,7 +49,7 @@ def question(server: Scripted, **declared: object) -> dict[str, object]:
     """Return the question of a scripted server."""
     (instance,) = (each for each in planned(cpu_rig()).instances if each.name == "chat")
     url = f"http://127.0.0.1:{server.server_port}/v1/chat/completions"
-    return asked(instance) | {"url": url, "metrics": url, "key": None, "same": "a"} | declared
+    return proof_prompt(instance) | {"url": url, "metrics": url, "key": None, "same": "a"} | declared
 
 
 def proof(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from llamaherd.onhost.system import Ended
 from llamaherd.role.changes import Change, RunVerb
-from roles.serve.onhost.model import Question, SwitchInput
+from roles.serve.onhost.model import ProofQuestion, SwitchInput
 from roles.serve.onhost.speed import Proof
 from tests.support.played_host import PlayedHost
 from tests.support.switches import copied
@@ -56,7 +56,7 @@ class RecordingHost(PlayedHost):
         self.done.append(["rename", path, to])
         super().rename(path, to)
 
-    def prove(self, question: Question, **how: Any) -> Proof:
+    def prove(self, question: ProofQuestion, **how: Any) -> Proof:
         """Record what is proved, and play that."""
         self.done.append(["prove", str(question.get("spec", ""))])
         return super().prove(question, **how)

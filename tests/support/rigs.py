@@ -12,27 +12,27 @@ from typing import Any
 
 import yaml
 
-from llamaherd.host.limits import declared_limits
+from llamaherd.inventory import wsl_files
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.wsl_files import merge_wslconfig
 from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import ChatPlan, DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
 from llamaherd.role.programs import fingerprint
-from llamaherd.wsl import wslconf
-from llamaherd.wsl.merge import merge_wslconfig
 from roles import ROLES
-from roles.chat_page.files import KEY as CHAT_KEY
-from roles.chat_page.files import ROOT as CHAT_ROOT
-from roles.container_runtime.changes import pins
+from roles.chat_page import KEY_FILE as CHAT_KEY
+from roles.chat_page import ROOT_FILE as CHAT_ROOT
+from roles.container_runtime import PACKAGES as TOOLKIT_PACKAGES
+from roles.container_runtime import pins
 from roles.container_runtime.daemon import merge as merge_settings
-from roles.container_runtime.state import PACKAGES as TOOLKIT_PACKAGES
 from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of
 from roles.gateway.plan import unit_spec
+from roles.monitoring import key_places
 from roles.monitoring.config import key_files
-from roles.monitoring.keys import key_places
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.nvidia_driver.plan import version_hold
-from roles.virtual_address.plan import unit_spec as address_spec
+from roles.serve.container_limits import declared_limits
+from roles.virtual_address import unit_spec as address_spec
 from tests.support.ours import plan
 
 Declared = dict[str, Any]
@@ -422,7 +422,7 @@ def _windows(wsl: WslPlan) -> list[tuple[str, ...]]:
     lines = [("release", "6.6.87.2-microsoft-standard-WSL2"), ("profile", profile, "yes")]
     for path, text in (
         (f"{profile}/.wslconfig", merge_wslconfig(None, wsl.settings).text),
-        (wslconf.WSL_CONF, wslconf.merge_wslconf(None)),
+        (wsl_files.WSL_CONF, wsl_files.merge_wslconf(None)),
     ):
         lines.append(("file", path, f"{WRITTEN:.9f}", base64.b64encode(text).decode()))
     for script in wsl.scripts:

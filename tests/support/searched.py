@@ -9,12 +9,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.tune.aim import Aim, Figures, Purpose
-from llamaherd.tune.axes import THREADS
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import SearchJournal
-from llamaherd.tune.lines import Deep, Found, Head, Limited, Trial, keys_of
-from llamaherd.tune.planned import Tuned, tuned
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.journal import Deep, Found, Head, Limited, SearchJournal, Trial, keys_of
+from llamaherd.measure.tune.objective import Figures, Objective, Purpose
+from llamaherd.measure.tune.space import THREADS
+from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 
@@ -42,20 +41,20 @@ def searched(
     deep: Sequence[Deep] = (),
     limited: Mapping[int, float] | None = None,
     watts: tuple[int, ...] = (),
-) -> Tuned:
+) -> TuneTarget:
     """A search that was made before: one thread is twice as fast.
 
     `deep` are what is declared and that at depth, `limited` scores of speed under power limits. `watts` are
     limits that were wished for by the option.
     """
-    of = tuned(inventory, ROLES, "box", "chat", watts)
+    of = tune_target(inventory, ROLES, "box", "chat", watts)
     head = Head(
         llamaherd="0",
         rig="box",
         instance="chat",
         began="2026-11-24T15:00:00Z",
         identity=of.identity,
-        aim=Aim(purpose=purpose),
+        aim=Objective(purpose=purpose),
         declared=keys_of(of.start),
         gpus=("big",) if limited else (),
         watts=tuple(limited or ()),

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.inventory.server_keys import KEYS, ServerKey
+from llamaherd.inventory.api_keys import KEYS, ServerKey
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.plan import Plan

@@ -30,7 +30,7 @@ def run_program(document: Mapping[str, Any], places: Mapping[str, PurePath]) -> 
         assert hasattr(layout, name)
         setattr(layout, name, path)
     # Only now: modules of the program take constants from the layout when they are imported.
-    from llamaherd.onhost.main import main
+    from llamaherd.onhost.verbs import main
 
     sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(document).encode()))
     return main([])

@@ -15,15 +15,13 @@ from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS
 from llamaherd.onhost import system
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.hashes import Hashes
-from llamaherd.onhost.outcome import Outcome
+from llamaherd.onhost.removal import Outcome
 from llamaherd.onhost.store import LookInput, StoreState
 from llamaherd.onhost.system import Ended, Entry, Host
 from llamaherd.onhost.verbs import perform
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.ask import prune_input
-from llamaherd.store.hashes import FileCheck, checks_of, files_once, hash_input
-from llamaherd.store.holdings import Holdings, Removal
-from llamaherd.store.judge import judge_store
+from llamaherd.store.files import FileCheck, checks_of, files_once, hash_input
+from llamaherd.store.holdings import Holdings, Removal, judge_store, prune_input
 from tests.support.stores import manifest_line
 
 OLD, NEW = "ab" * 20, "cd" * 20

@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 _LAUNCH = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llamaherd.fetcher.__main__ import main; sys.exit(main())"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from llamaherd.onhost.fetch.main import main; sys.exit(main())"
 )
 
 needs_root = pytest.mark.skipif(

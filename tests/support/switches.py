@@ -6,20 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llamaherd.backends.compose import held_to
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import FileState, HostState
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.serving import ContainerState, Refused, ServingState, UnitState
+from llamaherd.onhost.servers import ContainerState, Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Holds, InstancePlan, Plan
+from llamaherd.plan.backends import container_limits
 from llamaherd.role.changes import RunVerb
-from roles.serve.beside import candidate_input
+from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
-from roles.serve.going import Going
 from roles.serve.onhost.kept import untried_specs
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.switch import run_switch
+from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import PlayedHost, Running
 from tests.support.rigs import KEY, cpu_rig, planned
 
@@ -68,7 +68,7 @@ def observed(host: PlayedHost, instance: InstancePlan) -> HostState:
             str(container.run),
             container.spec,
             instance.endpoint.port,
-            held_to(instance.server),
+            container_limits(instance.server),
         )
     for path in (instance.file.path, instance.key_file):
         have = host.files.get(path or "")
@@ -92,7 +92,7 @@ def _serving(host: PlayedHost, instance: InstancePlan) -> ServingState:
 
 
 def decided(
-    host: PlayedHost, plan: Plan, name: str, *, going: Sequence[Going] = (), retry: bool = False
+    host: PlayedHost, plan: Plan, name: str, *, going: Sequence[UndeclaredServer] = (), retry: bool = False
 ) -> SwitchInput | None:
     """Return what a run would do to a server, as it travels; None where nothing. Raise UserError for no second try."""
     instance = instance_of(plan, name)
@@ -119,7 +119,9 @@ def _serves_otherwise(host: PlayedHost, instance: InstancePlan) -> bool:
     return bool(each and each.spec == serves and serves not in ("", instance.spec, *untried))
 
 
-def one_run(host: PlayedHost, plan: Plan, name: str, *, going: Sequence[Going] = (), retry: bool = False) -> str:
+def one_run(
+    host: PlayedHost, plan: Plan, name: str, *, going: Sequence[UndeclaredServer] = (), retry: bool = False
+) -> str:
     """Run once; return why it failed, or nothing. The host may be killed in it."""
     try:
         given = decided(host, plan, name, going=going, retry=retry)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llamaherd import lock
 from llamaherd.lock import dumps
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.recipes import understand
 from tests.support.examples import EXAMPLES, locked
 

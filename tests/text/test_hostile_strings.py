@@ -21,19 +21,19 @@ from llamaherd.inventory.schema import DRAIN_SECONDS, Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.serving import UnitState
-from llamaherd.pipeline.load_fleet import examine_fleet
+from llamaherd.onhost.servers import UnitState
+from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.apt import repository_changes
 from llamaherd.role.changes import Change, RunVerb
-from llamaherd.role.repositories import repository_changes
 from llamaherd.text.characters import harmful
-from roles.base.changes import base_changes
-from roles.cuda_toolkit.changes import toolkit_changes
-from roles.engines.changes import build_changes
+from roles.base import base_changes
+from roles.cuda_toolkit import toolkit_changes
+from roles.engines import build_changes
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.model import RemovalInput, SwitchInput
 from roles.serve.removal import removal_changes
-from roles.serve.verify import question as verified_servers
+from roles.serve.verify import verification_input as verified_servers
 from tests.conftest import SEARCH
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.mutations import NUMBERS
-from llamaherd.text.numbers import MOST, parse_json, parse_mode, parse_real, parse_whole, saturated, whole
+from llamaherd.text.numbers import MOST, clamped_number, parse_json, parse_mode, parse_real, parse_whole, whole_number
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.text() | st.floats(-1e300, 1e300)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=9)
@@ -23,20 +23,20 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
     ("text", "number"), [("0", 0), ("007", 7), ("0" * 5000 + "1", 1), (str(MOST), MOST), (str(MOST + 1), None)]
 )
 def test_whole_numbers(text: str, number: int | None) -> None:
-    assert whole(text) == number
+    assert whole_number(text) == number
 
 
 @pytest.mark.parametrize(
     "text", ["", "²", "1²", "٣", "\uff13", "1_000", "+1", "-1", " 1", "1\n", "1.0", "0x1", "9" * 4301]
 )
 def test_what_only_looks_like_a_whole_number_is_none(text: str) -> None:
-    assert whole(text) is None
+    assert whole_number(text) is None
     with pytest.raises(ValueError, match="not a whole number"):
         parse_whole(text)
 
 
 def test_a_bound_of_its_own() -> None:
-    assert (whole("999", 999), whole("1000", 999)) == (999, None)
+    assert (whole_number("999", 999), whole_number("1000", 999)) == (999, None)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_bound_of_its_own() -> None:
     [("-7", -7), ("+7", 7), (" 7 ", 7), ("9" * 4301, MOST), ("-" + "9" * 4301, -MOST), ("0" * 5000 + "3", 3)],
 )
 def test_what_is_beyond_the_bound_is_the_bound(text: str, number: int) -> None:
-    assert saturated(text) == number
+    assert clamped_number(text) == number
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1e999", "1_0.5", "१.2", "", ".", "0x1p3", "1" * 400])
@@ -90,7 +90,7 @@ def test_other_json_is_as_json_reads_it(value: Any) -> None:
     assert parse_json(json.dumps(value)) == value
 
 
-@pytest.mark.parametrize("read", [parse_whole, parse_real, parse_mode, parse_json, saturated])
+@pytest.mark.parametrize("read", [parse_whole, parse_real, parse_mode, parse_json, clamped_number])
 @given(text=st.sampled_from(NUMBERS) | st.text(alphabet="0123456789²٣.eE+-xnaif _", max_size=30))
 @example(text="²")
 def test_whatever_is_read_is_finite_and_within_bounds(read: Callable[[str], Any], text: str) -> None:

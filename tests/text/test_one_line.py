@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.role.changes import Change, RunScript
-from llamaherd.role.facts import Row
-from llamaherd.role.refusal import Refusal
+from llamaherd.role.preflight import PreflightRow, Refusal
 from llamaherd.role.report import Check
 from llamaherd.text.terminal import MOST_HELP, MOST_MESSAGE, one_line
 
@@ -48,7 +47,7 @@ def test_whatever_is_quoted_is_one_short_line(text: str) -> None:
     for each in made:
         assert (len(each.message) <= MOST_MESSAGE, len(each.help) <= MOST_HELP) == (True, True)
         assert (each.message.isprintable(), each.help.isprintable()) == (True, True)
-    row, check = Row("what", text, why=text, help=text), Check("it", ok=True, detail=text)
+    row, check = PreflightRow("what", text, why=text, help=text), Check("it", ok=True, detail=text)
     for detail in (row.found, row.why, row.help, check.detail, one_line(text, MOST_HELP)):
         assert (len(detail) <= MOST_HELP, detail.isprintable()) == (True, True)
     change = str(Change("update", "file", text, (text,), RunScript("true")))

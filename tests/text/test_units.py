@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llamaherd.text.units import parse_data_rate, parse_hours, parse_loss, parse_size, show_seconds, show_size
+from llamaherd.text.numbers import parse_data_rate, parse_hours, parse_loss, parse_size, show_seconds, show_size
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.tune_law import LawRig
-from llamaherd.tune.aim import Purpose
-from llamaherd.tune.journal import Search, SearchJournal
-from llamaherd.tune.likeness import LikeGpu, Likeness
+from llamaherd.measure.tune.journal import Fingerprint, FingerprintGpu, Search, SearchJournal
+from llamaherd.measure.tune.objective import Purpose
 from tests.tune.played import Played, search_on
 
 GIB = 1 << 30
@@ -18,13 +17,13 @@ MODEL = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF UD-Q4_K_XL"
 
 def like(
     *gpus: tuple[str, int], header: str | None = "a" * 16, cores: int = 12, context: int = 32_768, model: str = MODEL
-) -> Likeness:
+) -> Fingerprint:
     """What a rig with these GPUs, each a model and its GiB, has in common with others."""
-    return Likeness(
+    return Fingerprint(
         engine="llama.cpp",
         model=model,
         header=header,
-        gpus=tuple(LikeGpu(model=name, memory_bytes=size * GIB) for name, size in gpus),
+        gpus=tuple(FingerprintGpu(model=name, memory_bytes=size * GIB) for name, size in gpus),
         cores=cores,
         context=context,
         parallel=1,
@@ -40,7 +39,7 @@ def search_of(seed: int, purpose: Purpose) -> Search:
 
 def keep(
     results: Path,
-    likeness: Likeness | None,
+    likeness: Fingerprint | None,
     place: str = "duo/worker",
     seed: int = 1,
     *,

@@ -14,28 +14,24 @@ from pathlib import Path
 
 from benchmarks.tune import parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, UBATCH, LawRig
-from llamaherd.bench.arms.divergence import Figure, Quality
-from llamaherd.bench.arms.host import NotStartedError
-from llamaherd.bench.arms.units import Arm, ArmName
-from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.courses.ladder import TIMES, TOKENS
-from llamaherd.bench.holding import Range
-from llamaherd.bench.results.result import Run, Start
-from llamaherd.bench.results.telemetry import GpuTelemetry, Telemetry
-from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.tune.aim import Aim, Purpose
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.evaluate import Evaluation
-from llamaherd.tune.journal import SearchJournal, same_search
-from llamaherd.tune.limiting import Limiting
-from llamaherd.tune.lines import Found, Head, keys_of
-from llamaherd.tune.one_pass import Walk
-from llamaherd.tune.quality import KV, Cost, Judged, Limits, Precision
-from llamaherd.tune.search import Model
-from llamaherd.tune.space import Space
-from llamaherd.tune.trials import Outcome, Trials
-from llamaherd.tune.tuning import Tuning
+from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.bench.reservation import PowerRange
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
+from llamaherd.measure.trials.divergence import Figure, Quality
+from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.units import Arm, ArmName
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.energy import PowerSeries
+from llamaherd.measure.tune.evaluation import Evaluation
+from llamaherd.measure.tune.journal import Found, Head, SearchJournal, keys_of, same_search
+from llamaherd.measure.tune.objective import Objective, Purpose
+from llamaherd.measure.tune.quality import KV, Cost, Judged, Limits, Precision
+from llamaherd.measure.tune.search import Model, Walk
+from llamaherd.measure.tune.space import Space
+from llamaherd.measure.tune.tuning import Tuning
 from tests.bench.played_arms import answer
 from tests.support.rigs import box
 
@@ -130,10 +126,11 @@ class Played:
             raise UserError("at a depth of 65,000 tokens: it went away", "see its log")
         read = depth / self.rig.prefill(self.placed)
         written = [
-            TOKENS / self.rig.decode(self.placed) / share * (1 + self._lot.gauss(0, 0.003)) for _ in range(TIMES)
+            DEPTH_TOKENS / self.rig.decode(self.placed) / share * (1 + self._lot.gauss(0, 0.003))
+            for _ in range(DEPTH_TIMES)
         ]
         self.now += read + sum(written)
-        runs = [Run(predicted_n=TOKENS + 1, predicted_ms=1000 * each) for each in written]
+        runs = [Run(predicted_n=DEPTH_TOKENS + 1, predicted_ms=1000 * each) for each in written]
         return [Run(prompt_n=depth, prompt_ms=1000 * read), *runs]
 
     def count(self, text: str) -> int:
@@ -142,7 +139,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         assert self.running
         assert self.placed is not None
         self.before()
@@ -175,8 +172,8 @@ class Played:
             self.held_to = NOW
 
     @property
-    def ranges(self) -> tuple[Range, ...]:
-        return (Range("GPU-0", NOW, 100, 400),)
+    def ranges(self) -> tuple[PowerRange, ...]:
+        return (PowerRange("GPU-0", NOW, 100, 400),)
 
     def hold(self, watts: int | None) -> None:
         assert self.running
@@ -235,7 +232,7 @@ def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16, li
         instance="chat",
         began=BEGAN,
         identity=identity,
-        aim=Aim(purpose=purpose, streams=2),
+        aim=Objective(purpose=purpose, streams=2),
         declared=keys_of(start_of(rig)),
         quality=limits,
     )
@@ -278,7 +275,7 @@ def search_on(
     evaluation.climb = servers.climb if climbs else None
     with journal:
         told = Told()
-        limiting = Limiting(evaluation, journal, watts, servers.limited, told) if watts else None
+        limiting = PowerSeries(evaluation, journal, watts, servers.limited, told) if watts else None
         tuning = Tuning(
             evaluation,
             journal,

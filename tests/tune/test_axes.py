@@ -6,29 +6,39 @@ import pytest
 import yaml
 
 from llamaherd.inventory.schema import Gate, Instance, Tune
-from llamaherd.inventory.schema.examples import EXAMPLES
+from llamaherd.inventory.schema.keys import EXAMPLES
+from llamaherd.measure.tune.candidate import Candidate, settings_of, with_keys
+from llamaherd.measure.tune.quality import KV, MODEL
+from llamaherd.measure.tune.space import (
+    BATCH,
+    EXPERTS,
+    HEAD,
+    LAYERS,
+    SHARES,
+    SPLIT,
+    SURE,
+    THREADS,
+    UBATCH,
+    SearchedInstance,
+    Space,
+    space_of,
+)
 from llamaherd.memory.instances import sized
-from llamaherd.tune.axes import HEAD, SHARES, SPLIT, SURE, THREADS, UBATCH, Known, space_of
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.keys import settings_of, with_keys
-from llamaherd.tune.packing import BATCH, EXPERTS, LAYERS
-from llamaherd.tune.quality import KV, MODEL
-from llamaherd.tune.space import Space
 from tests.support.examples import fleet, shape
 from tests.support.headers import qwen_35b
 
 
-def known(rig: str, name: str) -> Known:
+def known(rig: str, name: str) -> SearchedInstance:
     declared = fleet().rigs[rig]
-    return Known(declared, name, {key: shape(model) for key, model in declared.models.items() if model.hf})
+    return SearchedInstance(declared, name, {key: shape(model) for key, model in declared.models.items() if model.hf})
 
 
-def space(rig: str, name: str, *, judged: bool = True) -> tuple[Space, Candidate, Known]:
+def space(rig: str, name: str, *, judged: bool = True) -> tuple[Space, Candidate, SearchedInstance]:
     of = known(rig, name)
     return (*space_of(of, judged=judged), of)
 
 
-def fits(of: Known, instance: Instance) -> bool:
+def fits(of: SearchedInstance, instance: Instance) -> bool:
     rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
     return sized(rig, of.headers)[of.name].fit.fits
 
@@ -55,10 +65,10 @@ def test_several_gpus_can_share_otherwise() -> None:
     assert "none" not in found.axis(SPLIT).values
 
 
-def on_both(of: Known) -> Known:
+def on_both(of: SearchedInstance) -> SearchedInstance:
     """The instance of a rig on both of its GPUs, which nobody else has."""
     instance = of.instance.model_copy(update={"on": ("ti", "std")})
-    return Known(of.rig.model_copy(update={"instances": {of.name: instance}}), of.name, of.headers)
+    return SearchedInstance(of.rig.model_copy(update={"instances": {of.name: instance}}), of.name, of.headers)
 
 
 def test_gpus_that_are_not_alike_can_have_other_shares() -> None:
@@ -147,7 +157,11 @@ def test_an_instance_that_says_how_it_is_tuned_is_packed_alike() -> None:
     gate = Gate.model_validate({"decode": "-3%", "budget": "10m"})
     instance = of.instance.model_copy(update={"tune": tune, "gate": gate})
     rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
-    assert space_of(Known(rig, of.name, of.headers), judged=True)[0].pack(start) == found.pack(start) is not None
+    assert (
+        space_of(SearchedInstance(rig, of.name, of.headers), judged=True)[0].pack(start)
+        == found.pack(start)
+        is not None
+    )
 
 
 def test_the_finest_weights_are_those_with_most_bytes() -> None:
@@ -156,11 +170,11 @@ def test_the_finest_weights_are_those_with_most_bytes() -> None:
     instance = of.instance.model_copy(update={"tune": tune})
     rig = of.rig.model_copy(update={"instances": {of.name: instance}})
     headers = {instance.model: qwen_35b("Q3_K", "Q4_K", mtp=False), "large": qwen_35b("Q6_K", "Q6_K", mtp=False)}
-    assert (Known(rig, of.name, headers).finest, of.finest) == ("large", "")
-    found, start = space_of(Known(rig, of.name, headers), judged=True)
+    assert (SearchedInstance(rig, of.name, headers).finest, of.finest) == ("large", "")
+    found, start = space_of(SearchedInstance(rig, of.name, headers), judged=True)
     assert found.axis(MODEL).values == (instance.model, "large", "unknown")
     assert start[MODEL] == instance.model
-    assert MODEL not in keys(space_of(Known(rig, of.name, headers), judged=False)[0])
+    assert MODEL not in keys(space_of(SearchedInstance(rig, of.name, headers), judged=False)[0])
 
 
 def test_settings_say_the_same_as_the_keys() -> None:
@@ -180,13 +194,13 @@ def test_what_fits_nowhere_is_no_candidate() -> None:
     huge = of.rig.model_copy(
         update={"instances": {"chat": of.instance.model_copy(update={"context": 64 << 20, "gpu_layers": None})}}
     )
-    found, start = space_of(Known(huge, "chat", of.headers), judged=True)
+    found, start = space_of(SearchedInstance(huge, "chat", of.headers), judged=True)
     assert found.pack(start) is None
 
 
 def test_what_the_ram_alone_cannot_hold_is_packed_where_both_together_can() -> None:
     """The larger quant of its owner: 15.3 GB of experts, 16 GB of RAM of which the system has a share."""
-    of = Known(fleet().rigs["budget"], "chat", {"35b": qwen_35b("Q3_K", "Q4_K", mtp=False)})
+    of = SearchedInstance(fleet().rigs["budget"], "chat", {"35b": qwen_35b("Q3_K", "Q4_K", mtp=False)})
     found, start = space_of(of, judged=False)
     assert not fits(of, with_keys(of.instance, start.with_keys({EXPERTS: 40, LAYERS: None})))
     packed = found.pack(start)

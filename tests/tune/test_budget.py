@@ -6,9 +6,8 @@ import pytest
 
 from benchmarks.tune_budget import MIDDLE, NEAR, RECIPE, Searched, best, lines, space_from
 from benchmarks.tune_budget_law import MEASURED, Budget
-from llamaherd.tune.axes import THREADS
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.packing import LAYERS
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.space import LAYERS, THREADS
 from tests.support.rigs import ROOT
 
 

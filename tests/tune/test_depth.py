@@ -11,34 +11,32 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.bench.courses.ladder import TIMES, TOKENS
-from llamaherd.report.gather import gather
-from llamaherd.report.page import page
-from llamaherd.tune.aim import Aim
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.depth import Deeper, depth_of
-from llamaherd.tune.ending import Ending, ending
-from llamaherd.tune.journal import read_search, searches
-from llamaherd.tune.lines import Deep, candidate_of
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.written import ending_json
+from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.final_measurements import Deeper, depth_of
+from llamaherd.measure.tune.journal import Deep, candidate_of, read_search, searches
+from llamaherd.measure.tune.objective import Objective
+from llamaherd.measure.tune.result import SearchResult, result_json, search_result
+from llamaherd.measure.tune.show import print_result
 from tests.tune.played import Played, search_on
 
 RIG = LawRig.drawn(1)
 CONTEXT = 16_384
 
 
-def searched(folder: Path, servers: Played, budget: float = 900, context: int = CONTEXT) -> Ending:
+def searched(folder: Path, servers: Played, budget: float = 900, context: int = CONTEXT) -> SearchResult:
     _, tuning = search_on(folder, servers, budget, climbs=True, context=context)
     (path,) = searches(folder, "box", "chat")
     search = read_search(path)
     assert search.found == tuning.journal.search.found
-    return ending(search)
+    return search_result(search)
 
 
-def printed(end: Ending) -> str:
+def printed(end: SearchResult) -> str:
     to = io.StringIO()
-    print_ending(end, "chat", Console(file=to, width=160))
+    print_result(end, "chat", Console(file=to, width=160))
     return to.getvalue()
 
 
@@ -51,12 +49,12 @@ def test_both_are_measured_once_at_the_full_depth(tmp_path: Path) -> None:
     end = searched(tmp_path, servers)
     assert end.found
     assert {each for each, _ in servers.deep} == {start_of(RIG), end.found}
-    assert [depth for _, depth in servers.deep] == [CONTEXT - TIMES * TOKENS - 16] * 2
+    assert [depth for _, depth in servers.deep] == [CONTEXT - DEPTH_TIMES * DEPTH_TOKENS - 16] * 2
     assert (end.doubt, end.shallow) == ("", "")
     assert f"at the full depth of a request, {depth_of(CONTEXT):,} tokens, in one start of each" in printed(end)
-    said = ending_json(end)["depth"]
+    said = result_json(end)["depth"]
     assert said["verdict"] == "faster"
-    assert len(said["found"]["decode"]) == TIMES
+    assert len(said["found"]["decode"]) == DEPTH_TIMES
     assert said["beside"][1] < said["beside"][0] < said["beside"][2]
     assert servers.now < 900
 
@@ -66,8 +64,8 @@ def test_what_is_slower_there_is_said(tmp_path: Path) -> None:
     assert end.found != end.declared, "it is the best one where nothing is in the cache"
     told = " ".join(printed(end).split())
     assert f"warning: at a depth of {depth_of(CONTEXT):,} tokens it is slower than what is declared: -" in told
-    assert ending_json(end)["depth"]["verdict"] == "slower"
-    (group,) = page(gather((), tmp_path)).groups
+    assert result_json(end)["depth"]["verdict"] == "slower"
+    (group,) = page(gather_results((), tmp_path)).groups
     assert end.doubt in group.parts[0].notes
     assert any(table.caption.startswith("At the full depth of a request") for table in group.parts[0].tables)
 
@@ -75,7 +73,7 @@ def test_what_is_slower_there_is_said(tmp_path: Path) -> None:
 def test_what_gives_no_answer_there_is_said(tmp_path: Path) -> None:
     end = searched(tmp_path, slower_than_declared(0.0))
     assert end.doubt.endswith("it gave no figures: at a depth of 65,000 tokens: it went away")
-    assert ending_json(end)["depth"]["verdict"] is None
+    assert result_json(end)["depth"]["verdict"] is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_it_is_left_out_and_said_so(tmp_path: Path, budget: float, context: int,
     assert servers.deep == []
     assert end.shallow.startswith(why)
     assert why in " ".join(printed(end).split())
-    assert ending_json(end)["depth"] == {"left_out": end.shallow}
+    assert result_json(end)["depth"] == {"left_out": end.shallow}
 
 
 class _KilledError(BaseException):
@@ -116,7 +114,7 @@ def test_killed_between_the_two_it_measures_the_other_one(tmp_path: Path) -> Non
 
 
 def deeper(purpose: str, before: Deep, after: Deep) -> Deeper:
-    return Deeper(Aim.model_validate({"purpose": purpose}), before, after)
+    return Deeper(Objective.model_validate({"purpose": purpose}), before, after)
 
 
 def test_what_counts_there_is_what_the_aim_hangs_on() -> None:

@@ -10,19 +10,17 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import READ, UBATCH, WRITTEN, LawRig
-from llamaherd.bench.courses.power import SECONDS
-from llamaherd.tune.aim import Aim, Figures
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import ending
-from llamaherd.tune.front import front_of
-from llamaherd.tune.lines import candidate_of
-from llamaherd.tune.outcome import failures
-from llamaherd.tune.probe import Sizes
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.written import ending_json
+from llamaherd.measure.bench.energy import SECONDS
+from llamaherd.measure.tune.analysis import pareto_front
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.journal import candidate_of
+from llamaherd.measure.tune.objective import Figures, Objective, Sizes
+from llamaherd.measure.tune.result import result_json, search_result
+from llamaherd.measure.tune.show import print_result
+from llamaherd.measure.tune.standings import failures
 from tests.tune.played import Played, pass_alone, search_on, watts
 
-EFFICIENCY = Aim(purpose="efficiency")
+EFFICIENCY = Objective(purpose="efficiency")
 
 
 def joules_a_token(rig: LawRig, candidate: Candidate) -> float:
@@ -45,9 +43,9 @@ def test_it_finds_what_takes_less_and_not_what_is_fastest(tmp_path: Path) -> Non
 
 def test_the_end_tells_joules_with_their_interval(tmp_path: Path) -> None:
     _, tuning = search_on(tmp_path, Played(LawRig.drawn(1)), 3600, "efficiency", pass_alone)
-    end = ending(tuning.journal.search)
+    end = search_result(tuning.journal.search)
     to = io.StringIO()
-    print_ending(end, "chat", Console(file=to, width=180))
+    print_result(end, "chat", Console(file=to, width=180))
     told = end.after.estimate if end.after else None
     assert told
     assert told.low
@@ -55,8 +53,8 @@ def test_the_end_tells_joules_with_their_interval(tmp_path: Path) -> None:
     assert f"{1 / told.value:.3g} J a token ({1 / told.high:.3g} to {1 / told.low:.3g})" in to.getvalue()
     assert "takes less" in to.getvalue()
     assert "faster" not in to.getvalue()
-    assert ending_json(end)["standings"][0]["interval"] == [told.low, told.high]
-    assert "energy" in [each.name for each in front_of(tuning.journal.search).measures]
+    assert result_json(end)["standings"][0]["interval"] == [told.low, told.high]
+    assert "energy" in [each.name for each in pareto_front(tuning.journal.search).measures]
 
 
 def test_where_no_energy_is_told_nothing_is_found(tmp_path: Path) -> None:

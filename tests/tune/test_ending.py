@@ -16,20 +16,16 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
-from llamaherd.report.searches import Searched, search_tables
-from llamaherd.report.values import number
-from llamaherd.tune.aim import Figures, Purpose
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import Ending, ending
-from llamaherd.tune.front import front_of
-from llamaherd.tune.importance import FOLLOW, importances, optuna_shares
-from llamaherd.tune.journal import Search
-from llamaherd.tune.lines import Trial, keys_of
-from llamaherd.tune.one_pass import BETTER
-from llamaherd.tune.ped_anova import ped_anova
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.trials import Outcome, Trials
-from llamaherd.tune.written import ending_json, yaml_lines
+from llamaherd.measure.report.searches import FinishedSearch, search_tables
+from llamaherd.measure.report.tables import rounded
+from llamaherd.measure.tune.analysis import FOLLOW, importances, optuna_shares, pareto_front
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.journal import Search, Trial, keys_of
+from llamaherd.measure.tune.objective import Figures, Purpose
+from llamaherd.measure.tune.optuna_model import ped_anova
+from llamaherd.measure.tune.result import SearchResult, result_json, search_result, yaml_lines
+from llamaherd.measure.tune.search import BETTER
+from llamaherd.measure.tune.show import print_result
 from tests.tune.played import Played, head_of, search_on
 
 
@@ -39,13 +35,13 @@ def searched(seed: int = 1, purpose: Purpose = "turn", budget: float = 900) -> S
         return search_on(Path(folder), Played(LawRig.drawn(seed)), budget, purpose)[1].journal.search
 
 
-def ended(seed: int = 1) -> Ending:
-    return ending(searched(seed), shares=optuna_shares())
+def ended(seed: int = 1) -> SearchResult:
+    return search_result(searched(seed), shares=optuna_shares())
 
 
-def printed(end: Ending) -> str:
+def printed(end: SearchResult) -> str:
     to = io.StringIO()
-    print_ending(end, "chat", Console(file=to, width=140))
+    print_result(end, "chat", Console(file=to, width=140))
     return to.getvalue()
 
 
@@ -125,7 +121,7 @@ def test_of_one_candidate_or_none_there_is_no_importance() -> None:
 @pytest.mark.parametrize("seed", [1, 5])
 def test_none_on_the_front_is_worse_than_another_in_everything(seed: int) -> None:
     search = searched(seed)
-    front = front_of(search)
+    front = pareto_front(search)
     assert [each.name for each in front.measures] == ["decode", "prefill", "cache"]
     assert len(front.candidates) > 1
     for one in front.candidates:
@@ -146,7 +142,7 @@ def test_a_smaller_cache_is_worth_its_place() -> None:
     ):
         keys = keys_of(start_of(LawRig.drawn(1)).with_keys({KV: kv, UBATCH: round(prefill)}))
         search.take(Trial(keys=keys, figures=Figures(decode={"code": speed, "prose": speed}, prefill=prefill)))
-    front = front_of(search)
+    front = pareto_front(search)
     assert [(each.figures["cache"], round(each.figures["decode"])) for each in front.candidates] == [
         (16.0, 50),
         (8.5, 48),
@@ -160,7 +156,7 @@ def test_where_one_thing_alone_is_known_there_is_no_front() -> None:
     for threads in (1, 2):
         keys = keys_of(start_of(LawRig.drawn(1)).with_keys({THREADS: threads}))
         search.take(Trial(keys=keys, figures=Figures(decode={"code": 9.0 * threads, "prose": 9.0})))
-    assert front_of(search).candidates == ()
+    assert pareto_front(search).candidates == ()
 
 
 # --- the end as text -----------------------------------------------------------------------------------------
@@ -182,7 +178,7 @@ def test_speeds_are_means_over_all_rounds_as_the_score_is() -> None:
     end = ended()
     text = printed(end)
     search = searched()
-    tables = search_tables(Searched(search.head, "2026-11-24T15:30:00Z", "tune.jsonl", end, tuple(search.told)))
+    tables = search_tables(FinishedSearch(search.head, "2026-11-24T15:30:00Z", "tune.jsonl", end, tuple(search.told)))
     (table,) = [each for each in tables if "code, t/s" in each.headings]
     last = 0
     for each in filter(None, (end.before, end.after)):
@@ -190,7 +186,7 @@ def test_speeds_are_means_over_all_rounds_as_the_score_is() -> None:
         code, prefill = (fmean(column) for column in zip(*every, strict=True))
         assert f" {code:.1f} " in text
         assert f" {prefill:,.0f} " in text
-        assert number(code) in table.rows[0] + table.rows[1]
+        assert rounded(code) in table.rows[0] + table.rows[1]
         last += f"{code:.1f}" == f"{every[-1][0]:.1f}"
     assert last < 2, "the last round would do as well here"
 
@@ -200,18 +196,18 @@ def test_what_failed_is_told_with_its_number_and_its_words(tmp_path: Path) -> No
         return "error: no [such] kernel" if candidate[KV] == "q8_0" else None
 
     _, tuning = search_on(tmp_path, Played(LawRig.drawn(1), fails=fails))
-    end = ending(tuning.journal.search)
+    end = search_result(tuning.journal.search)
     assert end.failed
     assert {(each.why, each.says, each.candidate[KV]) for each in end.failed} == {
         ("load", "error: no [such] kernel", "q8_0")
     }
     assert all(tuning.journal.search.trials[each.number - 1].why for each in end.failed)
     assert f"note: {len(end.failed)} did not start: error: no [such] kernel" in printed(end)
-    assert ending_json(end)["failed"] == {"load": len(end.failed)}
+    assert result_json(end)["failed"] == {"load": len(end.failed)}
 
 
 def test_all_of_it_is_json() -> None:
-    said = json.loads(json.dumps(ending_json(ended())))
+    said = json.loads(json.dumps(result_json(ended())))
     assert said["declared"][THREADS] == start_of(LawRig.drawn(1))[THREADS]
     assert len(said["steps"]) == len(ended().steps)
     assert {"key", "share", "alone", "best_with", "best_without"} <= set(said["importance"][0])
@@ -223,7 +219,7 @@ def test_one_that_was_cut_off_has_found_nothing_yet() -> None:
     part = Search(whole.head)
     for each in whole.trials[:9]:
         part.take(each)
-    end = ending(part)
+    end = search_result(part)
     assert (end.found, end.before, end.after, yaml_lines(end)) == (None, None, None, "")
     assert end.steps
     assert "nothing is known to be better" in printed(end)
@@ -239,7 +235,7 @@ def test_before_and_after_is_the_best_other_one_where_nothing_was_found(tmp_path
 
     rig = Flat(**LawRig.drawn(2).__dict__)
     _, tuning = search_on(tmp_path, Played(rig))
-    end = ending(tuning.journal.search)
+    end = search_result(tuning.journal.search)
     assert end.found == end.declared
     assert end.after
     assert end.after.candidate != end.declared

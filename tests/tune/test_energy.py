@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.arms.units import Arm
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.tune.energy import probe_energy, watch_gpus
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.plan.server import ServerGpus
-from llamaherd.tune.energy import energy_told, watched
 from tests.bench.meter_lines import NEW
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
@@ -42,8 +42,8 @@ def instance(*at: str) -> InstancePlan:
 
 @pytest.mark.usefixtures("gpus")
 def test_what_a_candidate_takes_is_counted_on_its_gpus() -> None:
-    assert energy_told(HERE, instance(NEW)) == ((NEW,), None)
-    with watched(HERE, Arm("C", "box/chat", instance(NEW))) as watch:
+    assert probe_energy(HERE, instance(NEW)) == ((NEW,), None)
+    with watch_gpus(HERE, Arm("C", "box/chat", instance(NEW))) as watch:
         assert watch.uuids == (NEW,)
         began = watch.begin()
         time.sleep(1)
@@ -56,7 +56,7 @@ def test_what_a_candidate_takes_is_counted_on_its_gpus() -> None:
 
 @pytest.mark.usefixtures("gpus")
 def test_a_gpu_that_is_not_there_tells_nothing() -> None:
-    assert energy_told(HERE, instance("GPU-00000000-0000-0000-0000-000000000000")) == (
+    assert probe_energy(HERE, instance("GPU-00000000-0000-0000-0000-000000000000")) == (
         (),
         "the host tells of no GPU that it is on",
     )
@@ -66,6 +66,6 @@ def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "PATH", os.pathsep.join(each for each in os.get_exec_path() if not Path(each, "nvidia-smi").exists())
     )
-    _, said = energy_told(HERE, instance(NEW))
+    _, said = probe_energy(HERE, instance(NEW))
     assert said
     assert said.startswith("nothing is known of its GPUs: ")

@@ -13,19 +13,16 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.cli.tune_lines import SearchLines
+from llamaherd.cli.tune_run import SearchLines
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.tune.aim import Aim
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import ending
-from llamaherd.tune.front import front_of
-from llamaherd.tune.journal import read_search, searches
-from llamaherd.tune.lines import Trial, candidate_of
-from llamaherd.tune.outcome import standings, steps
-from llamaherd.tune.quality import KV, Limits, Precision
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.trials import Outcome
-from llamaherd.tune.written import ending_json
+from llamaherd.measure.tune.analysis import pareto_front
+from llamaherd.measure.tune.candidate import Candidate, Outcome
+from llamaherd.measure.tune.journal import Trial, candidate_of, read_search, searches
+from llamaherd.measure.tune.objective import Objective
+from llamaherd.measure.tune.quality import KV, Limits, Precision
+from llamaherd.measure.tune.result import result_json, search_result
+from llamaherd.measure.tune.show import print_result
+from llamaherd.measure.tune.standings import standings, steps
 from tests.support.sample import ALL
 from tests.tune.played import JUDGING, Played, search_on
 from tests.tune.test_tuning import keys_of, only
@@ -41,7 +38,7 @@ class _KilledError(BaseException):
 
 def shown(folder: Path, rig: LawRig) -> str:
     text = StringIO()
-    print_ending(ending(only(folder), start_of(rig)), "chat", Console(file=text, width=250))
+    print_result(search_result(only(folder), start_of(rig)), "chat", Console(file=text, width=250))
     return text.getvalue()
 
 
@@ -143,7 +140,7 @@ def test_the_end_says_what_a_cache_costs_and_what_was_lost(tmp_path: Path) -> No
     assert "lost too much quality: kv=q4_0 beside f16: mean KLD 0.02000 ± 0.00010, same top 99.50 ± 0.10 %" in said
     assert "2 x 8,192 tokens, where mean KLD up to 0.005, same top from 99 % is declared" in said
     assert "\nkv=q8_0 beside f16: mean KLD 0.00100 ± 0.00010, same top 99.50 ± 0.10 %, 2 x 8,192 tokens\n" in said
-    data: dict[str, Any] = json.loads(json.dumps(ending_json(ending(only(tmp_path), start_of(rig)))))
+    data: dict[str, Any] = json.loads(json.dumps(result_json(search_result(only(tmp_path), start_of(rig)))))
     assert data["standings"][0]["keys"][KV] == "q8_0"
     (passed,) = data["judged"]
     assert (passed["kv"], passed["quality"]["kld"]) == ("q8_0", {"value": 0.001, "error": 0.0001})
@@ -161,7 +158,7 @@ def test_no_speed_of_a_coarser_cache_stands_without_what_it_costs(
     for candidate in [
         *(each.candidate for each in standings(search, start_of(rig))),
         *(keys(search.trials[each.number - 1]) for each in steps(search)),
-        *(each.candidate for each in front_of(search).candidates),
+        *(each.candidate for each in pareto_front(search).candidates),
         *(keys(each) for each in search.told if each.figures.decode),
         keys_of(tmp_path),
     ]:
@@ -178,7 +175,7 @@ def test_while_it_goes_on_no_speed_is_said_before_the_cost_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search_on(tmp_path, Played(LawRig.drawn(0), costs=DEAR), 900, limits=LIMITS)
-    search, lines = only(tmp_path), SearchLines(Aim())
+    search, lines = only(tmp_path), SearchLines(Objective())
     coarse = Candidate.of({KV: "q8_0"})
     lines.began(1, 60)
     lines.ended(coarse, Outcome(50.0), 60.0, None)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from llamaherd.bench.arms.host import Ran
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.engines.divergence import Reading
 from llamaherd.host.ssh import RemoteError
-from llamaherd.plan import Reading
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.judging import Judging
-from llamaherd.tune.quality import Judged, Precision
+from llamaherd.measure.trials.host import UnitRun
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.quality import Judged, Precision
+from llamaherd.measure.tune.target import QualityJudge
 from tests.bench.test_divergence import OUTPUTS, REAL
 
 READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))
@@ -24,12 +24,12 @@ SHORT = (OUTPUTS / "text-too-short.txt").read_text(encoding="utf-8")
 class Plays:
     """What the host says of one unit after the other."""
 
-    says: Sequence[Ran | Exception]
+    says: Sequence[UnitRun | Exception]
     ran: list[tuple[str, int]] = field(default_factory=list)
     running: bool = False
     now: float = 0.0
 
-    def run_to_end(self, unit: str, room: int) -> Ran:
+    def run_to_end(self, unit: str, room: int) -> UnitRun:
         assert not self.running, "one at a time"
         self.running = True
         self.now += 40.0
@@ -51,11 +51,13 @@ def unit_of(candidate: Candidate, precision: Precision, reading: Reading, second
 
 
 def judged(host: Plays, readings: Iterable[Reading] = READINGS) -> Judged:
-    return Judging(host, unit_of, lambda *_: readings).judged(Candidate.of({"kv": "q8_0"}), Precision("q8_0"), 600.0)
+    return QualityJudge(host, unit_of, lambda *_: readings).judged(
+        Candidate.of({"kv": "q8_0"}), Precision("q8_0"), 600.0
+    )
 
 
 def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
-    host = Plays([Ran(well=True, says=REAL)])
+    host = Plays([UnitRun(well=True, says=REAL)])
     found = judged(host)
     assert found.quality
     assert (found.quality.kld.value, found.quality.kld.error) == (0.006568, 0.00014)
@@ -74,7 +76,7 @@ def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
     ],
 )
 def test_where_there_is_no_room_it_reads_less_at_once(says: str) -> None:
-    host = Plays([Ran(well=False, says=says), Ran(well=True, says=REAL)])
+    host = Plays([UnitRun(well=False, says=says), UnitRun(well=True, says=REAL)])
     found = judged(host)
     assert (found.context, found.seconds) == (4096, 80.0)
     assert found.quality
@@ -82,7 +84,7 @@ def test_where_there_is_no_room_it_reads_less_at_once(says: str) -> None:
 
 
 def test_it_tries_three_ways_and_no_more() -> None:
-    host = Plays([Ran(well=False, says="out of memory")] * 3)
+    host = Plays([UnitRun(well=False, says="out of memory")] * 3)
     found = judged(host, (*READINGS, READINGS[-1]))
     assert (found.quality, found.says, len(host.ran)) == (None, "out of memory", 3)
 
@@ -90,16 +92,16 @@ def test_it_tries_three_ways_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("ran", "says"),
     [
-        (Ran(well=False, says="it took too long; "), "it took too long; "),
-        (Ran(well=False, says="error: invalid argument: --mla-use"), "error: invalid argument: --mla-use"),
-        (Ran(well=False, says=""), "it ended, and says nothing"),
-        (Ran(well=True, says=""), "it tells no mean divergence"),
-        (Ran(well=True, says=SHORT), "it tells no mean divergence: perplexity: you need at least 1024 tokens"),
-        (Ran(well=True, says=REAL.replace("0.006568", "nan")), "it tells no mean divergence"),
+        (UnitRun(well=False, says="it took too long; "), "it took too long; "),
+        (UnitRun(well=False, says="error: invalid argument: --mla-use"), "error: invalid argument: --mla-use"),
+        (UnitRun(well=False, says=""), "it ended, and says nothing"),
+        (UnitRun(well=True, says=""), "it tells no mean divergence"),
+        (UnitRun(well=True, says=SHORT), "it tells no mean divergence: perplexity: you need at least 1024 tokens"),
+        (UnitRun(well=True, says=REAL.replace("0.006568", "nan")), "it tells no mean divergence"),
     ],
     ids=["never", "badly", "silently", "with nothing", "well, and wrong", "no number"],
 )
-def test_however_it_ends_it_is_no_figure(ran: Ran, says: str) -> None:
+def test_however_it_ends_it_is_no_figure(ran: UnitRun, says: str) -> None:
     host = Plays([ran])
     found = judged(host)
     assert found.quality is None
@@ -118,7 +120,7 @@ def test_what_cannot_be_planned_is_not_run() -> None:
         raise UserError("the model is not locked", "run `herd lock`")
 
     host = Plays([])
-    found = Judging(host, refuses, lambda *_: READINGS).judged(Candidate(), Precision("q8_0"), 600.0)
+    found = QualityJudge(host, refuses, lambda *_: READINGS).judged(Candidate(), Precision("q8_0"), 600.0)
     assert (found.quality, found.says) == (None, "the model is not locked")
 
 

@@ -8,12 +8,18 @@ import pytest
 import yaml
 
 from llamaherd.inventory.schema import Instance
-from llamaherd.tune.ending import ending
-from llamaherd.tune.journal import searches
-from llamaherd.tune.keys import with_keys
-from llamaherd.tune.learned import MOST, Learned, as_json, learned, of_machine, of_model, said
-from llamaherd.tune.likeness import Likeness
-from llamaherd.tune.lines import candidate_of
+from llamaherd.measure.tune.candidate import with_keys
+from llamaherd.measure.tune.journal import Fingerprint, candidate_of, searches
+from llamaherd.measure.tune.prior_results import (
+    MOST,
+    PriorResult,
+    prior_result_json,
+    prior_result_lines,
+    prior_results,
+    results_of_machine,
+    results_of_model,
+)
+from llamaherd.measure.tune.result import search_result
 from tests.support.examples import fleet
 from tests.tune.kept import GIB, MODEL, keep, like
 
@@ -28,17 +34,17 @@ def for_model(
     gpus: tuple[int, ...] = (24,),
     context: int = 32_768,
     parallel: int = 1,
-) -> list[Learned]:
-    return of_model(learned(results), engine, header, [size * GIB for size in gpus], context, parallel)
+) -> list[PriorResult]:
+    return results_of_model(prior_results(results), engine, header, [size * GIB for size in gpus], context, parallel)
 
 
 def test_what_was_found_is_told_with_its_figure_and_where_it_is_from(tmp_path: Path) -> None:
     search = keep(tmp_path / "results", like(CARD))
     (found,) = for_model(tmp_path / "results")
-    after = ending(search).after
+    after = search_result(search).after
     assert after
     assert after.beside
-    first, second, *lines = said(found)
+    first, second, *lines = prior_result_lines(found)
     assert first.startswith(search.head.aim.shown(after.score))
     assert f"{100 * (after.beside.value - 1):+.1f} %" in first
     assert "duo/worker (RTX 3090, 12 cores)" in first
@@ -49,7 +55,7 @@ def test_what_was_found_is_told_with_its_figure_and_where_it_is_from(tmp_path: P
     assert search.found
     keys = yaml.safe_load("\n".join(lines))
     assert keys["threads"] == search.found.keys["threads"]
-    assert as_json(found)["keys"]["threads"] == keys["threads"]
+    assert prior_result_json(found)["keys"]["threads"] == keys["threads"]
 
 
 def test_what_is_proposed_can_be_written_under_an_instance(tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_sizes_are_as_they_are_sold(tmp_path: Path) -> None:
     """A driver says 24564 MiB of a 4090, and people 24G."""
     odd = like(("RTX 4090", 24))
     gpus = [{"model": "RTX 4090", "memory_bytes": 24_564 << 20}]
-    keep(tmp_path / "results", Likeness.model_validate(odd.model_dump() | {"gpus": tuple(gpus)}))
+    keep(tmp_path / "results", Fingerprint.model_validate(odd.model_dump() | {"gpus": tuple(gpus)}))
     assert len(for_model(tmp_path / "results")) == 1
 
 
@@ -87,7 +93,7 @@ def test_of_several_rigs_the_best_one_is_told_for_each_purpose(tmp_path: Path) -
     found = for_model(results)
     assert sorted(each.aim.purpose for each in found) == ["decode", "turn"]
     turn = next(each for each in found if each.aim.purpose == "turn")
-    every = [each for each in learned(results) if each.aim.purpose == "turn"]
+    every = [each for each in prior_results(results) if each.aim.purpose == "turn"]
     assert len(every) == 2
     assert turn.score == max(each.score for each in every)
 
@@ -95,17 +101,17 @@ def test_of_several_rigs_the_best_one_is_told_for_each_purpose(tmp_path: Path) -
 def test_a_later_search_of_an_instance_counts_alone(tmp_path: Path) -> None:
     keep(tmp_path / "results", like(CARD), seed=1)
     keep(tmp_path / "results", like(CARD), seed=5, began="2026-11-25T15:00:00Z")
-    (found,) = learned(tmp_path / "results")
+    (found,) = prior_results(tmp_path / "results")
     assert "20261125" in found.file.name
 
 
 @pytest.mark.parametrize("likeness", [like(CARD), None], ids=["goes on still", "of before"])
-def test_nothing_is_learned_from_one_that(tmp_path: Path, likeness: Likeness | None) -> None:
+def test_nothing_is_learned_from_one_that(tmp_path: Path, likeness: Fingerprint | None) -> None:
     keep(tmp_path / "results", likeness, ended=likeness is None)
     (tmp_path / "results/duo/other").mkdir()
     (tmp_path / "results/duo/other/tune-20260101T000000Z.jsonl").write_bytes(b"no search\n")
-    assert learned(tmp_path / "results") == []
-    assert learned(tmp_path / "nowhere") == []
+    assert prior_results(tmp_path / "results") == []
+    assert prior_results(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize(
@@ -125,21 +131,23 @@ def test_a_host_is_alike_by_its_gpus_and_cores(
     keep(tmp_path / "results", like(CARD))
     keep(tmp_path / "results", like(), "cpu/worker")
     seen = [(name, size * GIB) for name, size in gpus]
-    assert [each.rig for each in of_machine(learned(tmp_path / "results"), seen, cores)] == (["duo"] if told else [])
+    assert [each.rig for each in results_of_machine(prior_results(tmp_path / "results"), seen, cores)] == (
+        ["duo"] if told else []
+    )
 
 
 def test_two_of_a_kind_need_two(tmp_path: Path) -> None:
     keep(tmp_path / "results", like(CARD, CARD))
-    every = learned(tmp_path / "results")
-    assert of_machine(every, [("RTX 3090", 24 * GIB)], 12) == []
-    (found,) = of_machine(every, [("RTX 3090", 24 * GIB)] * 3, 12)
-    assert "(2 RTX 3090, 12 cores)" in next(iter(said(found)))
+    every = prior_results(tmp_path / "results")
+    assert results_of_machine(every, [("RTX 3090", 24 * GIB)], 12) == []
+    (found,) = results_of_machine(every, [("RTX 3090", 24 * GIB)] * 3, 12)
+    assert "(2 RTX 3090, 12 cores)" in next(iter(prior_result_lines(found)))
 
 
 def test_no_more_are_told_than_anybody_reads(tmp_path: Path) -> None:
     for at in range(6):
         keep(tmp_path / "results", like(CARD, model=f"model-{at}"), f"duo/worker-{at}")
-    assert len(of_machine(learned(tmp_path / "results"), [("RTX 3090", 24 * GIB)], 12)) == MOST
+    assert len(results_of_machine(prior_results(tmp_path / "results"), [("RTX 3090", 24 * GIB)], 12)) == MOST
 
 
 def test_where_nothing_was_better_that_is_said(tmp_path: Path) -> None:
@@ -152,4 +160,4 @@ def test_where_nothing_was_better_that_is_said(tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines) + same.model_dump_json().encode() + b"\n")
     (each,) = for_model(tmp_path / "results")
     assert (each.declared, each.standing.candidate) == (True, declared)
-    assert next(iter(said(each))).endswith(": as it was declared there")
+    assert next(iter(prior_result_lines(each))).endswith(": as it was declared there")

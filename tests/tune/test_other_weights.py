@@ -9,13 +9,12 @@ import pytest
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.bench.arms.divergence import Figure, Quality
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import ending
-from llamaherd.tune.lines import Found, candidate_of
-from llamaherd.tune.quality import MODEL, Judged, Limits, Precision
-from llamaherd.tune.space import Axis, Space
-from llamaherd.tune.written import yaml_lines
+from llamaherd.measure.trials.divergence import Figure, Quality
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.journal import Found, candidate_of
+from llamaherd.measure.tune.quality import MODEL, Judged, Limits, Precision
+from llamaherd.measure.tune.result import search_result, yaml_lines
+from llamaherd.measure.tune.space import Axis, Space
 from tests.tune.played import JUDGING, Played, pass_alone, search_on
 from tests.tune.test_tuning import only
 
@@ -90,7 +89,7 @@ def test_other_weights_are_proposed_only_within_the_limits(
     weights = [each for each in servers.asked if each.model]
     assert {(each.model, each.beside) for each in weights} == {("coder-q4", "coder-q8")}
     assert len(set(weights)) == len(weights), "each once"
-    lines = yaml_lines(ending(only(tmp_path), start_of(servers.rig)))
+    lines = yaml_lines(search_result(only(tmp_path), start_of(servers.rig)))
     assert ("model: coder-q4" in lines) is takes
 
 

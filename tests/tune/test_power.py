@@ -10,15 +10,14 @@ import yaml
 from rich.console import Console
 
 from benchmarks.tune_law import LawRig
-from llamaherd.bench.courses.power import ROUNDS
-from llamaherd.report.gather import gather
-from llamaherd.report.page import page
-from llamaherd.tune.aim import Purpose
-from llamaherd.tune.ending import Ending, ending
-from llamaherd.tune.journal import read_search, searches
-from llamaherd.tune.power import power_lines
-from llamaherd.tune.show import print_ending
-from llamaherd.tune.written import ending_json
+from llamaherd.measure.bench.energy import POWER_ROUNDS
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.tune.final_measurements import power_lines
+from llamaherd.measure.tune.journal import read_search, searches
+from llamaherd.measure.tune.objective import Purpose
+from llamaherd.measure.tune.result import SearchResult, result_json, search_result
+from llamaherd.measure.tune.show import print_result
 from tests.tune.played import NOW, Played, pass_alone, search_on
 
 LIMITS = (180, 210, 240, 270, 300)
@@ -30,15 +29,15 @@ def played(noise: float = 0.002, seed: int = 0) -> Played:
     return Played(LawRig.drawn(1, noise), seed, shares=SHARES)
 
 
-def searched(folder: Path, servers: Played, purpose: Purpose = "turn", budget: float = 1800) -> Ending:
+def searched(folder: Path, servers: Played, purpose: Purpose = "turn", budget: float = 1800) -> SearchResult:
     search_on(folder, servers, budget, purpose, pass_alone, watts=LIMITS)
     (path,) = searches(folder, "box", "chat")
-    return ending(read_search(path))
+    return search_result(read_search(path))
 
 
-def printed(end: Ending) -> str:
+def printed(end: SearchResult) -> str:
     to = io.StringIO()
-    print_ending(end, "chat", Console(file=to, width=160))
+    print_result(end, "chat", Console(file=to, width=160))
     return to.getvalue()
 
 
@@ -50,7 +49,7 @@ def test_what_is_proposed_goes_by_the_aim(tmp_path: Path, purpose: Purpose, watt
     end = searched(tmp_path, played(), purpose)
     assert end.power
     assert end.power.proposed == watts
-    (group,) = page(gather((), tmp_path)).groups
+    (group,) = page(gather_results((), tmp_path)).groups
     assert group.parts[0].lines.endswith(power_lines(end.power))
     assert "What was found, under power limits" in " ".join(table.caption for table in group.parts[0].tables)
     assert yaml.safe_load(power_lines(end.power)) == {"gpus": {"cards": {"big": {"power_limit": f"{watts}W"}}}}
@@ -63,8 +62,8 @@ def test_every_limit_is_measured_in_rounds_without_a_restart(tmp_path: Path) -> 
     assert end.power
     assert [each.watts for each in end.power.levels] == [*LIMITS, NOW]
     assert [each.watts for each in end.power.levels if each.as_now] == [NOW]
-    assert len(servers.holds) == ROUNDS * (len(LIMITS) + 1)
-    assert servers.holds.count(None) == ROUNDS, "what it is held to anyway is one of them"
+    assert len(servers.holds) == POWER_ROUNDS * (len(LIMITS) + 1)
+    assert servers.holds.count(None) == POWER_ROUNDS, "what it is held to anyway is one of them"
     first, second = servers.holds[:6], servers.holds[6:12]
     assert first == second[::-1]
     assert (servers.held_to, servers.running) == (NOW, False)
@@ -78,7 +77,7 @@ def test_more_than_may_be_is_only_a_measure(tmp_path: Path) -> None:
     end = searched(tmp_path, played())
     assert end.power
     assert end.power.base == 300
-    said = ending_json(end)["power"]
+    said = result_json(end)["power"]
     assert (said["base"], said["proposed"]) == (300, 270)
     beside = {each["watts"]: each["beside"] for each in said["limits"]}
     assert beside[300] is None
@@ -108,7 +107,7 @@ def test_too_small_a_budget_is_said(tmp_path: Path) -> None:
     assert end.power is None
     assert "of them take about" in end.unlimited
     assert "no power limit was tried to its end" in printed(end)
-    assert ending_json(end)["power"] == {"left_out": end.unlimited}
+    assert result_json(end)["power"] == {"left_out": end.unlimited}
 
 
 def test_where_gpus_tell_no_energy_any_more_nothing_is_proposed(tmp_path: Path) -> None:
@@ -146,7 +145,7 @@ def test_killed_in_the_middle_it_goes_on_with_what_is_missing(tmp_path: Path) ->
     assert end.power.proposed == 270
     (path,) = searches(tmp_path, "box", "chat")
     seen = [(each.watts, each.round) for each in read_search(path).limited]
-    assert len(seen) == len(set(seen)) == ROUNDS * (len(LIMITS) + 1)
+    assert len(seen) == len(set(seen)) == POWER_ROUNDS * (len(LIMITS) + 1)
     assert len(servers.holds) <= len(seen) + 1
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.arms.divergence import quality_of
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.quality import Judged, Limits, Precision, precision_of
+from llamaherd.measure.trials.divergence import parse_quality
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.quality import Judged, Limits, Precision, precision_of
 from tests.bench.test_divergence import REAL
 
 
@@ -17,13 +17,13 @@ from tests.bench.test_divergence import REAL
 )
 def test_limits_are_held_by_means(kld: float, same_top: float, holds: bool) -> None:
     limits = Limits(kld=kld, same_top=same_top)
-    assert limits.hold(quality_of(REAL)) is holds
-    assert Judged(kv="q8_0", quality=quality_of(REAL)).passes(limits) is holds
+    assert limits.hold(parse_quality(REAL)) is holds
+    assert Judged(kv="q8_0", quality=parse_quality(REAL)).passes(limits) is holds
     assert not Judged(kv="q8_0", says="it ended").passes(limits)
 
 
 def test_it_is_said_in_a_line() -> None:
-    said = str(Judged(kv="q8_0", context=512, chunks=8, quality=quality_of(REAL)))
+    said = str(Judged(kv="q8_0", context=512, chunks=8, quality=parse_quality(REAL)))
     assert said == "kv=q8_0 beside f16: mean KLD 0.00657 ± 0.00014, same top 95.54 ± 0.46 %, 8 x 512 tokens"
     assert str(Judged(kv="q4_0", says="it took too long")) == "kv=q4_0 could not be judged: it took too long"
 
@@ -62,6 +62,6 @@ def test_other_weights_are_judged_beside_the_finest(keys: dict[str, str], found:
 
 
 def test_weights_are_said_with_what_they_are_judged_beside() -> None:
-    judged = Judged(kv="q8_0", model="q5", beside="q8", context=512, chunks=8, quality=quality_of(REAL))
+    judged = Judged(kv="q8_0", model="q5", beside="q8", context=512, chunks=8, quality=parse_quality(REAL))
     assert str(judged).startswith("model=q5, kv=q8_0 beside model=q8 with kv=f16: mean KLD 0.00657")
     assert str(Judged(kv="", model="q5", beside="q8", says="no")) == "model=q5 could not be judged: no"

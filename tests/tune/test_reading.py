@@ -7,13 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.tune_law import THREADS, UBATCH, LawRig
-from llamaherd.tune.aim import Figures, Purpose
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.journal import Search
-from llamaherd.tune.lines import Trial, keys_of
-from llamaherd.tune.search import search
-from llamaherd.tune.space import Axis, Space
-from llamaherd.tune.trials import Outcome, Trials
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.journal import Search, Trial, keys_of
+from llamaherd.measure.tune.objective import Figures, Purpose
+from llamaherd.measure.tune.search import search
+from llamaherd.measure.tune.space import Axis, Space
 from tests.tune.played import head_of
 
 UBATCHES = (64, 128, 256, 512, 1024)

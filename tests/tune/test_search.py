@@ -8,12 +8,10 @@ import pytest
 
 from benchmarks.tune import evaluation, parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, EXPERTS, KV, SURE, THREADS, UBATCH, LawRig
-from llamaherd.tune.candidate import Candidate, Value
-from llamaherd.tune.model import parzen
-from llamaherd.tune.one_pass import cliffs
-from llamaherd.tune.search import search
-from llamaherd.tune.space import Axis, Space
-from llamaherd.tune.trials import Outcome, Trials
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value
+from llamaherd.measure.tune.optuna_model import parzen
+from llamaherd.measure.tune.search import cliffs, search
+from llamaherd.measure.tune.space import Axis, Space
 
 TRIED = 30
 

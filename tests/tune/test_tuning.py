@@ -10,17 +10,23 @@ import pytest
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
-from llamaherd.bench.asking.client import Answer, Failure
-from llamaherd.bench.schedule import Ask
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.tune.aim import Purpose
-from llamaherd.tune.candidate import Candidate
-from llamaherd.tune.ending import ending
-from llamaherd.tune.journal import Search, SearchJournal, found_by_twins, read_search, searches
-from llamaherd.tune.lines import Found, candidate_of
-from llamaherd.tune.lines import keys_of as keys_of_candidate
-from llamaherd.tune.outcome import failures, standings, steps
-from llamaherd.tune.written import ending_json, yaml_lines
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.journal import (
+    Found,
+    Search,
+    SearchJournal,
+    candidate_of,
+    found_by_twins,
+    read_search,
+    searches,
+)
+from llamaherd.measure.tune.journal import keys_of as keys_of_candidate
+from llamaherd.measure.tune.objective import Purpose
+from llamaherd.measure.tune.result import result_json, search_result, yaml_lines
+from llamaherd.measure.tune.standings import failures, standings, steps
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
 
 
@@ -50,7 +56,7 @@ def test_it_comes_to_something_that_is_better(tmp_path: Path) -> None:
     assert best.beside
     assert best.beside.low
     assert best.beside.low < rig.score(chosen) / rig.score(start_of(rig)) * 1.05
-    said = ending_json(ending(only(tmp_path)))
+    said = result_json(search_result(only(tmp_path)))
     assert said["found"] == found.keys
     assert "threads" in said["changes"]
 
@@ -76,13 +82,13 @@ def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
     rig = Flat(**LawRig.drawn(2).__dict__)
     found, _ = search_on(tmp_path, Played(rig))
     assert candidate_of(found.keys) == start_of(rig)
-    assert yaml_lines(ending(only(tmp_path))) == ""
+    assert yaml_lines(search_result(only(tmp_path))) == ""
 
 
 class Terse(Played):
     """A model that ends its answers after nine tokens, unless it is told to go on."""
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         goes_on = wanted.more.get("ignore_eos")
         return super().ask(wanted if goes_on else replace(wanted, tokens=min(9, wanted.tokens)))
 
@@ -113,17 +119,17 @@ def test_it_keeps_to_its_budget(tmp_path: Path, budget: float) -> None:
 def test_a_budget_that_ends_within_the_pass_is_told(tmp_path: Path) -> None:
     short, _ = search_on(tmp_path / "short", Played(LawRig.drawn(1)), 100)
     assert "a candidate takes about " in short.cut
-    (note,) = ending(only(tmp_path / "short")).notes
+    (note,) = search_result(only(tmp_path / "short")).notes
     assert note.startswith("not every key was tried: a candidate takes about ")
     long, _ = search_on(tmp_path / "long", Played(LawRig.drawn(1)), 1200)
     assert long.cut == ""
-    assert ending(only(tmp_path / "long")).notes == ()
+    assert search_result(only(tmp_path / "long")).notes == ()
 
 
 class Slow(Played):
     """What is declared has all experts in RAM and one slow thread: all others are many times faster."""
 
-    def ask(self, wanted: Ask) -> Answer | Failure:
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
         before, found = self.now, super().ask(wanted)
         if self.placed == start_of(self.rig):
             self.now += SLOWER * (self.now - before)

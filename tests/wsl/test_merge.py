@@ -11,16 +11,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llamaherd.wsl.merge import Merged, MergeError, canonical, counting, merge_wslconfig
-from llamaherd.wsl.reading import read_settings
-from llamaherd.wsl.wslconf import merge_wslconf
+from llamaherd.inventory.wsl_files import (
+    Merged,
+    MergeError,
+    canonical_name,
+    effective_settings,
+    merge_wslconf,
+    merge_wslconfig,
+    read_settings,
+)
 
 CORPUS = sorted((Path(__file__).parents[1] / "data" / "wslconfig").glob("*.wslconfig"))
 WANTED = {
     "wsl2": {"memory": "64GB", "swap": "16GB", "networkingMode": "mirrored", "vmIdleTimeout": "-1"},
     "general": {"instanceIdleTimeout": "-1"},
 }
-OURS = {canonical(f"{section}.{key}") for section, keys in WANTED.items() for key in keys}
+OURS = {canonical_name(f"{section}.{key}") for section, keys in WANTED.items() for key in keys}
 
 
 def merged(text: str) -> str:
@@ -29,14 +35,16 @@ def merged(text: str) -> str:
 
 def others(text: str) -> list[tuple[str, str]]:
     """Every setting that is not ours, as WSL reads it."""
-    return [(each.name, each.value) for each in read_settings(text).settings if canonical(each.name) not in OURS]
+    return [(each.name, each.value) for each in read_settings(text).settings if canonical_name(each.name) not in OURS]
 
 
 def untouched(text: str) -> list[str]:
     """The text without the values of our keys that count, cut where they stood."""
     pieces, at = [], 0
-    for setting in sorted(counting(read_settings(text), canonical).values(), key=lambda each: each.start):
-        if canonical(setting.name) in OURS:
+    for setting in sorted(
+        effective_settings(read_settings(text), canonical_name).values(), key=lambda each: each.start
+    ):
+        if canonical_name(setting.name) in OURS:
             pieces.append(text[at : setting.start])
             at = setting.end
     return [*pieces, text[at:]]
@@ -52,10 +60,10 @@ def hold_the_laws(text: str) -> Merged:
     before = text.encode()
     once = merge_wslconfig(before, WANTED)
     after = once.text.decode()
-    effective = counting(read_settings(after.removeprefix("\ufeff")), canonical)
+    effective = effective_settings(read_settings(after.removeprefix("\ufeff")), canonical_name)
     for section, keys in WANTED.items():
         for key, value in keys.items():
-            assert effective[canonical(f"{section}.{key}")].value.lower() == value.lower()
+            assert effective[canonical_name(f"{section}.{key}")].value.lower() == value.lower()
     plain = text.removeprefix("\ufeff")
     assert others(after.removeprefix("\ufeff")) == others(plain)
     assert in_order(untouched(plain), after)

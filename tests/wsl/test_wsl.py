@@ -15,26 +15,23 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.state import HostState
+from llamaherd.host.wsl_state import TextState, WslMachineState
+from llamaherd.inventory import wsl_files
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.system import FailedError, Host
 from llamaherd.onhost.verbs import find_verb
-from llamaherd.pipeline.inspect import state_of
+from llamaherd.pipeline.inspection import state_of
 from llamaherd.plan import Plan, WslPlan
 from llamaherd.role.changes import Change, RunVerb
-from llamaherd.wsl import wslconf
-from llamaherd.wsl.state import TextState, WslMachineState
 from roles import ROLES
-from roles.base.onhost.inspection import Found as BaseFound
-from roles.wsl.changes import profile_of, wsl_changes, wsl_notes
-from roles.wsl.onhost import BACKUP, FilesInput
-from roles.wsl.onhost.inspection import Found as WslFound
-from roles.wsl.onhost.inspection import Question as WslQuestion
-from roles.wsl.onhost.inspection import find_windows, inspect
+from roles.base.onhost import Found as BaseFound
+from roles.wsl import inspection_input, profile_of, take, wsl_changes, wsl_notes, wsl_refusals
+from roles.wsl.onhost import BACKUP, FilesInput, find_windows, inspect
+from roles.wsl.onhost import Found as WslFound
+from roles.wsl.onhost import InspectInput as WslQuestion
 from roles.wsl.plan import SCRIPTS
-from roles.wsl.refusals import wsl_refusals
-from roles.wsl.state import question, take
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
 
@@ -82,7 +79,7 @@ def test_what_wslconfig_is_to_say(declared: dict[str, Any], settings: dict[str, 
 
 def test_nothing_is_planned_of_wsl_where_it_is_not_declared() -> None:
     assert planned(cpu_rig()).wsl is None
-    assert question(planned(cpu_rig())) is None
+    assert inspection_input(planned(cpu_rig())) is None
 
 
 def test_a_host_that_is_not_wsl_is_recognized() -> None:
@@ -175,7 +172,7 @@ class Machine:
         (root / "proc/meminfo").write_text(f"MemTotal:       {62 << 20} kB\nMemFree: 1 kB\n")
         (root / "proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: x\nprocessor\t: 1\n")
         self.restarted(1000)
-        (root / "etc/wsl.conf").write_bytes(wslconf.merge_wslconf(None))
+        (root / "etc/wsl.conf").write_bytes(wsl_files.merge_wslconf(None))
 
     @property
     def wslconfig(self) -> Path:
@@ -462,7 +459,7 @@ PROBLEMS: dict[str, tuple[Plan, Callable[[HostState], object], str, str]] = {
     "UTF-16": (PLAN, wslconfig(NEW.encode("utf-16")), "written in UTF-16", "Set-Content -Encoding utf8"),
     "wsl.conf": (
         PLAN,
-        lambda s: s.wsl and s.wsl.files.update({wslconf.WSL_CONF: TextState(0, b"; no\n")}),
+        lambda s: s.wsl and s.wsl.files.update({wsl_files.WSL_CONF: TextState(0, b"; no\n")}),
         "line 1 of /etc/wsl.conf",
         "comments begin with `#`",
     ),
@@ -507,6 +504,6 @@ def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: Wsl
 def test_a_content_that_is_not_base64_is_refused() -> None:
     found = {"profiles": {}, "files": {"/x": {"written": 1.0, "content": "%%"}}, "scripts": {}, "machine": None}
     base = encode(BaseFound(wsl="6.6"))
-    parts = {"base.inspection.inspect": base, "wsl.inspection.inspect": found}
-    with pytest.raises(UnaskedError):
+    parts = {"base.inspect": base, "wsl.inspect": found}
+    with pytest.raises(UnexpectedLineError):
         state_of({"files": {}, "parts": parts, "lines": [], "unknown": []}, ROLES)

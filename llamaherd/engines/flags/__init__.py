@@ -1,10 +1,9 @@
 """What the engines' servers understand, by version: catalogues of flags, and checks of what is given to them."""
 
-from llamaherd.engines.flags.arguments import check
+from llamaherd.engines.flags.arguments import check_arguments
 from llamaherd.engines.flags.cmake import check_options
+from llamaherd.engines.flags.definitions import Catalogue, Flag, Problem, Value, assumed, catalogue, catalogues
 from llamaherd.engines.flags.environment import check_environment
-from llamaherd.engines.flags.load import assumed, catalogue, catalogues
-from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
 
 __all__ = [
     "Catalogue",
@@ -14,7 +13,7 @@ __all__ = [
     "assumed",
     "catalogue",
     "catalogues",
-    "check",
+    "check_arguments",
     "check_environment",
     "check_options",
 ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines.flags.clash import Around, Clash
-from llamaherd.engines.flags.meant import Meant
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, ServerContext
 
 NO_HOST = re.compile(r"(?=.*[:/])(?:https?://)?(?P<host>[\w.-]+|\*)(?::(?P<port>[0-9]{1,5}))?(?:/.*)?(?<!\.sock)")
 """An address with a scheme, a port or a path; neither IPv6 nor a socket is one."""
@@ -41,14 +40,14 @@ NOT_ENCRYPTED = Rule(
 )
 
 
-def encrypted(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_missing_encryption(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """TLS is spoken where both are given, and else not, without a word (b11434, tools/server/server-http.cpp:173)."""
     key, certificate = meant.get("--ssl-key-file"), meant.get("--ssl-cert-file")
     one = key or certificate
     if one and not (key and certificate):
         missing = "--ssl-cert-file" if key else "--ssl-key-file"
         message = f"{one} alone encrypts nothing: the server speaks plain HTTP without `{missing}`"
-        yield Clash(NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
+        yield Conflict(NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
 
 
 OPENS = Rule(
@@ -67,7 +66,7 @@ OPENS = Rule(
 )
 
 
-def openings(meant: Meant, around: Around) -> Iterator[Clash]:
+def find_openings(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """What lets clients do more than ask the model (llama.cpp b11434, common/arg.cpp:3354-3470, 3609-3645)."""
     reachable = around.reachable if around.reachable is not None else not is_local(meant.text("--host"))
     safe = not reachable or is_keyed(meant, around)
@@ -76,11 +75,11 @@ def openings(meant: Meant, around: Around) -> Iterator[Clash]:
         if option and option.on and (option.value or not option.flag.values):
             message = f"with {option} {what}"
             help_ = f"leave {option} out" if safe else f"leave {option} out, or listen on 127.0.0.1 alone"
-            yield Clash(OPENS, (option,), message, help_, "warning" if safe else "error")
+            yield Conflict(OPENS, (option,), message, help_, "warning" if safe else "error")
     for name, what in () if safe else FILES.items():
         if (option := meant.get(name)) and option.on:
             message = f"with {option} {what}, and no key is asked for"
-            yield Clash(OPENS, (option,), message, f"leave {option} out, or ask for a key")
+            yield Conflict(OPENS, (option,), message, f"leave {option} out, or ask for a key")
 
 
 NO_ADDRESS = Rule(
@@ -98,19 +97,19 @@ NO_ADDRESS = Rule(
 )
 
 
-def addresses(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_wrong_addresses(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """What nobody can listen on or connect to."""
     host, port, servers = meant.get("--host"), meant.get("--port"), meant.get("--rpc")
     if host and (found := NO_HOST.fullmatch(host.value)):
         message = f"{host} is no address: an address has no scheme, port or path"
         instead = f"`--host {found['host']}`" + (f" and `--port {found['port']}`" if found["port"] else "")
-        yield Clash(NO_ADDRESS, (host,), message, f"write {instead}")
+        yield Conflict(NO_ADDRESS, (host,), message, f"write {instead}")
     if port and not 0 <= meant.number("--port", default=0) <= LAST_PORT:
-        yield Clash(NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
+        yield Conflict(NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
     for name in servers.value.split(",") if servers else ():
         if servers and not re.fullmatch(r"[^:]+:[0-9]{1,5}", name):
             message = f"`{name}` in {servers} is no address: each is `HOST:PORT`"
-            yield Clash(NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
+            yield Conflict(NO_ADDRESS, (servers,), message, "write such as `192.168.1.5:50052`")
             return
 
 
@@ -120,7 +119,7 @@ def is_local(host: str) -> bool:
     return all(name.startswith("127.") or name in ("localhost", "::1") or name.endswith(".sock") for name in names)
 
 
-def is_keyed(meant: Meant, around: Around) -> bool:
+def is_keyed(meant: EffectiveOptions, around: ServerContext) -> bool:
     """Whether the server asks for a key."""
     variable = {"LLAMA_API_KEY", "VLLM_API_KEY"} & set(meant.environment)
     return around.keyed or bool(variable) or bool(meant.get("--api-key", "--api-key-file"))

@@ -7,9 +7,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines.flags.model import Catalogue, Flag, Problem
-from llamaherd.engines.flags.translations import said
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.flags.definitions import Catalogue, Flag, Problem
+from llamaherd.engines.flags.translations import spell_way
 from llamaherd.reference import releases
 
 SECRET_FLAGS = {
@@ -165,7 +165,7 @@ def _by_value(
 ) -> Iterator[tuple[Rule, str, str, tuple[str, ...] | None]]:
     """Values that the engine takes and should not be given."""
     row = catalogue.kind == "llama.cpp" and "--split-mode" in flag.spellings and "row" in values
-    if row and (releases.order(catalogue.version) or (NO_SPLIT_BUFFERS,)) >= (NO_SPLIT_BUFFERS,):
+    if row and (releases.release_order(catalogue.version) or (NO_SPLIT_BUFFERS,)) >= (NO_SPLIT_BUFFERS,):
         message = f"`{name} row` fails on CUDA when the model is loaded: there are no split buffers any more"
         yield FAILS_TO_LOAD, message, f"write `{name} layer`", (name, "layer")
     if "--chat-template-kwargs" in flag.spellings and values:
@@ -184,7 +184,7 @@ def _instead_of(catalogue: Catalogue, name: str) -> tuple[str, ...] | None:
     """What a deprecated loading switch is called now."""
     modes = {"--no-mmap": "none", "--mmap": "mmap", "--mlock": "mlock", "--direct-io": "dio", "-dio": "dio"}
     mode = modes.get(name.replace("_", "-"))
-    return (said(catalogue, ("--load-mode", "{}"), mode) or None) if mode else None
+    return (spell_way(catalogue, ("--load-mode", "{}"), mode) or None) if mode else None
 
 
 def _switched(switch: str, on: bool) -> tuple[str, ...]:

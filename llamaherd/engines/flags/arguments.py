@@ -1,29 +1,290 @@
-"""A server's arguments, read as the engine reads them: what is wrong with them, and what to write instead."""
+"""Check the arguments of a server as the engine reads them: flags, values, typography."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from llamaherd.diagnostics.findings import Severity
-from llamaherd.diagnostics.near import near
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Rule, Severity
+from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines.flags.advice import advise, as_typed
-from llamaherd.engines.flags.arguments_rules import (
-    EQUALS,
-    MANAGED,
-    MISSING_VALUE,
-    STRAY,
-    SWALLOWS,
-    SWITCH_VALUE,
-    TWICE,
+from llamaherd.engines.flags.definitions import Catalogue, Flag, Problem, Value
+from llamaherd.engines.flags.translations import (
+    GONE_SINCE,
+    NEEDLESS,
+    REMOVED_FLAG,
+    UNKNOWN_FLAG,
+    Translation,
+    flag_origin,
+    one_load_mode,
+    translate,
 )
-from llamaherd.engines.flags.model import Catalogue, Flag, Problem, Value
-from llamaherd.engines.flags.origin import REMOVED_FLAG, UNKNOWN_FLAG, origin
-from llamaherd.engines.flags.translations import GONE_SINCE, NEEDLESS, Translation, one_load_mode, translate
-from llamaherd.engines.flags.typography import in_one, quoted, typeset
-from llamaherd.engines.flags.values import NO_CHOICE, Given, wrong_value
 from llamaherd.reference import releases
+
+SWALLOWS = Rule(
+    "LH103",
+    "A flag that needs a value takes the next flag for it.",
+    why="So `--flash-attn --no-warmup` sets flash attention to `--no-warmup`.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram, --no-slots]}
+    """,
+    way_out="write the value.",
+)
+
+MISSING_VALUE = Rule(
+    "LH104",
+    "A flag that needs a value is the last argument.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram]}
+    """,
+    way_out="write the value.",
+)
+
+
+SWITCH_VALUE = Rule(
+    "LH107",
+    "A value stands after a switch, which takes none.",
+    why="`--op-offload 1` is the usual case: the engine takes the 1 for an argument of its own, and does not start.",
+    example="""
+    instances:
+      coder: {extra_args: [--op-offload, "1"]}
+    """,
+    way_out="leave the value out. To switch it off, write `--no-op-offload`.",
+)
+
+EQUALS = Rule(
+    "LH108",
+    "A flag and its value are written with `=`, and this engine wants two arguments.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram=2048]}
+    """,
+    way_out="write two arguments: here `--cache-ram 2048`.",
+)
+
+STRAY = Rule(
+    "LH109",
+    "A word belongs to no flag.",
+    example="""
+    instances:
+      coder: {extra_args: [--no-slots, please]}
+    """,
+    way_out="leave it out, or write the flag before it.",
+)
+
+TWICE = Rule(
+    "LH110",
+    "A flag is given twice, and the last one counts.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram, "2048", --cache-ram, "4096"]}
+    """,
+    way_out="keep one.",
+    severity="warning",
+)
+
+
+MANAGED = Rule(
+    "LH116",
+    "llamaherd sets a flag from a key of the inventory.",
+    why="The engine would get it twice, and llamaherd would check and size something else than what runs.",
+    example="""
+    instances:
+      coder: {extra_args: [--batch-size, "1024"]}
+    """,
+    after="Where the key says something else, that is an error (LH210).",
+    way_out="write the key of the help line.",
+    severity="warning",
+)
+
+
+DASHES = re.compile("^[\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}]-?")
+QUOTES = str.maketrans(
+    dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"')
+    | dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "'")
+)
+
+
+TYPOGRAPHY = Rule(
+    "LH125",
+    "A dash or quotation mark is one of a word processor.",
+    why='Blogs and chat programs turn `--` and `"` into signs that look alike and mean nothing to a command line.',
+    example="""
+    llama-server -m model.gguf \N{EN DASH}-ctx-size 8192
+    """,
+    language="sh",
+    way_out="write the plain signs of the help line.",
+)
+
+
+def typographic_sign(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
+    """A dash or quotation mark that a word processor or blog has made of a plain one."""
+    bare = DASHES.sub("", argument)
+    meant = catalogue.first(f"--{bare}", f"-{bare}") if bare != argument else None
+    if meant is None and argument.translate(QUOTES) in (argument, ""):
+        return None
+    if meant:
+        return Problem(
+            TYPOGRAPHY,
+            index,
+            1,
+            f"`{argument}` begins with a dash that is no hyphen",
+            f"write `{meant}`",
+            replacement=(meant,),
+        )
+    way_out = "write plain quotation marks, as a shell knows them"
+    return Problem(TYPOGRAPHY, index, 1, f"`{argument}` has quotation marks that are none", way_out)
+
+
+def typographic_quotes(value: str, index: int, length: int) -> Problem | None:
+    """A value in quotation marks of a word processor, which no shell takes away."""
+    plain = value.translate(QUOTES)
+    if plain == value or plain[:1] not in ("'", '"'):
+        return None
+    message = f"`{value}` has quotation marks that are none: they are a part of the value"
+    return Problem(TYPOGRAPHY, index, length, message, "write plain quotation marks, or none")
+
+
+JOINED = Rule(
+    "LH255",
+    "A flag and its value stand in one argument.",
+    why="""
+    An item of a list, or what stands in one pair of quotes, is one argument: the engine looks for a flag of that
+    whole name.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: ["-m /models/a.gguf", "--host", "0.0.0.0"]
+        volumes: ["/srv/models:/models:ro"]
+        ports: ["127.0.0.1:8080:8080"]
+    """,
+    way_out="write flag and value as two items.",
+)
+
+
+def joined_value(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
+    """A flag with its value in one argument, as an item of a list or a pair of quotes makes it."""
+    parts = tuple(argument.split())
+    if not parts or parts == (argument,) or catalogue.find(parts[0]) is None:
+        return None
+    apart = " and ".join(f"`{part}`" for part in parts)
+    message = f"`{argument}` is one argument, and {catalogue} wants a flag and its value as two"
+    way_out = f"write {apart} as arguments of their own" if len(parts) > 1 else f"write {apart}, without a blank"
+    return Problem(JOINED, index, 1, message, way_out, replacement=parts)
+
+
+@dataclass(frozen=True)
+class GivenValue:
+    """One value as it is given: to which flag of which version, and where."""
+
+    catalogue: Catalogue
+    other: Sequence[Catalogue]
+    index: int
+    length: int
+    flag: str
+    text: str
+
+    def problem(self, rule: Rule, message: str, way_out: str, severity: Severity | None = None) -> Problem:
+        """What is wrong with it."""
+        return Problem(rule, self.index, self.length, message, way_out, severity)
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether the version that was asked for may take a word which its catalogue does not list."""
+        following = self.catalogue.following
+        flag = following.find(self.flag) if following else None
+        taken = flag is not None and not flag.removed and any(not value.wrong(self.text) for value in flag.values)
+        return self.catalogue.outdated or taken
+
+
+def check_value(given: GivenValue, value: Value) -> Iterator[Problem]:
+    """What is wrong with a value, if anything is."""
+    match value.wrong(given.text):
+        case "rest":
+            yield _cut_short(given, value)
+        case "choice":
+            yield _no_choice(given, value)
+        case "number" | "range":
+            yield _no_number(given, value)
+
+
+CUT_SHORT = Rule(
+    "LH111",
+    "A number has more behind it, which the engine does not read.",
+    why="`32k` means 32 to it.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram, 8k]}
+    """,
+    way_out="write the number out.",
+    severity="warning",
+)
+
+
+def _cut_short(given: GivenValue, value: Value) -> Problem:
+    pattern = r"\s*[+-]?\d+" if value.kind in ("int", "long") else r"\s*[+-]?[\d.]+"
+    read = re.match(pattern, given.text)
+    taken = read[0].strip() if read else "a number"
+    message = f"{given.catalogue.kind} reads `{given.flag} {given.text}` as {taken}"
+    return given.problem(CUT_SHORT, message, "write the number out, without a unit")
+
+
+NO_NUMBER = Rule(
+    "LH105",
+    "A value is no number, or out of its range.",
+    why="It is a warning where the version is newer than all that are known here: it may take more.",
+    example="""
+    instances:
+      coder: {extra_args: [--cache-ram, much]}
+    """,
+    way_out="write a number, as the help line says.",
+    sometimes=("warning",),
+)
+
+
+def _no_number(given: GivenValue, value: Value) -> Problem:
+    message = f"`{given.flag}` takes {value.says}, not `{given.text}`"
+    severity: Severity | None = "warning" if given.may_be_taken else None
+    return given.problem(NO_NUMBER, message, f"write {value.says} in its place", severity)
+
+
+NO_CHOICE = Rule(
+    "LH106",
+    "A value is none of those that a flag takes.",
+    why="It is a note where the version is newer than all that are known here: it may take more.",
+    example="""
+    instances:
+      coder: {extra_args: [--reasoning-format, jsno]}
+    """,
+    way_out="write one of the words in the help line.",
+    sometimes=("note",),
+)
+
+
+def _no_choice(given: GivenValue, value: Value) -> Problem:
+    """A word that the flag does not take; another version may."""
+    takers = [
+        one
+        for one in given.other
+        if one.kind == given.catalogue.kind and (flag := one.find(given.flag)) and flag.values and not flag.removed
+        if flag.values[0].choices and flag.values[0].wrong(given.text) is None
+    ]
+    close = nearest_name(given.text, (choice for choice in value.choices if not choice.lstrip("-").isdigit()))
+    if takers:
+        way_out = f"{takers[0]} takes it; here, choose one of those"
+    else:
+        way_out = f"did you mean `{close}`?" if close else "choose one of those"
+    message = f"`{given.flag}` takes {value.says}, not `{given.text}`"
+    if not given.may_be_taken:
+        return given.problem(NO_CHOICE, message, way_out)
+    message += f" in {given.catalogue}, and {given.catalogue.asked} is newer"
+    return given.problem(NO_CHOICE, message, way_out if close else given.catalogue.decided_by, "note")
+
 
 FLAG = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-(?:inf(?:inity)?|nan)", re.IGNORECASE)
@@ -31,7 +292,7 @@ YES, NO = ("1", "on", "true", "enabled", "yes"), ("0", "off", "false", "disabled
 TRUTHS = (*YES, *NO, "auto")
 
 
-def check(
+def check_arguments(
     catalogue: Catalogue,
     arguments: Sequence[str],
     other: Sequence[Catalogue] = (),
@@ -68,7 +329,7 @@ class _Reader:
             index = self.next
             flag = self.catalogue.find(self.arguments[index])
             self.next += 1
-            if problem := typeset(self.catalogue, self.arguments[index], index):
+            if problem := typographic_sign(self.catalogue, self.arguments[index], index):
                 yield problem
                 meant = self.catalogue.find(problem.replacement[0]) if problem.replacement else None
                 self.skip(len(meant.values) if meant else 0)
@@ -101,7 +362,7 @@ class _Reader:
         meant = self.arguments[index : self.next]
         severity: Severity = "error"
         if flag is None:
-            rule, why = origin(self.catalogue, self.other, meant[0])
+            rule, why = flag_origin(self.catalogue, self.other, meant[0])
             message = f"`{meant[0]}` is not known to {self.catalogue}: {why}"
             severity = "warning" if self.lacking(meant[0], rule)[1] else "error"
         elif flag.removed:
@@ -129,7 +390,7 @@ class _Reader:
         if not self.is_flag(argument):
             yield from self.stray(index)
             return
-        rule, why = origin(self.catalogue, self.other, argument)
+        rule, why = flag_origin(self.catalogue, self.other, argument)
         message = f"`{argument}` is not known to {self.catalogue}: {why}"
         severity, undecided = self.lacking(argument, rule)
         theirs = next((flag for one in self.other if (flag := one.find(argument))), None)
@@ -159,7 +420,7 @@ class _Reader:
         """The flag that was meant, if it can only be a slip."""
         if same := self.catalogue.first(f"-{argument}", argument.removeprefix("-")):
             return same
-        return near(argument, sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed))
+        return nearest_name(argument, sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed))
 
     def joined(self, index: int, name: str, value: str) -> Iterator[Problem]:
         """`--flag=value`, which is read as two arguments where the engine allows it."""
@@ -174,7 +435,7 @@ class _Reader:
             message = f"`{name}=…` is one argument, and {known}"
             yield Problem(EQUALS, index, 1, message, way_out, replacement=instead)
         elif flag.values:
-            yield from wrong_value(Given(self.catalogue, self.other, index, 1, name, value), flag.values[0])
+            yield from check_value(GivenValue(self.catalogue, self.other, index, 1, name, value), flag.values[0])
 
     def apart(self, name: str, value: str) -> tuple[str, ...]:
         """`--flag=value` as arguments that the engine understands; none where there are no such."""
@@ -191,7 +452,7 @@ class _Reader:
     def stray(self, index: int) -> Iterator[Problem]:
         """A word without a flag."""
         self.words += 1
-        if problem := in_one(self.catalogue, self.arguments[index], index):
+        if problem := joined_value(self.catalogue, self.arguments[index], index):
             yield problem
         elif self.words > self.catalogue.positional:
             argument = self.arguments[index]
@@ -234,10 +495,10 @@ class _Reader:
             text = self.arguments[self.next]
             self.next += 1
             values.append(text)
-            if problem := quoted(text, index, self.next - index):
+            if problem := typographic_quotes(text, index, self.next - index):
                 yield problem
                 continue
-            yield from wrong_value(Given(self.catalogue, self.other, index, self.next - index, name, text), value)
+            yield from check_value(GivenValue(self.catalogue, self.other, index, self.next - index, name, text), value)
         if flag.many:
             self.skip(len(self.arguments))
         yield from self.switch(index, flag)
@@ -247,8 +508,8 @@ class _Reader:
     def gone(self, name: str) -> str:
         """Return the build that removed a flag, if that is older than the version; else an empty text."""
         since = GONE_SINCE.get(name.replace("_", "-"), "") if self.catalogue.kind == "llama.cpp" else ""
-        asked = releases.order(self.catalogue.asked)
-        return since if since and asked and asked >= (releases.order(since) or asked) else ""
+        asked = releases.release_order(self.catalogue.asked)
+        return since if since and asked and asked >= (releases.release_order(since) or asked) else ""
 
     def swallowed(self, flag: Flag, value: Value) -> bool:
         """Whether the next argument, which the flag would take for its value, is another flag."""

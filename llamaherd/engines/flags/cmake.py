@@ -9,10 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from llamaherd.diagnostics.findings import Severity
-from llamaherd.diagnostics.near import near, slip
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines.flags.model import Problem
+from llamaherd.diagnostics.findings import Rule, Severity
+from llamaherd.diagnostics.spelling import misspelled_name, nearest_name
+from llamaherd.engines.flags.definitions import Problem
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -184,11 +183,11 @@ def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
             message = f"`{name}` is an option of {others[0]}, and {kind} has none like it"
             yield WrongOption(OPTION_FOREIGN, message, "leave it out", ())
             return
-        close = near(name, known_options(kind))
+        close = nearest_name(name, known_options(kind))
         way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
         message = f"{kind} has no option `{name}`"
         yield WrongOption(OPTION_UNKNOWN, message, way_out, None if close else (), new_here=True)
-    elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := near(name, OF_CMAKE)):
+    elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := nearest_name(name, OF_CMAKE)):
         message = f"CMake knows no `{name}`, and would do nothing with it"
         yield WrongOption(OPTION_UNKNOWN, message, f"did you mean `{meant}`?")
     else:
@@ -225,7 +224,7 @@ def _of_value(name: str, value: str) -> Iterator[WrongOption]:
 
 
 def _meant_off(value: str) -> str | None:
-    return "OFF" if value.lower() in ("disable", "disabled") else slip(value.upper(), FALSE)
+    return "OFF" if value.lower() in ("disable", "disabled") else misspelled_name(value.upper(), FALSE)
 
 
 def _build_type(value: str) -> Iterator[WrongOption]:
@@ -236,7 +235,7 @@ def _build_type(value: str) -> Iterator[WrongOption]:
         help_ = "leave it out, or write `CMAKE_BUILD_TYPE=RelWithDebInfo`"
         yield WrongOption(OPTION_TAKEN, message, help_, unusual="warning")
     elif known is None and value and "$" not in value:
-        close = slip(value, BUILD_TYPES)
+        close = misspelled_name(value, BUILD_TYPES)
         way_out = f"did you mean `CMAKE_BUILD_TYPE={close}`?" if close else f"known are {', '.join(BUILD_TYPES)}"
         message = f"`{value}` is no build type that CMake has flags for: it compiles without optimisation"
         yield WrongOption(OPTION_TAKEN, message, way_out, unusual=None if close else "warning")

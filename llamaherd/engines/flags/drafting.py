@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llamaherd.diagnostics.rule import Rule
-from llamaherd.engines.flags.clash import Around, Clash
-from llamaherd.engines.flags.meant import Meant, Option
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
 
 PARALLEL = ("--parallel",)
 DRAFT_MODEL = ("--spec-draft-model", "--model-draft")
@@ -52,7 +51,7 @@ MANY_STATES = Rule(
 )
 
 
-def heads(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """ik drops it with several slots (8337e4cd3, common/speculative.cpp:2083); llama.cpp multiplies its states."""
     head = _head(meant)
     slots = meant.get(*PARALLEL)
@@ -62,17 +61,17 @@ def heads(meant: Meant, _around: Around) -> Iterator[Clash]:
     if meant.catalogue.kind == "ik_llama.cpp":
         if slots and number > 1:
             message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} asks for {number}"
-            yield Clash(NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
+            yield Conflict(NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
     elif number < 0:
         drafted = meant.number("--spec-draft-n-max", default=3)
         copies = AUTOMATIC_SLOTS * (1 + max(0, drafted))
         message = f"without `--parallel` there are {AUTOMATIC_SLOTS} slots, and with {head} a hybrid model's state "
         message += f"is held {copies} times"
         help_ = f"add `--parallel 1` for one user: {1 + max(0, drafted)} copies"
-        yield Clash(MANY_STATES, (slots or head,), message, help_)
+        yield Conflict(MANY_STATES, (slots or head,), message, help_)
 
 
-def _head(meant: Meant) -> Option | None:
+def _head(meant: EffectiveOptions) -> Option | None:
     """What makes a model's own head draft."""
     if switch := meant.get("-mtp"):
         return switch
@@ -96,7 +95,7 @@ DRAFTS_NOTHING = Rule(
 )
 
 
-def drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_missing_draft_type(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """A model that drafts wants its type since b9246; a file that is a head tells it by itself (common/arg.cpp:568)."""
     kinds = meant.catalogue.find("--spec-type")
     typed = bool(kinds and kinds.values and kinds.values[-1].wrong("draft-simple") is None)
@@ -108,13 +107,13 @@ def drafting(meant: Meant, _around: Around) -> Iterator[Clash]:
     heads = ("mtp", "nextn", "eagle", "dflash", "dspark")
     if model and not any(name in model.value.lower() for name in heads):
         message = f"{model} alone drafts nothing: {meant.catalogue} wants to be told how"
-        yield Clash(DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`")
+        yield Conflict(DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`")
         return
     count = meant.get("--spec-draft-n-max")
     if count and model is None and not meant.get("--spec-draft-hf", "--hf-repo-draft"):
         message = f"{count} drafts nothing: neither a way to draft nor a model that does is named"
         help_ = "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"
-        yield Clash(DRAFTS_NOTHING, (count,), message, help_)
+        yield Conflict(DRAFTS_NOTHING, (count,), message, help_)
 
 
 OWN_DRAFT = Rule(
@@ -134,15 +133,15 @@ OWN_DRAFT = Rule(
 )
 
 
-def own_draft(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_own_draft(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """A model that drafts for itself computes every token twice."""
     model, served = meant.get(*DRAFT_MODEL), meant.get("--model")
     if model and served and model.value == served.value:
         message = f"{model} is the model that is served: it would draft for itself, and each token cost twice as much"
-        yield Clash(OWN_DRAFT, (model, served), message, f"name a much smaller model, or leave out {model}")
+        yield Conflict(OWN_DRAFT, (model, served), message, f"name a much smaller model, or leave out {model}")
 
 
-def idle_settings(meant: Meant, _around: Around) -> Iterator[Clash]:
+def find_useless_draft_settings(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """What is said of drafting and leads to none (llama.cpp b11434, common/speculative.cpp:439-468)."""
     if meant.catalogue.kind != "llama.cpp":
         return
@@ -151,22 +150,22 @@ def idle_settings(meant: Meant, _around: Around) -> Iterator[Clash]:
     alone = next((name for name in names if name in BY_MODEL), None)
     if kinds and alone and model is None:
         message = f"{kinds} drafts nothing: `{alone}` wants a model that drafts, and none is named"
-        yield Clash(DRAFTS_NOTHING, (kinds,), message, "add `-md` with one, or leave it out")
+        yield Conflict(DRAFTS_NOTHING, (kinds,), message, "add `-md` with one, or leave it out")
     if kinds and model and names and all(name.startswith("ngram") for name in names):
         message = f"{model} is loaded and drafts nothing: {kinds} drafts from the text alone"
         help_ = f"leave out {model}, or write `--spec-type draft-simple`"
-        yield Clash(DRAFTS_NOTHING, (model, kinds), message, help_)
+        yield Conflict(DRAFTS_NOTHING, (model, kinds), message, help_)
     about = next((option for name in OF_DRAFT_MODEL if (option := meant.get(name))), None)
     if about and model is None and not alone:
         message = f"{about} is about a model that drafts, and none is named"
-        yield Clash(DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out")
+        yield Conflict(DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out")
     cache = meant.get("--spec-draft-type-k", "--cache-type-k-draft") or meant.get(
         "--spec-draft-type-v", "--cache-type-v-draft"
     )
     if cache and kinds is None and model is None and not meant.get("--spec-default"):
         message = f"{cache} is about drafting, and nothing drafts"
-        yield Clash(DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out")
+        yield Conflict(DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out")
     least, most = meant.get("--spec-draft-n-min"), meant.number("--spec-draft-n-max", default=3)
     if least and meant.number("--spec-draft-n-min", default=0) > most:
         message = f"{least} throws every draft away: no more than {most} tokens are drafted at once"
-        yield Clash(DRAFTS_NOTHING, (least,), message, f"write {most} at most, or leave it out")
+        yield Conflict(DRAFTS_NOTHING, (least,), message, f"write {most} at most, or leave it out")

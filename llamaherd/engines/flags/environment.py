@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
-from llamaherd.diagnostics.findings import Severity
-from llamaherd.diagnostics.near import near
-from llamaherd.diagnostics.rule import Rule
+from llamaherd.diagnostics.findings import Rule, Severity
+from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines.flags.advice import SECRET
 from llamaherd.engines.flags.cmake import known_options
-from llamaherd.engines.flags.model import Catalogue, Flag, Problem
+from llamaherd.engines.flags.definitions import Catalogue, Flag, Problem
 from llamaherd.engines.flags.translations import load_mode
 
 PREFIX, NEGATED = "LLAMA_ARG_", "LLAMA_ARG_NO_"
@@ -63,7 +62,7 @@ def _undecided(catalogue: Catalogue, rule: Rule, name: str) -> bool:
         return False
     if rule is ENV_UNKNOWN:
         return name not in OLD_SWITCHES and name not in known_options(catalogue.kind)
-    flag = stands_for(catalogue, name)
+    flag = flag_of_variable(catalogue, name)
     return rule is ENV_VALUE and flag is not None and not flag.removed
 
 
@@ -146,12 +145,12 @@ def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -
 
 def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
     """Variables of CUDA and of the libraries that nobody reads here."""
-    if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := near(name, OF_CUDA)):
+    if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := nearest_name(name, OF_CUDA)):
         yield ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?"
     if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
         option = name in known_options(catalogue.kind)
         message = f"{catalogue.kind} does not read `{name}`" + (": it is an option of the build" if option else "")
-        close = near(name, variables(catalogue.kind))
+        close = nearest_name(name, variables(catalogue.kind))
         help_ = f"give it to CMake, as `-D{name}={value}`" if option else f"did you mean `{close}`?" if close else ""
         if name not in ABSENT.get(catalogue.kind, {}):
             yield ENV_UNKNOWN, message, help_ or "leave it out"
@@ -161,7 +160,7 @@ def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule,
 
 def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> Iterator[tuple[Rule, str, str]]:
     """The engine's own variables, which stand for flags."""
-    flag, value = stands_for(catalogue, name), environment[name]
+    flag, value = flag_of_variable(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
         newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and says nothing"
         message = f"{catalogue} does not read `{name}`{newer}"
@@ -235,7 +234,7 @@ def _instead(catalogue: Catalogue, name: str, value: str) -> str:
     slots = name == "LLAMA_ARG_SLOTS" and re.fullmatch("(?!0*[01]$)-?[0-9]+", value.strip())  # a number, no switch
     names = ("LLAMA_ARG_N_PARALLEL",) if slots else MEANT.get(name, ())
     known = (each for each in names if each in {*catalogue.environment, "LLAMA_API_KEY"})
-    instead = next(known, None) or near(name, sorted(catalogue.environment))
+    instead = next(known, None) or nearest_name(name, sorted(catalogue.environment))
     return f"did you mean `{instead}`?" if instead else "say it as a flag"
 
 
@@ -270,7 +269,7 @@ def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterato
         )
 
 
-def stands_for(catalogue: Catalogue, name: str) -> Flag | None:
+def flag_of_variable(catalogue: Catalogue, name: str) -> Flag | None:
     """The flag of a variable; a flag that can be negated has LLAMA_ARG_NO_X too, whose value does not count."""
     flags = dict.fromkeys(catalogue.flags.values())
     same = sorted((flag for flag in flags if flag.env == name), key=lambda flag: flag.spellings[-1].startswith("--no-"))

@@ -1,4 +1,4 @@
-"""From arguments to the keys of an instance that say the same."""
+"""Convert the arguments of a server to the keys of an instance that mean the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Keys = dict[str, Any]
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 
 
-class Said(NamedTuple):
+class ParsedKeys(NamedTuple):
     """What arguments say: the keys of an instance, the model by its path or repository, and what has no key."""
 
     keys: Keys
@@ -109,7 +109,7 @@ _SAID_ANYWAY = {"--jinja", "--metrics", "--op-offload"}
 """What llamaherd passes by itself, or the engine does."""
 
 
-def said_by(arguments: Iterable[str]) -> Said:
+def keys_from_arguments(arguments: Iterable[str]) -> ParsedKeys:
     """What these arguments say."""
     words = list(arguments)
     keys: Keys = {}
@@ -140,7 +140,7 @@ def said_by(arguments: Iterable[str]) -> Said:
     else:  # another way to draft has no key
         rest += [*(("--spec-type", "draft-simple") if simple else ()), *(("-md", path) if path else ())]
         rest += [word for key, flag in _DRAFTING.items() if key in draft for word in (flag, str(draft[key]))]
-    return Said(keys, model, rest)
+    return ParsedKeys(keys, model, rest)
 
 
 def _said(flag: str, value: str | None) -> tuple[Keys, int] | None:

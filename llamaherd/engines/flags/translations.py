@@ -1,4 +1,4 @@
-"""Ways to say the same thing to different engines and versions, and which of them a given one understands."""
+"""Spellings of one meaning in different engines and versions, and the origin of a flag that a version lacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from llamaherd.engines.flags.model import Catalogue, Problem
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.flags.definitions import Catalogue, Problem
 
-Way = tuple[str, ...]
+Spelling = tuple[str, ...]
 """Arguments. A flag may have several spellings, `--gpu-layers|-ngl`; `{}` stands for any value."""
 
-MEANINGS: tuple[tuple[Way, ...], ...] = (
+MEANINGS: tuple[tuple[Spelling, ...], ...] = (
     # Loading: PR ggml-org/llama.cpp#20834 brought --load-mode; the switches went between b10867 and b10878.
     (("--load-mode|-lm", "none"), ("--no-mmap",)),
     (("--load-mode|-lm", "mmap"), ("--mmap",)),
@@ -166,10 +167,10 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
             continue
         given = arguments[index : index + len(way)]
         known = all(catalogue.knows(one) for one, part in zip(given, way, strict=True) if part.startswith("-"))
-        if known and said(catalogue, way, value):
+        if known and spell_way(catalogue, way, value):
             return None
         for other in (way, *meaning):
-            if replacement := said(catalogue, other, value):
+            if replacement := spell_way(catalogue, other, value):
                 return Translation(len(way), replacement)
     return None
 
@@ -190,7 +191,7 @@ def load_mode(catalogue: Catalogue, told: Sequence[str]) -> str:
         wanted = (mapping, "mmap")
     elif mapping == "none" or (mapping == "auto" and catalogue.knows("--mlock")):
         wanted = ("mlock",)  # a version in which the switch is deprecated takes it for this mode
-    return next((each for each in wanted if said(catalogue, ("--load-mode", each), "")), wanted[-1])
+    return next((each for each in wanted if spell_way(catalogue, ("--load-mode", each), "")), wanted[-1])
 
 
 def one_load_mode(catalogue: Catalogue, arguments: Sequence[str], problems: Sequence[Problem]) -> tuple[Problem, ...]:
@@ -233,9 +234,9 @@ def _mode_instead(problem: Problem) -> str:
 
 
 @cache
-def _by_flag() -> Mapping[str, Sequence[tuple[Way, tuple[Way, ...]]]]:
+def _by_flag() -> Mapping[str, Sequence[tuple[Spelling, tuple[Spelling, ...]]]]:
     """The ways by each spelling of the flag that they begin with, in their order: there are hundreds of arguments."""
-    found: dict[str, list[tuple[Way, tuple[Way, ...]]]] = {}
+    found: dict[str, list[tuple[Spelling, tuple[Spelling, ...]]]] = {}
     for way, meaning in WAYS:
         for spelling in way[0].split("|"):
             found.setdefault(spelling, []).append((way, meaning))
@@ -253,7 +254,7 @@ def _has_value(catalogue: Catalogue, arguments: Sequence[str], index: int) -> bo
     return bool(flag and flag.values and index < len(arguments) and not arguments[index].startswith("-"))
 
 
-def _matched(catalogue: Catalogue, way: Way, arguments: Sequence[str]) -> str | None:
+def _matched(catalogue: Catalogue, way: Spelling, arguments: Sequence[str]) -> str | None:
     """The value that stands for `{}` if the arguments are said that way (empty where there is none)."""
     if len(arguments) < len(way):
         return None
@@ -272,7 +273,7 @@ def _matched(catalogue: Catalogue, way: Way, arguments: Sequence[str]) -> str | 
     return value
 
 
-def said(catalogue: Catalogue, way: Way, value: str) -> tuple[str, ...]:
+def spell_way(catalogue: Catalogue, way: Spelling, value: str) -> tuple[str, ...]:
     """The way in a catalogue's own spelling; empty if it does not understand it."""
     parts: list[str] = []
     wanted = 0
@@ -292,3 +293,66 @@ def said(catalogue: Catalogue, way: Way, value: str) -> tuple[str, ...]:
             wanted -= 1
             parts.append(filled)
     return () if wanted else tuple(parts)
+
+
+UNKNOWN_FLAG = Rule(
+    "LH100",
+    "No engine that is known here has such a flag.",
+    why="""
+    It is misspelt, or was made up: the engine does not start. `--mtp-draft` is such a one. It is a warning where
+    not all flags of the version are known. It is a note where the version is newer than all that are known here: the
+    built engine decides, before a server is switched.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: [--mtp-draft, "2"]}
+    """,
+    way_out="write what the help line gives: a key of the inventory, or the right spelling.",
+    sometimes=("warning", "note"),
+)
+
+
+REMOVED_FLAG = Rule(
+    "LH101",
+    "This version of the engine no longer has a flag, or does not have it yet.",
+    why="""
+    llama.cpp renamed and removed several in 2026: `--no-mmap` became `--load-mode none`, `--draft-max` became
+    `--spec-draft-n-max`. It is a warning where not all flags of the version are known.
+    """,
+    example="""
+    instances:
+      coder: {extra_args: --draft-min 2}
+    """,
+    way_out="write the spelling of this version, which the help line gives.",
+    sometimes=("warning",),
+)
+
+
+FOREIGN_FLAG = Rule(
+    "LH102",
+    "A flag is another engine's.",
+    why="llama.cpp and ik_llama.cpp have one origin and many flags that only one of them has.",
+    example="""
+    instances:
+      coder: {extra_args: [-rtr]}
+    """,
+    way_out="""
+    write what this engine calls it. Leave it out where the engine does so by itself. Or use the other engine.
+    """,
+    sometimes=("warning",),
+)
+
+
+def flag_origin(catalogue: Catalogue, other: Sequence[Catalogue], spelling: str) -> tuple[Rule, str]:
+    """The rule that such a flag is a finding of, and the words for a sentence."""
+    here, there = (
+        [one for one in other if (one.kind == catalogue.kind) is same and one.knows(spelling)] for same in (True, False)
+    )
+    if here:
+        return REMOVED_FLAG, f"{here[-1]} has it, {catalogue} does not"
+    if there:
+        kinds = " and ".join(sorted({one.kind for one in there}))
+        return FOREIGN_FLAG, f"it is a flag of {kinds}"
+    if former := FORMERLY.get(spelling):
+        return REMOVED_FLAG if former == catalogue.kind else FOREIGN_FLAG, f"it was a flag of {former}"
+    return UNKNOWN_FLAG, "no known engine has it"

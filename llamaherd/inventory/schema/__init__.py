@@ -4,21 +4,34 @@ Everything here is intent, frozen once read. What exactly must be on a host foll
 """
 
 from llamaherd.inventory.schema.base import Declared, Secret
-from llamaherd.inventory.schema.gpus import Card, Clocks, ContainerToolkit, Driver, Gpus, Repository
-from llamaherd.inventory.schema.machine import Connect, Cpu, Host, Wsl
-from llamaherd.inventory.schema.rig import LOCAL, Fleet, Rig
+from llamaherd.inventory.schema.machine import (
+    Card,
+    Clocks,
+    Connect,
+    ContainerToolkit,
+    Cpu,
+    Driver,
+    Gpus,
+    Host,
+    Repository,
+    Wsl,
+)
+from llamaherd.inventory.schema.rig import HUB, LOCAL, Bandwidth, Fleet, Rig, Sharing, Store
 from llamaherd.inventory.schema.serving import (
     DRAIN_SECONDS,
+    MOST_LIMITS,
     Backend,
     CacheTypes,
     Draft,
     Expect,
+    Gate,
     Instance,
+    PowerLimits,
+    Quality,
     Sampling,
+    Tune,
 )
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
-from llamaherd.inventory.schema.store import HUB, Bandwidth, Sharing, Store
-from llamaherd.inventory.schema.tuning import MOST_LIMITS, Gate, PowerLimits, Quality, Tune
 
 __all__ = [
     "DRAIN_SECONDS",

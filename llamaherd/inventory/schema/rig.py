@@ -1,17 +1,112 @@
-"""A rig, and the fleet of all rigs."""
+"""A rig with its model store, and the fleet of all rigs."""
 
 from __future__ import annotations
 
-from typing import Any
+import posixpath
+import re
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
 
-from llamaherd.inventory.schema.base import Declared, Name
-from llamaherd.inventory.schema.gpus import Gpus
-from llamaherd.inventory.schema.machine import Connect, Host
+from llamaherd.inventory.schema.base import Declared, Name, Port
+from llamaherd.inventory.schema.machine import Connect, Gpus, Host
 from llamaherd.inventory.schema.serving import Instance
 from llamaherd.inventory.schema.software import Engine, Model
-from llamaherd.inventory.schema.store import Store
+from llamaherd.layout import DEFAULT_STORE
+from llamaherd.text.characters import Line
+from llamaherd.text.numbers import parse_data_rate, parse_hours
+
+HUB = "hub"
+"""What `from` calls the hub that a model names; no rig is called so."""
+SHARE_PORT = 8970
+"""Where a rig lends models to others while they fetch."""
+
+
+def _absolute(path: str) -> str:
+    if ".." in path.split("/") or not path.startswith("/"):
+        raise ValueError(f"`{path}` is no absolute path of the host, such as {DEFAULT_STORE}")
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def _origin(value: Any) -> Any:
+    """`hub`, the name of a rig, or a folder of the host. Raises ValueError."""
+    if isinstance(value, str) and re.fullmatch(r"/[^\x00-\x1f\x7f]*", value):
+        return _absolute(value)
+    if isinstance(value, str) and not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", value):
+        raise ValueError(f"`{value}` is neither `{HUB}`, nor the name of a rig, nor an absolute folder of the host")
+    return value
+
+
+# Units, Compose files and the shell are given this path: what one of them reads otherwise is left out.
+StorePath = Annotated[
+    str, StringConstraints(pattern=r"^/[A-Za-z0-9._+/-]*$", max_length=200), AfterValidator(_absolute)
+]
+StoreOrigin = Annotated[Line, BeforeValidator(_origin, json_schema_input_type=str)]
+DataRate = Annotated[int, BeforeValidator(parse_data_rate, json_schema_input_type=str | int), Field(gt=0)]
+Hours = Annotated[str, BeforeValidator(parse_hours, json_schema_input_type=str)]
+Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]
+
+
+class Bandwidth(Declared):
+    """How fast models may come in, and when."""
+
+    limit: DataRate
+    """Most bytes per second, of all connections together."""
+    hours: Hours | None = None
+    """Between which times of day of the host, such as `07:00-23:00`. Default: always."""
+
+    @property
+    def span(self) -> tuple[str, str]:
+        """From when to when, as `HH:MM`; the same twice is always."""
+        begin, _, end = (self.hours or "00:00-00:00").partition("-")
+        return begin, end
+
+
+class Sharing(Declared):
+    """Where other rigs of the fleet reach this one, to take models from it."""
+
+    address: Address | None = None
+    """Name or address in the LAN. Default: what `connect` has as `host`."""
+    port: Port = SHARE_PORT
+    """Port, open only while another rig fetches."""
+
+
+class Store(Declared):
+    """Where models are kept on the host, and where they come from."""
+
+    path: StorePath = str(DEFAULT_STORE)
+    """Folder of the host that holds them."""
+    from_: Annotated[tuple[StoreOrigin, ...], Field(alias="from")] = (HUB,)
+    """Where models come from, the first that has a file first: `hub`, rigs of the fleet, folders of the host."""
+    bandwidth: tuple[Bandwidth, ...] = ()
+    """How fast they may come in: a limit, one with its hours, or several of these."""
+    connections: Annotated[int, Field(ge=1, le=32)] = 8
+    """Connections at once."""
+    share: Sharing = Sharing()
+    """Where other rigs reach this one, to take models from it."""
+
+    @field_validator("from_", mode="before", json_schema_input_type=StoreOrigin | list[StoreOrigin])
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("bandwidth", mode="before", json_schema_input_type=DataRate | Bandwidth | list[Bandwidth])
+    @classmethod
+    def _limit_alone(cls, value: Any) -> Any:
+        if isinstance(value, str | int):
+            return [{"limit": value}]
+        return [value] if isinstance(value, dict) else value
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the host that models may lie in already."""
+        return tuple(origin for origin in self.from_ if origin.startswith("/"))
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The rigs that models may come from."""
+        return tuple(origin for origin in self.from_ if origin != HUB and not origin.startswith("/"))
+
 
 LOCAL = "@local"
 """The host of `connect: local`, and pyinfra's name for the machine that it runs on."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, WORK
-from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, LOCK_WAIT
 from llamaherd.onhost.clients import systemctl, unit_runs
-from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.manifest import is_vouched
+from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.store import is_vouched
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost.units import PROGRAM, make_folder, make_for_fetcher, reported, start_unit
+from roles.models.onhost import PROGRAM, make_folder, make_for_fetcher, reported, start_unit
 
 RUN = str(FETCH_RUN)
 JOB, ID, WATCHERS = f"{RUN}.json", f"{RUN}.id", f"{RUN}.watchers"

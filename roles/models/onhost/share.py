@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from llamaherd.layout import FETCH_USER, LAUNCHER, LOCK_WAIT, SHARE_RUN
 from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.document import Secret
-from llamaherd.onhost.manifest import NAME, manifest_lines
 from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.store import MANIFEST, manifest_lines
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost.units import make_for_fetcher, reported, start_unit
+from roles.models.onhost import make_for_fetcher, reported, start_unit
 
 UNIT = "llamaherd-share.service"
 RUN = str(SHARE_RUN)
@@ -74,7 +74,7 @@ def share(given: ShareInput, system: System) -> Shared:
 
 def _wanted_here(given: ShareInput, system: System) -> tuple[str, ...]:
     """Return those of the wanted files that a manifest of the store lists."""
-    folders = [path.rpartition("/")[0] for path, found in system.tree(given.store) if path.endswith(f"/{NAME}")]
+    folders = [path.rpartition("/")[0] for path, found in system.tree(given.store) if path.endswith(f"/{MANIFEST}")]
     lines = [line.split("\t") for folder in folders for line in manifest_lines(system, folder) or ()]
     here = {fields[2] for fields in lines if len(fields) > 2}
     return tuple(sorted(here & {*given.wanted}))

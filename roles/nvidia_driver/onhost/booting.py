@@ -7,19 +7,11 @@ from dataclasses import dataclass
 
 from llamaherd.layout import DRIVER_READING, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.onhost.clients import systemctl
-from llamaherd.onhost.disk import cannot_write
+from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import journal, locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.nvidia_driver.onhost.driver import (
-    PERSISTENCE,
-    disarm,
-    is_judged,
-    load_modules,
-    loaded_version,
-    responds,
-    sync,
-)
+from roles.nvidia_driver.onhost import PERSISTENCE, disarm, is_judged, load_modules, loaded_version, responds, sync
 
 _MARK, _NOTE = str(REBOOT_MARK), str(REBOOT_NOTE)
 _LINES = 5

@@ -15,8 +15,7 @@ from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.nvidia_driver.onhost.before import WayBack, keep_driver
-from roles.nvidia_driver.onhost.driver import (
+from roles.nvidia_driver.onhost import (
     PERSISTENCE,
     compile_modules,
     disarm,
@@ -31,6 +30,7 @@ from roles.nvidia_driver.onhost.driver import (
     version_order,
 )
 from roles.nvidia_driver.onhost.simulation import Action, Names, find_problems, is_named, parse_simulation
+from roles.nvidia_driver.onhost.undo import WayBack, keep_driver
 
 VERSION = "@VERSION@"
 """Stands for the installed version in the preferences that keep it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from roles.nvidia_driver.onhost.driver import upstream
+from roles.nvidia_driver.onhost import upstream
 
 _LINE = re.compile(r"(Inst|Remv|Purg) (\S+)(?: (\[))?[^(]*(?:\((\S+))?")
 _DRIVER = re.compile(r"[0-9]{3}\.[0-9]")

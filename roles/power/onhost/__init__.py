@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
 from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.files import WrittenFile, is_file, write_files
-from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service
+from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service, show_units
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.units import show_units
 from llamaherd.onhost.verbs import Verb
 
 _PURPOSE = "power limits"
@@ -78,7 +77,7 @@ def remove(_: RemoveInput, system: System) -> None:
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectInput:
     """The unit, and with `notes` also the settings of each GPU."""
 
     notes: bool
@@ -101,7 +100,7 @@ class Found:
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectInput, system: System) -> Found:
     """Inspect what holds GPUs. Raise UnknownStateError where systemd does not respond."""
     unit = None
     if is_file(f"{UNITS}/{POWER_UNIT}", system):
@@ -117,4 +116,4 @@ def _note(uuid: str, system: System) -> tuple[str, ...]:
     return tuple((system.read(f"{POWER_RUN}/{uuid}", _MOST_NOTE) or "").partition("\n")[0].split())
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(Question, inspect)}
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(InspectInput, inspect)}

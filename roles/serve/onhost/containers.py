@@ -1,30 +1,71 @@
-"""The state of servers that are containers, and of the images that are made on the host."""
+"""The state of servers in containers and of images built on the host, by requests to servers and Docker."""
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from llamaherd.layout import GPU_CHECK, PROJECTS
 from llamaherd.onhost.clients import QUERY_SECONDS, docker_runs, query_docker
+from llamaherd.onhost.docker_api import query_api
 from llamaherd.onhost.files import resolve
-from llamaherd.onhost.serving import ContainerState, ServingState
+from llamaherd.onhost.servers import ContainerState, ServingState
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownStateError
-from roles.serve.onhost.inspected import PlannedContainer, PlannedImage, Probed, Question, Servers
-from roles.serve.onhost.probes import Probes
-from roles.serve.onhost.process_state import (
-    arguments,
+from roles.serve.onhost.model import InspectServersInput, PlannedContainer, PlannedImage, Probed, ServerStates
+from roles.serve.onhost.processes import (
+    CONTAINER_RECORDS,
+    changed_since,
     health_url,
-    option,
+    last_option,
     other_variables,
     port_number,
+    process_arguments,
     valid_pid,
 )
-from roles.serve.onhost.started import OF_CONTAINERS, changed_since
+from roles.serve.onhost.wire import LARGEST, Connection, path_of
+
+
+class Probes(Protocol):
+    """The requests of an inspection."""
+
+    def responds(self, url: str, seconds: float) -> bool:
+        """Return whether a server responds in time, be it with an error; True where that is not certain."""
+
+    def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
+        """Return what Docker's API returns for paths: None for what it does not have.
+
+        Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
+        """
+
+
+class RealProbes:
+    """See Probes."""
+
+    def responds(self, url: str, seconds: float) -> bool:
+        """Request a page; see Probes."""
+        try:
+            with closing(Connection(url, time.monotonic() + seconds)) as connection:
+                connection.open_response(path_of(url)).read(LARGEST)
+        except socket.gaierror:
+            return True
+        except OSError:
+            return False
+        except (http.client.HTTPException, ValueError):
+            return True
+        return True
+
+    def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
+        """Query Docker by its socket; see Probes."""
+        return query_api(paths, seconds)
+
 
 _LABEL = "llamaherd.spec"
 _FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
@@ -62,12 +103,12 @@ class _Container:
         return self.state.health == "healthy"
 
 
-def inspect_containers(given: Question, system: System, probes: Probes) -> Servers:
+def inspect_containers(given: InspectServersInput, system: System, probes: Probes) -> ServerStates:
     """Return the state of all containers of ours. Raise UnknownStateError where Docker runs and does not respond."""
     docker = _query(given, system, probes)
     if docker is None:
-        return Servers()
-    found = Servers(docker=True)
+        return ServerStates()
+    found = ServerStates(docker=True)
     planned = {each.service: each for each in given.containers}
     every = _containers(docker.containers, given.limits, system)
     for each in every:
@@ -84,7 +125,7 @@ def inspect_containers(given: Question, system: System, probes: Probes) -> Serve
     return found
 
 
-def _query(given: Question, system: System, probes: Probes) -> _Docker | None:
+def _query(given: InspectServersInput, system: System, probes: Probes) -> _Docker | None:
     """Return what Docker has; None where there is no Docker, or none that runs.
 
     Docker's client waits without end at a socket that systemd holds for a daemon that does not start, so the socket is
@@ -174,9 +215,9 @@ def _limit(host: Mapping[str, Any], name: str) -> str:
     return "" if value in (None, "", 0, -1) else str(value)
 
 
-def _inspect_server(planned: PlannedContainer, each: _Container, found: Servers, system: System) -> None:
+def _inspect_server(planned: PlannedContainer, each: _Container, found: ServerStates, system: System) -> None:
     """Add what the process of a planned container is, and whether it was started with what lies there now."""
-    record = f"{OF_CONTAINERS}/{planned.service}"
+    record = f"{CONTAINER_RECORDS}/{planned.service}"
     changed = changed_since(record, each.state.run, (), planned.inputs, system)
     variables = ""
     # While it starts, Docker's own program may still be in its server's place.
@@ -185,7 +226,7 @@ def _inspect_server(planned: PlannedContainer, each: _Container, found: Servers,
         variables = other_variables(each.pid, planned.variables, planned.strange_variables, system)
     # Docker probes it, too, and finds out within two minutes.
     if runs and planned.one_process and each.healthy and each.state.port is not None:
-        address = option(arguments(each.pid, system), "host") if each.address == "host" else each.address
+        address = last_option(process_arguments(each.pid, system), "host") if each.address == "host" else each.address
         url = health_url(address, each.state.port, planned.health_path)
         found.probed.append(Probed(planned.service, each.pid, url))
     made = _first_line(planned.image_record, system) if planned.image_record else ""

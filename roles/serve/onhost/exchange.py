@@ -36,11 +36,10 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.real import RealTools
-from roles.serve.onhost.replaced import bring_back, drain_kept, let_go
+from roles.serve.onhost.removal import bring_back, drain_kept, let_go
 from roles.serve.onhost.states import Outcome, State
 from roles.serve.onhost.switch import RETRY, Switch
-from roles.serve.onhost.tools import Tools
+from roles.serve.onhost.tools import RealTools, Tools
 
 JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
 """The input of the exchange (an earlier `herd` wrote a shell script there), its servers' names, and that all serve."""

@@ -1,24 +1,154 @@
-"""Inspect all that serves on a host, and what decides whether it serves as planned. Changes nothing."""
+"""Inspect the servers of a host: units, containers, holders of ports, and records of earlier runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
-from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PROJECTS, REFUSED
-from llamaherd.onhost.clients import query_systemctl
+from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PROJECTS, REFUSED, UNITS
+from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
-from llamaherd.onhost.serving import Holding, Loaded, Refused, ServingState
+from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.containers import inspect_containers
-from roles.serve.onhost.hangs import find_hangs
-from roles.serve.onhost.inspected import Found, Question
-from roles.serve.onhost.ports import inspect_ports
-from roles.serve.onhost.probes import Probes, RealProbes
+from roles.serve.onhost.containers import Probes, RealProbes, inspect_containers
+from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput, Probed
+from roles.serve.onhost.processes import process_environment
 from roles.serve.onhost.units import inspect_units
+
+STOPPED = "its process is stopped (SIGSTOP)"
+SILENT = "it answers nobody, and does nothing"
+_FIRST_SECONDS = 1
+_MORE_SECONDS = (4, 2)
+_PAUSE = 0.5
+_IDLE_TICKS = 2
+"""Processor time that a process may take while it does nothing."""
+_PROBES_AT_ONCE = 32
+
+
+def find_hangs(servers: Sequence[Probed], system: System, probes: Probes) -> dict[str, str]:
+    """Return why servers hang, by service, for those that do. All are probed side by side."""
+    if not servers:
+        return {}
+    with ThreadPoolExecutor(min(len(servers), _PROBES_AT_ONCE)) as pool:
+        reasons = pool.map(lambda each: hangs(each, system, probes), servers)
+        return {each.service: why for each, why in zip(servers, reasons, strict=True) if why}
+
+
+def hangs(server: Probed, system: System, probes: Probes) -> str:
+    """Return why a server surely hangs; empty where it does not. A server that computes may respond late."""
+    if _stat(f"/proc/{server.pid}", system)[:1] == ["T"]:
+        return STOPPED
+    if probes.responds(server.url, _FIRST_SECONDS):
+        return ""
+    before = _progress(server.pid, system)
+    for seconds in _MORE_SECONDS:
+        if probes.responds(server.url, seconds):
+            return ""
+        system.sleep(_PAUSE)
+    after = _progress(server.pid, system)
+    if before is None or after is None or _waits(server.pid, system):
+        return ""
+    return SILENT if after[0] == before[0] and after[1] - before[1] <= _IDLE_TICKS else ""
+
+
+def _stat(folder: str, system: System) -> list[str]:
+    """Return the words of a process's or thread's `stat` after its name, which may contain blanks."""
+    return (system.read(f"{folder}/stat") or "").rpartition(") ")[2].split()
+
+
+def _progress(pid: str, system: System) -> tuple[int, int] | None:
+    """Return how much a process has done: pages read from disk, and ticks of processors. None where it has ended."""
+    words = _stat(f"/proc/{pid}", system)
+    return (int(words[9]), int(words[11]) + int(words[12])) if len(words) > 12 else None
+
+
+def _waits(pid: str, system: System) -> bool:
+    """Return whether a thread waits for a processor or for a disk, which others may have."""
+    threads = (_stat(f"/proc/{pid}/task/{each}", system) for each in system.names(f"/proc/{pid}/task"))
+    return any(words[:1] in (["R"], ["D"]) for words in threads)
+
+
+_LISTENS = "0A"
+_UNIT = re.compile(r".*/(llama-[^/]*)\.service")
+_CONTAINER = re.compile("[0-9a-f]{64}")
+_PROXY = "docker-proxy"
+
+
+def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[HeldPort]:
+    """Return who holds ports, without those that servers of ours are known to have. `docker`: whether it responds.
+
+    Raise UnknownStateError where that may be a container of ours.
+    """
+    listening = _listening(set(ports) - set(ours), system)
+    pids = _pids({inode for inodes in listening.values() for inode in inodes}, system)
+    held = {(port, pids[inode]) for port, inodes in listening.items() for inode in inodes if inode in pids}
+    return [_held(port, pid, system, docker=docker) for port, pid in sorted(held)]
+
+
+def _listening(ports: Collection[int], system: System) -> dict[int, list[str]]:
+    """Return the inodes of sockets that listen at ports."""
+    found: dict[int, list[str]] = {}
+    for table in ("tcp", "tcp6"):
+        for line in (system.read(f"/proc/net/{table}") or "").split("\n"):
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTENS:
+                port = int(words[1].rpartition(":")[2], 16)
+                if port in ports:
+                    found.setdefault(port, []).append(words[9])
+    return found
+
+
+def _pids(inodes: Collection[str], system: System) -> dict[str, int]:
+    """Return the first process that has each socket open."""
+    if not inodes:
+        return {}
+    found: dict[str, int] = {}
+    sockets = {f"socket:[{each}]": each for each in inodes}
+    for pid in sorted(int(each) for each in system.names("/proc") if each.isdecimal()):
+        for handle in system.names(f"/proc/{pid}/fd"):
+            inode = sockets.get(system.target(f"/proc/{pid}/fd/{handle}"))
+            if inode:
+                found.setdefault(inode, pid)
+    return found
+
+
+def _held(port: int, pid: int, system: System, *, docker: bool) -> HeldPort:
+    groups = system.read(f"/proc/{pid}/cgroup") or ""
+    program = (system.read(f"/proc/{pid}/comm") or "").strip("\n").replace("\t", "")
+    unit = _own_unit(groups, pid, system)
+    if unit:
+        return HeldPort(port, unit, Holder(pid, program, ""))
+    inside = _CONTAINER.search(groups)
+    container = ""
+    if docker:
+        container = _container(port, inside[0] if inside else "", system)
+    elif program.startswith(_PROXY) or (inside and re.search(f"docker[-/]{inside[0]}", groups)):
+        # It may be one of ours, which only Docker reports.
+        raise UnknownStateError("Docker")
+    return HeldPort(port, "", Holder(pid, program, container))
+
+
+def _own_unit(groups: str, pid: int, system: System) -> str:
+    """Return the unit of ours whose control group a process is in."""
+    found = _UNIT.search(groups)
+    if not found:
+        return ""
+    text = system.read(f"{UNITS}/{found[1]}.service") or ""
+    written = re.search(r"^# Written by llamaherd", text, re.MULTILINE)
+    return found[1] if written or "LLAMAHERD_SPEC" in (process_environment(str(pid), system) or {}) else ""
+
+
+def _container(port: int, inside: str, system: System) -> str:
+    """Return the name of the container that a port is of: by the process in it, or as one that publishes it."""
+    if inside:
+        ended = query_docker(system, "inspect", "--type", "container", "--format", "{{.Name}}", inside)
+    else:
+        ended = query_docker(system, "ps", "--filter", f"publish={port}", "--format", "{{.Names}}")
+    return ended.out.partition("\n")[0].lstrip("/")
+
 
 _AT_ONCE = 3
 _FIND_SECONDS = 15
@@ -29,12 +159,12 @@ _BESIDE = re.compile(r"llamaherd-beside-(.*)\.service")
 _AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 
 
-def inspect(given: Question, system: System) -> Found:
+def inspect(given: InspectServersInput, system: System) -> InspectedServers:
     """Inspect the servers of a host. Raise UnknownStateError where systemd or Docker do not respond."""
     return inspect_servers(given, system, RealProbes())
 
 
-def inspect_servers(given: Question, system: System, probes: Probes) -> Found:
+def inspect_servers(given: InspectServersInput, system: System, probes: Probes) -> InspectedServers:
     """Inspect the servers of a host. Units, containers and files wait for other programs, so each has a thread."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         closed = pool.submit(find_closed, given, system)
@@ -48,7 +178,7 @@ def inspect_servers(given: Question, system: System, probes: Probes) -> Found:
         for found in (units.serving, containers.serving, hangs):
             for name, state in found.items():
                 serving[name] = _together(serving.get(name, ServingState()), state)
-        return Found(
+        return InspectedServers(
             units=units.units,
             containers=containers.containers,
             serving={name: state for name, state in _with_given(serving, system).items() if state != ServingState()},
@@ -80,7 +210,7 @@ def _with_given(serving: Mapping[str, ServingState], system: System) -> dict[str
     }
 
 
-def find_closed(given: Question, system: System) -> tuple[str, ...]:
+def find_closed(given: InspectServersInput, system: System) -> tuple[str, ...]:
     """Return what a user without any rights may not read: each server is a user of its own."""
     stores = [path for path in given.stores if (found := resolve(path, system)) and found.kind == "folder"]
     paths = [*given.reads, *stores]
@@ -162,4 +292,4 @@ def _holding(line: str) -> Holding | None:
     return Holding(spec, room) if spec else None
 
 
-VERBS = {"inspect": Verb(Question, inspect)}
+VERBS = {"inspect": Verb(InspectServersInput, inspect)}

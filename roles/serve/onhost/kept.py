@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from llamaherd.layout import KEPT, REFUSED
 from llamaherd.onhost.system import FailedError, System
-from roles.serve.onhost.model import Question, Server
+from roles.serve.onhost.model import ProofQuestion, Server
 
 LINKS = ("last", "before", "next")
 _MOST_WHY = 300
@@ -70,7 +70,7 @@ def read_version(system: System, kept: str, link: str = "last") -> Version | Non
         return None
 
 
-def read_question(system: System, version: Version) -> Question | None:
+def read_question(system: System, version: Version) -> ProofQuestion | None:
     """Return what proves a kept version; None where that is not known."""
     with suppress(ValueError):
         found = json.loads(system.read(version.path("asked")) or "")
@@ -79,7 +79,7 @@ def read_question(system: System, version: Version) -> Question | None:
     return None
 
 
-def read_key(system: System, question: Question, version: Version | None = None) -> str | None:
+def read_key(system: System, question: ProofQuestion, version: Version | None = None) -> str | None:
     """Return the key that a server requires: that of a kept version, as another may be in its place by now."""
     kept = system.read(version.path("key")) if version else None
     if kept is not None:

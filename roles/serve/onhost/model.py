@@ -1,4 +1,4 @@
-"""The inputs of serve's verbs: what a plan has decided, as frozen values."""
+"""The inputs and results of serve's verbs as frozen values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Literal
 
 from llamaherd.layout import KEPT, PROJECTS, REFUSED, UNITS, beside_of, probation_of
 from llamaherd.onhost.files import WrittenFile
+from llamaherd.onhost.servers import ContainerState, Holder, ServingState, UnitState
 
 Kind = Literal["unit", "container"]
-Question = Mapping[str, object]
+ProofQuestion = Mapping[str, object]
 """What the proof of a server sends and expects: see `asked` and `proof` in roles/serve."""
 
 
@@ -35,7 +36,7 @@ class Server:
     drain_seconds: int
     inputs: tuple[str, ...]
     """What `started record` takes: the key's file or `-`, and the folders of its models."""
-    question: Question = field(repr=False)
+    question: ProofQuestion = field(repr=False)
     prompts: bool = True
     """Whether a prompt probes it during its probation. A group would have to swap models for one."""
     response_seconds: int = 120
@@ -121,7 +122,7 @@ class CandidateInput:
 
     port: int
     files: tuple[WrittenFile, ...]
-    question: Question = field(repr=False)
+    question: ProofQuestion = field(repr=False)
     ram: int
     gpus: tuple[GpuNeed, ...]
     listen: str
@@ -263,3 +264,360 @@ class RefusalInput:
     service: str
     tried: str
     why: str
+
+
+@dataclass(frozen=True)
+class PlannedUnit:
+    """A server that is planned as a unit."""
+
+    service: str
+    inputs: tuple[str, ...]
+    """What its start records: the key's file or `-`, and the folders of its models."""
+    variables: tuple[str, ...] = field(repr=False)
+    """What its process must have of variables, NAME=VALUE."""
+    strange_variables: str
+    """An expression for names that it must not have beside them; empty where any may be there."""
+    health_path: str
+    program: str
+    user: str
+    drop_ins: tuple[str, ...]
+    """Names of folders of drop-ins for other units as well."""
+
+
+@dataclass(frozen=True)
+class PlannedContainer:
+    """A server that is planned as a container. The first fields are those of a unit."""
+
+    service: str
+    inputs: tuple[str, ...]
+    variables: tuple[str, ...] = field(repr=False)
+    strange_variables: str
+    health_path: str
+    image: str
+    image_record: str
+    """The file that keeps which image this was made as; empty where it was pulled."""
+    one_process: bool
+    """Whether nothing of it works when its process does not."""
+    gpus: tuple[str, ...]
+    """Those that its processes must be found on."""
+    one_gpu: bool
+
+
+@dataclass(frozen=True)
+class PlannedImage:
+    """An image that is made on the host, and the file that keeps which one this is."""
+
+    tag: str
+    record: str
+
+
+@dataclass(frozen=True)
+class InspectServersInput:
+    """What to inspect of servers."""
+
+    units: tuple[PlannedUnit, ...] = ()
+    containers: tuple[PlannedContainer, ...] = ()
+    images: tuple[PlannedImage, ...] = ()
+    ports: tuple[int, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Programs that servers run."""
+    stores: tuple[str, ...] = ()
+    """Folders of models."""
+    limits: tuple[str, ...] = ()
+    """Fields of a container's HostConfig, as `RestartPolicy.Name`."""
+
+
+@dataclass(frozen=True)
+class HeldPort:
+    """A port that no server of ours has by systemd or Docker, and the process that holds it."""
+
+    port: int
+    unit: str
+    """The unit of ours whose control group the process is in; empty where it is in none."""
+    holder: Holder
+
+
+@dataclass(frozen=True)
+class InspectedServers:
+    """The state of servers. Absent ones have no entry."""
+
+    units: Mapping[str, UnitState] = field(default_factory=dict)
+    containers: Mapping[str, ContainerState] = field(default_factory=dict)
+    serving: Mapping[str, ServingState] = field(default_factory=dict)
+    images: tuple[str, ...] = ()
+    off_gpus: tuple[str, ...] = ()
+    """Containers that are healthy and not on their GPUs."""
+    closed: tuple[str, ...] = ()
+    """Files and folders that a server would read, and may not."""
+    projects: tuple[str, ...] = ()
+    """Folders of Compose files."""
+    keys: tuple[str, ...] = ()
+    """Names of the files of keys."""
+    ports: tuple[HeldPort, ...] = ()
+    cut_off: str = ""
+    """The servers of a run that was cut off while it changed them together."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A running server: its process, and the URL at which it responds to a request for its health."""
+
+    service: str
+    pid: str
+    url: str
+
+
+@dataclass
+class ServerStates:
+    """What an inspection of units, or of containers, collects."""
+
+    units: dict[str, UnitState] = field(default_factory=dict)
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    serving: dict[str, ServingState] = field(default_factory=dict)
+    probed: list[Probed] = field(default_factory=list)
+    ports: set[int] = field(default_factory=set)
+    """Those that are ours."""
+    images: list[str] = field(default_factory=list)
+    off_gpus: list[str] = field(default_factory=list)
+    docker: bool = False
+    """Whether Docker responds."""
+
+
+Access = Literal["absent", "closed", "silent"]
+"""Why a server's user cannot read a file: it is absent, access is denied, or the disk does not respond."""
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A chat with one model of a server."""
+
+    name: str
+    """The instance."""
+    url: str
+    body: str
+    props_url: str
+    """The URL at which a server that swaps reports its loaded model; empty for other servers."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests to a server. An empty URL means no request."""
+
+    health_url: str
+    keyless_url: str
+    """The page that the server must not return without a key."""
+    models_url: str
+    props_url: str
+    chats: tuple[ChatRequest, ...]
+    chat_seconds: int
+    key_file: str
+    """The file of its key; empty if it has none."""
+
+
+@dataclass(frozen=True)
+class PlannedServer:
+    """A planned server, and what to verify."""
+
+    name: str
+    service: str
+    unit: bool
+    """Whether it is a unit; otherwise it is a container."""
+    user: str
+    file: str
+    """Its unit or its Compose file."""
+    port: int
+    reads: tuple[str, ...]
+    """Files that its user must be able to read."""
+    program: str
+    """The program that its user must be able to run; empty if the program is in an image."""
+    owned: tuple[str, ...]
+    """Files and folders to return the owners of, with all their contents."""
+    variables: tuple[str, ...] = field(repr=False)
+    """Variables that its process must have, as NAME=VALUE."""
+    strange_variables: str
+    """A regular expression for names of variables that it must not have in addition; empty if all are allowed."""
+    has_gpus: bool
+    swaps: bool
+    """Whether each of its models runs in its own process."""
+    requests: Requests
+
+
+@dataclass(frozen=True)
+class VerifiedImage:
+    """An image that is built on the host, and the file that contains its id."""
+
+    tag: str
+    record: str
+
+
+@dataclass(frozen=True)
+class VerifyServersInput:
+    """What to verify."""
+
+    servers: tuple[PlannedServer, ...] = ()
+    images: tuple[VerifiedImage, ...] = ()
+    limits: tuple[str, ...] = ()
+    """Fields of a container's HostConfig, as `RestartPolicy.Name`."""
+
+
+@dataclass(frozen=True)
+class UnitFound:
+    """A unit, as systemd has loaded it."""
+
+    active: str
+    enabled: str
+    result: str
+    file: str
+    drop_ins: tuple[str, ...]
+    needs_reload: bool
+    pid: str
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Drop-ins that apply to other units as well, and those of their keys that set the program or its user."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of the host in a container."""
+
+    source: str
+    writable: bool
+
+
+@dataclass(frozen=True)
+class ContainerFound:
+    """A container, as Docker has created it."""
+
+    status: str
+    health: str
+    restart: str
+    spec: str
+    pid: str
+    image: str
+    """The id of the image that it runs."""
+    config_files: str
+    """The files that Compose created it from."""
+    user: str
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """The limits that are set, by Docker's names."""
+    mounts: tuple[Mount, ...] = ()
+    privileged: bool = False
+    read_only: bool = False
+    network: str = ""
+    pid_mode: str = ""
+    ipc_mode: str = ""
+    added: tuple[str, ...] = ()
+    """Capabilities."""
+    dropped: tuple[str, ...] = ()
+    security: tuple[str, ...] = ()
+    """Security options."""
+
+
+@dataclass(frozen=True)
+class ImageFound:
+    """The image that a tag names, and the id of the image that was built. An absent image has an empty id."""
+
+    id: str
+    size: int
+    made: str
+
+
+@dataclass(frozen=True)
+class ProcessFound:
+    """A running process: its binary, and what it was started with."""
+
+    sha256: str
+    spec: str
+    uid: str
+    account: str
+    """The number of the account that it should run as; empty if there is no such account."""
+    stopped: bool
+    argv: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+    """Names of variables that differ from the declared ones or are not allowed."""
+
+
+@dataclass(frozen=True)
+class OwnedFile:
+    """A file or a folder: permission bits and owner."""
+
+    path: str
+    kind: str
+    """`file`, `folder`, `link` or `other`."""
+    mode: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class Responses:
+    """The output of curl for each request: the body, curl's errors, and the status on the last line."""
+
+    health: str = ""
+    keyless: str = ""
+    models: str = ""
+    props: Mapping[str, str] = field(default_factory=dict)
+    """By instance."""
+    chats: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GpuProcesses:
+    """The processes of a server, and the devices of GPUs that they hold open."""
+
+    pids: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServerFound:
+    """A server."""
+
+    file_sha256: str = ""
+    unit: UnitFound | None = None
+    container: ContainerFound | None = None
+    process: ProcessFound | None = None
+    holder: str = ""
+    """The process that listens at its port, if the server has no process."""
+    access: Mapping[str, Access] = field(default_factory=dict)
+    """Files that its user cannot read."""
+    runs_program: bool = True
+    """Whether its user may run its program."""
+    owned: tuple[OwnedFile, ...] = ()
+    responses: Responses = field(default_factory=Responses)
+    on_gpus: GpuProcesses = field(default_factory=GpuProcesses)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A program that listens for other hosts; `pid` is 0 if the process is hidden. `unit` may name a container."""
+
+    port: int
+    pid: int
+    program: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class GpusFound:
+    """The output of nvidia-smi, the number of each GPU's device by its address, and the PID namespace of this host."""
+
+    listed: str = ""
+    processes: str = ""
+    minors: Mapping[str, int] = field(default_factory=dict)
+    namespace: str = ""
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class VerifiedServers:
+    """All servers of a host. Absent ones have no unit and no container."""
+
+    servers: Mapping[str, ServerFound] = field(default_factory=dict)
+    images: Mapping[str, ImageFound] = field(default_factory=dict)
+    docker_enabled: str = ""
+    listening: tuple[Listening, ...] | None = None
+    """None if GPUs were not inspected."""
+    published: tuple[str, ...] = ()
+    """Each container that runs and its ports, as `docker ps` prints them."""
+    gpus: GpusFound = field(default_factory=GpusFound)
+    unknown: tuple[str, ...] = ()
+    """`systemd` or `Docker`, where it did not respond: what is missing of it is unknown, not absent."""

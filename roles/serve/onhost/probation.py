@@ -30,8 +30,8 @@ from roles.serve.onhost.kept import (
     read_version,
     restore_files,
 )
-from roles.serve.onhost.model import Question, Server
-from roles.serve.onhost.prove import NO_RESPONSE, RESPONDS, WRONG, probe
+from roles.serve.onhost.model import ProofQuestion, Server
+from roles.serve.onhost.proof import NO_RESPONSE, RESPONDS, WRONG, probe
 
 PROBES = (5, 20, 60)
 """Seconds after the switch at which the server is probed."""
@@ -85,7 +85,7 @@ def start_probation(system: System, servers: Sequence[Server]) -> None:
 class Probe(Protocol):
     """Sends a server a prompt; see prove.probe."""
 
-    def __call__(self, question: Question, *, key: str | None, seconds: float) -> tuple[int, str]:
+    def __call__(self, question: ProofQuestion, *, key: str | None, seconds: float) -> tuple[int, str]:
         """Return RESPONDS, WRONG or NO_RESPONSE, and why."""
 
 

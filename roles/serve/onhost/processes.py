@@ -1,13 +1,21 @@
-"""Processes of this host by /proc: what they started, where they listen, and what they computed."""
+"""Compare a server's process in /proc with the plan, and its files with those at its start."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import pairwise
 from pathlib import Path
+
+from llamaherd.layout import STATE
+from llamaherd.onhost.files import as_text, resolve
+from llamaherd.onhost.servers import ServingState
+from llamaherd.onhost.system import System
+from roles.serve.onhost.model import PlannedUnit
 
 ROOT = Path("/")
 """Above /proc and /sys. Tests have files of their own there."""
@@ -24,7 +32,7 @@ def every_process(root: Path) -> set[str]:
     return {each.name for each in (root / "proc").iterdir() if each.name.isdecimal()}
 
 
-def family(pids: Iterable[str], root: Path) -> set[str]:
+def process_family(pids: Iterable[str], root: Path) -> set[str]:
     """Return processes and all that they started. Raise OSError."""
     parents = {pid: words[1] for pid in every_process(root) if len(words := _stat(pid, root)) > 1}
     found = set(pids)
@@ -64,10 +72,12 @@ def _computed(pid: str, root: Path) -> int:
     return int(words[11]) + int(words[12]) if len(words) > 12 else 0
 
 
-def listening(pids: Iterable[str], root: Path) -> set[tuple[Address, int]]:
+def listening_addresses(pids: Iterable[str], root: Path) -> set[tuple[Address, int]]:
     """Return the TCP addresses and ports of processes and those that they started, on this host's own network."""
     own = _network("self", root)
-    sockets = {each for pid in family(pids, root) if _network(pid, root) == own for each in _open_files(pid, root)}
+    sockets = {
+        each for pid in process_family(pids, root) if _network(pid, root) == own for each in _open_files(pid, root)
+    }
     found = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -98,3 +108,130 @@ def _kernel_address(text: str) -> Address:
     """Return an IP address of /proc/net/tcp: words of 32 bits in this machine's order."""
     words = [int(text[n : n + 8], 16).to_bytes(4, sys.byteorder) for n in range(0, len(text), 8)]
     return ip_address(b"".join(words))
+
+
+_MOST_PORT = 65535
+_UNSPECIFIED = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a server that listens on all addresses of a kind is reached from its own host."""
+
+
+def valid_pid(text: str) -> str:
+    """Return the id of a process; empty where there is none, which systemd and Docker report as 0."""
+    return text if text.isascii() and text.isdecimal() and int(text) else ""
+
+
+def process_arguments(pid: str, system: System) -> list[str]:
+    """Return the arguments of a process; nothing where it has ended."""
+    return (system.read(f"/proc/{pid}/cmdline") or "").split("\0")
+
+
+def last_option(words: Sequence[str], name: str) -> str:
+    """Return what a process was given as `--name`: the last one counts."""
+    values = [value for word, value in pairwise(words) if word == f"--{name}"]
+    return values[-1] if values else ""
+
+
+def port_number(text: str) -> int | None:
+    """Return the number of a port; None where a text is none."""
+    number = int(text) if re.fullmatch("[0-9]{1,5}", text) else 0
+    return number if 0 < number <= _MOST_PORT else None
+
+
+def process_environment(pid: str, system: System) -> dict[str, str] | None:
+    """Return the variables that a process was started with; None where it has ended."""
+    text = system.read(f"/proc/{pid}/environ")
+    if text is None:
+        return None
+    return {name: value for name, found, value in (each.partition("=") for each in text.split("\0")) if found}
+
+
+def health_url(address: str, port: int, path: str) -> str:
+    """Return the URL of a server's health, where it listens."""
+    host = _UNSPECIFIED.get(address, address)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+
+
+def other_variables(pid: str, declared: Sequence[str], strange: str, system: System) -> str:
+    """Return names of variables that a process has otherwise than declared, or should not have at all."""
+    has = process_environment(pid, system)
+    if has is None:
+        return ""
+    wanted = {name: value for name, _, value in (each.partition("=") for each in declared)}
+    names = {name for name, value in wanted.items() if has.get(name) != value}
+    names |= {name for name in has.keys() - wanted.keys() if strange and re.search(strange, name)}
+    return " ".join(sorted(names))
+
+
+def process_state(pid: str, unit: PlannedUnit, users: Mapping[str, str], system: System) -> ServingState:
+    """Return how the process of a unit differs from the planned one; nothing where it has ended.
+
+    `users` are numbers of accounts, by name.
+    """
+    text = system.read(f"/proc/{pid}/status")
+    if not text:
+        return ServingState()
+    status = dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
+    number = next(iter(status.get("Uid", "").split()), "")
+    own = next(iter(status.get("Gid", "").split()), "")
+    return ServingState(
+        argv=system.digest([f"/proc/{pid}/cmdline"]),
+        replaced="" if system.same_file(f"/proc/{pid}/exe", unit.program) else unit.program,
+        # What it was given when it started stays its own.
+        user=number if users.get(unit.user, number) != number else "",
+        groups=" ".join(each for each in status.get("Groups", "").split() if each != own),
+        variables=other_variables(pid, unit.variables, unit.strange_variables, system),
+    )
+
+
+CONTAINER_RECORDS = STATE / "started"
+"""Docker starts containers by itself, also after a boot: a record stays."""
+UNIT_RECORDS = "/run/llamaherd/started"
+_SECRET = str(CONTAINER_RECORDS / ".secret")
+_MANIFEST = ".manifest"
+_MOST_RECORD = 8 << 20
+
+
+def changed_since(
+    record: str, run: str, files: Sequence[str], inputs: Sequence[str], system: System
+) -> tuple[str, ...]:
+    """Return what no longer is as a record contains it: paths, or the run. Where there is no record, return its path.
+
+    `run` is systemd's id of the start or Docker's of the container, `files` are the unit and its drop-ins, and `inputs`
+    the key's file or `-`, and the folders of models.
+    """
+    found = resolve(record, system)
+    text = system.read(record, _MOST_RECORD) if found and found.kind == "file" else None
+    if text is None:
+        return (record,)
+    now = {*_started_with(run, files, inputs, system)}
+    return tuple(line.rpartition("\t")[2] for line in text.split("\n") if line and line not in now)
+
+
+def _started_with(run: str, files: Sequence[str], inputs: Sequence[str], system: System) -> Iterator[str]:
+    yield f"run\t{run}"
+    for path in files:
+        found = resolve(path, system)
+        if found and found.kind == "file":
+            yield f"file\t{system.digest([path])}\t{path}"
+    key, *folders = inputs
+    secret = system.entry(_SECRET)
+    # With a secret of this host: who reads the hash cannot try keys.
+    if key != "-" and secret and secret.size:
+        yield f"key\t{system.digest([_SECRET, key])}\t{key}"
+    for folder in folders:
+        for line in filter(None, (system.read(f"{folder}/{_MANIFEST}", _MOST_RECORD) or "").split("\n")):
+            fields = [*line.split("\t"), "", "", "", ""]
+            yield f"model\t{fields[2]}\t{folder}/{fields[3]}"
+        # A file that came again is another one, which only a new start reads.
+        for path, number in _inodes(folder, system):
+            yield f"inode\t{number}\t{path}"
+
+
+def _inodes(folder: str, system: System) -> Iterator[tuple[str, int]]:
+    for name in system.names(folder):
+        path = f"{folder}/{name}"
+        found = system.entry(path)
+        if found and found.kind == "folder":
+            yield from _inodes(path, system)
+        elif found and found.kind == "file" and name != _MANIFEST:
+            yield as_text(path), found.inode

@@ -1,4 +1,4 @@
-"""How fast a server decodes, and whether that is as fast as the same model was on this host before."""
+"""Measure how fast a server decodes, and compare that with earlier speeds of the same model on this host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from llamaherd.onhost.document import DocumentError, decode
-from roles.serve.onhost.completions import NO_CHAT
-from roles.serve.onhost.declared import DeclaredServer
 from roles.serve.onhost.processes import Load, read_load
-from roles.serve.onhost.session import Session
-from roles.serve.onhost.wire import NotServingError
+from roles.serve.onhost.session import NO_CHAT, Session
+from roles.serve.onhost.wire import DeclaredServer, NotServingError
 
 TOKENS, MOST_TOKENS, SECONDS, LEAST_SECONDS = 8, 128, 3, 0.2
 """Of a response that measures the speed: no fewer, no more, how long it should take, and must."""
@@ -90,7 +88,7 @@ def _text(speeds: Sequence[Speed]) -> str:
     return json.dumps([asdict(each) for each in speeds[-MOST:]])
 
 
-def measure(session: Session, deadline: float, tokens: int = 0) -> Sample:
+def measure_speed(session: Session, deadline: float, tokens: int = 0) -> Sample:
     """Send the declared prompt and return what is measured of its response. Raise NotServingError.
 
     `tokens` is its length; without it, a person must see something of the response.
@@ -121,7 +119,7 @@ def _is_crowded(before: Load, after: Load) -> bool:
     return after.others - before.others > CROWDED * (after.ticks - before.ticks)
 
 
-def undrafted(server: DeclaredServer, sample: Sample) -> str:
+def draft_problem(server: DeclaredServer, sample: Sample) -> str:
     """Return why a server does not draft as declared; empty where it does."""
     if server.drafts and not sample.drafted:
         return "no token was drafted, though drafting is declared"
@@ -130,7 +128,7 @@ def undrafted(server: DeclaredServer, sample: Sample) -> str:
     return ""
 
 
-def judge(session: Session, first: Sample, known: Sequence[Speed], how: How) -> Proof:
+def judge_speed(session: Session, first: Sample, known: Sequence[Speed], how: How) -> Proof:
     """Measure a server and compare its speed with what is declared, or else with what is known."""
     server = session.server
     floor, before = server.floor, _usual(server, known)
@@ -169,7 +167,7 @@ def _measure_best(session: Session, first: Sample, enough: float) -> tuple[float
         if not alone or (best and best >= enough):
             break
         session.shared = False
-        sample = measure(session, session.limit(most), most)
+        sample = measure_speed(session, session.limit(most), most)
         alone = not session.disturbed()
         best = max(best, sample.rate if sample.counts else 0)
     return best, alone

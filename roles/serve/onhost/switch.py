@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from llamaherd.layout import SET_ASIDE
 from llamaherd.onhost.clients import docker, ensure_docker, systemctl
-from llamaherd.onhost.disk import cannot_write
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -29,8 +29,7 @@ from roles.serve.onhost.backends import (
     processes,
     start_version,
 )
-from roles.serve.onhost.candidate import Candidate
-from roles.serve.onhost.checks import check_arguments, check_container, check_room, check_unchanged
+from roles.serve.onhost.candidate import Candidate, check_arguments, check_container, check_room, check_unchanged
 from roles.serve.onhost.kept import (
     Version,
     clear_untried,
@@ -46,11 +45,10 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.real import RealTools
-from roles.serve.onhost.replaced import any_serves, bring_back, drain_kept, let_go, make_room
+from roles.serve.onhost.removal import any_serves, bring_back, drain_kept, let_go, make_room
 from roles.serve.onhost.speed import How, Proof
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
-from roles.serve.onhost.tools import Tools
+from roles.serve.onhost.tools import RealTools, Tools
 
 FAULT_HELP = "that is a fault in llamaherd: please report it with the lines above"
 RETRY = "change what the lines above name, or `herd up --retry` to try the same again"

@@ -13,18 +13,16 @@ from threading import Thread
 
 from llamaherd.layout import ARMS_GUARD, ARMS_RUN, LOCK_WAIT
 from llamaherd.onhost.clients import systemctl, unit_properties
-from llamaherd.onhost.conversation import exit_by_signals, heartbeat, receive
-from llamaherd.onhost.exclusivity import LOCK, measuring
+from llamaherd.onhost.exclusivity import LOCK, exit_by_signals, heartbeat, measuring, receive
 from llamaherd.onhost.files import write_files
-from llamaherd.onhost.guard import Guard, start_guard, stop_guard
+from llamaherd.onhost.servers import MINE, READY_TO_START, RestoreServersInput, TrialServer, TrialsInput
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.trials import MINE, READY_TO_START, RestoreServersInput, TrialServer, TrialsInput
+from llamaherd.onhost.undo import Guard, start_guard, stop_guard
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.backends import UnitBackend, processes
 from roles.serve.onhost.model import GpuNeed, Room
-from roles.serve.onhost.real import RealTools
-from roles.serve.onhost.replaced import drain_kept
-from roles.serve.onhost.tools import Tools
+from roles.serve.onhost.removal import drain_kept
+from roles.serve.onhost.tools import RealTools, Tools
 
 _LOCK_SECONDS = 5
 LOAD_SECONDS = 2 * 7200

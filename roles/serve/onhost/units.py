@@ -1,7 +1,4 @@
-"""The state of servers that are units, by their files and their processes.
-
-The file of a running server may be missing.
-"""
+"""The state of servers that are systemd units, by their files, drop-ins and processes."""
 
 from __future__ import annotations
 
@@ -11,20 +8,70 @@ from dataclasses import replace
 
 from llamaherd.layout import UNITS
 from llamaherd.onhost.clients import query_systemctl
-from llamaherd.onhost.serving import ServingState, UnitState
+from llamaherd.onhost.files import as_text, resolve
+from llamaherd.onhost.servers import ServingState, UnitState
 from llamaherd.onhost.system import System
-from roles.serve.onhost.drop_ins import foreign_files, shared_drop_ins
-from roles.serve.onhost.inspected import PlannedUnit, Probed, Servers
-from roles.serve.onhost.process_state import (
-    arguments,
-    environment,
+from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
+from roles.serve.onhost.processes import (
+    UNIT_RECORDS,
+    changed_since,
     health_url,
-    option,
+    last_option,
     port_number,
+    process_arguments,
+    process_environment,
     process_state,
     valid_pid,
 )
-from roles.serve.onhost.started import OF_UNITS, changed_since
+
+BEFORE_OURS = (
+    *("/etc/systemd/system.control", "/run/systemd/system.control"),
+    *("/run/systemd/transient", "/run/systemd/generator.early"),
+)
+"""Where systemd looks for a unit before it comes to ours (systemd.unit, unit file load path)."""
+
+UNIT_ROOTS = (
+    *BEFORE_OURS,
+    *("/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached"),
+    *("/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
+    "/run/systemd/generator.late",
+)
+"""All folders that it reads units and drop-ins from."""
+
+DECIDING = (
+    "^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment"
+    "|UnsetEnvironment|RootDirectory|RootImage)[ \t]*="
+)
+"""The keys that decide what is run as whom. Others loosen walls, as containers must."""
+_DECIDING = re.compile(DECIDING)
+
+
+def foreign_files(unit: str, system: System) -> tuple[str, ...]:
+    """Return the files that change this unit alone: definitions that come before ours, and drop-ins."""
+    definitions = (f"{root}/{unit}" for root in BEFORE_OURS)
+    found = [path for path in definitions if system.entry(path)]
+    return (*found, *(path for root in UNIT_ROOTS for path in _drop_ins(f"{root}/{unit}.d", system)))
+
+
+def shared_drop_ins(folders: tuple[str, ...], system: System) -> dict[str, str]:
+    """Return the drop-ins in folders of these names that decide what is run as whom, and their keys that do."""
+    paths = (path for root in UNIT_ROOTS for name in folders for path in _drop_ins(f"{root}/{name}", system))
+    keys = {path: _deciding_keys(system.read(path) or "") for path in paths}
+    return {path: found for path, found in keys.items() if found}
+
+
+def _drop_ins(folder: str, system: System) -> Iterator[str]:
+    for name in system.names(folder):
+        if name.endswith(".conf") and not name.startswith("."):
+            found = resolve(f"{folder}/{name}", system)
+            if found and found.kind == "file":
+                yield as_text(f"{folder}/{name}")
+
+
+def _deciding_keys(text: str) -> str:
+    keys = (line.partition("=")[0].strip(" \t") for line in text.split("\n") if _DECIDING.search(line))
+    return " ".join(dict.fromkeys(keys))
+
 
 _PROPERTIES = (
     *("Id", "Names", "MainPID", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID"),
@@ -36,9 +83,9 @@ _MARK = re.compile(r"^# Written by llamaherd", re.MULTILINE)
 _START = re.compile(r"^ExecStart=.* --port ([0-9]+)", re.MULTILINE)
 
 
-def inspect_units(planned: Sequence[PlannedUnit], system: System) -> Servers:
+def inspect_units(planned: Sequence[PlannedUnit], system: System) -> ServerStates:
     """Return the state of all units of ours. Raise UnknownStateError where systemd does not respond."""
-    found = Servers()
+    found = ServerStates()
     users = _users([each.user for each in planned], system)
     by_name = {f"{each.service}.service": each for each in planned}
     for name, unit in by_name.items():
@@ -59,8 +106,8 @@ def inspect_units(planned: Sequence[PlannedUnit], system: System) -> Servers:
 
 def _unit_state(name: str, pid: str, shown: Mapping[str, str], system: System) -> tuple[UnitState | None, str]:
     """Return the state of a unit, and the address that its process was given; None where it is none of ours."""
-    words = arguments(pid, system) if pid else []
-    spec = ((environment(pid, system) or {}) if pid else {}).get("LLAMAHERD_SPEC", "")
+    words = process_arguments(pid, system) if pid else []
+    spec = ((process_environment(pid, system) or {}) if pid else {}).get("LLAMAHERD_SPEC", "")
     text = system.read(f"{UNITS}/{name}") or ""
     if not spec and not _MARK.search(text):
         return None, ""
@@ -71,10 +118,10 @@ def _unit_state(name: str, pid: str, shown: Mapping[str, str], system: System) -
         shown.get("NeedDaemonReload") == "yes",
         shown.get("InvocationID", ""),
         spec,
-        port_number(option(words, "port")),
+        port_number(last_option(words, "port")),
         port_number(start[1]) if start else None,
     )
-    return state, option(words, "host")
+    return state, last_option(words, "host")
 
 
 def _inspect_process(
@@ -84,7 +131,7 @@ def _inspect_process(
     state: UnitState,
     address: str,
     users: Mapping[str, str],
-    found: Servers,
+    found: ServerStates,
     system: System,
 ) -> None:
     """Add what the process of a planned unit is, and whether it was started with what lies there now."""
@@ -92,7 +139,7 @@ def _inspect_process(
     # A unit is its file and its drop-ins. What others wrote for it is set aside before the next start.
     paths = re.split(" (?=/)", f"{shown.get('FragmentPath', '')} {shown.get('DropInPaths', '')}".strip())
     own = [path for path in paths if path and path not in before.foreign]
-    record = f"{OF_UNITS}/{unit.service}"
+    record = f"{UNIT_RECORDS}/{unit.service}"
     process = process_state(pid, unit, users, system) if state.active == "active" else ServingState()
     found.serving[unit.service] = replace(
         process,

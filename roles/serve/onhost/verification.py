@@ -1,38 +1,310 @@
-"""Verify servers by other means than the inspection: loaded units and containers, processes, and responses.
-
-An inspection reads files on disk. A verification reads what systemd and Docker have loaded and started, sends requests
-by curl, and opens files as each server's own user. It changes nothing.
-"""
+"""Verify servers by other means than the inspection: units, processes, GPUs, ports and responses."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from llamaherd.onhost.clients import query_systemctl
+from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
+from llamaherd.onhost.services import show_units
 from llamaherd.onhost.system import TIMED_OUT, Entry, System, UnknownStateError
-from llamaherd.onhost.units import show_units
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.container_facts import DockerFound, find_docker
-from roles.serve.onhost.drop_ins import DECIDING
-from roles.serve.onhost.gpu_processes import find_gpu_processes, find_gpus
-from roles.serve.onhost.listening import find_holder, find_listening
-from roles.serve.onhost.requests import send_requests
-from roles.serve.onhost.verified import (
+from roles.serve.onhost.model import (
     Access,
-    Found,
+    ContainerFound,
+    GpuProcesses,
     GpusFound,
+    ImageFound,
+    Listening,
+    Mount,
     OwnedFile,
     PlannedServer,
     ProcessFound,
+    Requests,
+    Responses,
     ServerFound,
     UnitFound,
+    VerifiedImage,
+    VerifiedServers,
     VerifyServersInput,
 )
+from roles.serve.onhost.units import DECIDING
+
+_MOST = 100
+"""Programs that are returned."""
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_LISTENS = "0A"
+_LOOPBACK = re.compile("[0-9A-F]*7F|0+1000000")
+"""127.0.0.0/8, also in an address of IPv6, and ::1: in words of 32 bits, as x86 and ARM write them."""
+_GROUP = re.compile(r"^(?:0:|1:name=systemd):.*/([^/\n]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Socket:
+    address: str
+    port: int
+    inode: str
+
+
+def find_listening(system: System) -> tuple[Listening, ...]:
+    """Return each program that listens for other hosts, by port."""
+    sockets = [each for each in _sockets(system) if not _LOOPBACK.fullmatch(each.address)]
+    pids = _owners({each.inode for each in sockets}, system)
+    held = sorted({(each.port, pids.get(each.inode, 0)) for each in sockets})
+    return tuple(_listening(port, pid, system) for port, pid in held[:_MOST])
+
+
+def find_holder(port: int, system: System) -> str:
+    """Return the process that listens at a port, as `python3 (process 7)`; empty if none is found."""
+    inodes = {each.inode for each in _sockets(system) if each.port == port}
+    pid = min(_owners(inodes, system).values(), default=0)
+    return f"{_program(pid, system)} (process {pid})" if pid else ""
+
+
+def _sockets(system: System) -> Iterator[_Socket]:
+    for table in _TABLES:
+        for line in (system.read(table) or "").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTENS:
+                address, _, port = words[1].partition(":")
+                yield _Socket(address, int(port, 16), words[9])
+
+
+def _owners(inodes: Collection[str], system: System) -> dict[str, int]:
+    """Return the first process that has each socket open."""
+    found: dict[str, int] = {}
+    links = {f"socket:[{inode}]": inode for inode in inodes}
+    for pid in sorted(int(name) for name in system.names("/proc") if name.isdecimal()) if links else ():
+        for handle in system.names(f"/proc/{pid}/fd"):
+            if inode := links.get(system.target(f"/proc/{pid}/fd/{handle}")):
+                found.setdefault(inode, pid)
+    return found
+
+
+def _program(pid: int, system: System) -> str:
+    return (system.read(f"/proc/{pid}/comm") or "").strip()
+
+
+def _listening(port: int, pid: int, system: System) -> Listening:
+    group = _GROUP.search(system.read(f"/proc/{pid}/cgroup") or "") if pid else None
+    return Listening(port, pid, _program(pid, system) if pid else "", group[1] if group else "")
+
+
+MOST_BYTES = 128 << 10
+"""Bytes of a response: a chat of 64 tokens has some 20 kB, and what a server has loaded not much more."""
+_REQUEST_SECONDS = 5
+"""Limit of a request for which the server computes nothing."""
+_SPARE = 10
+_RATE = "1M"
+"""Bytes per second: curl before 8.4 does not end a response that exceeds its limit without declaring its length."""
+_NO_RESPONSE = "curl: (28)"
+
+
+def send_requests(server: str, given: Requests, system: System) -> Responses:
+    """Return the responses of a server. After a first request without a response, no further request is sent."""
+    health = _request(given.health_url, "", system)
+    if _NO_RESPONSE in health:
+        return Responses(health=health)
+    header = _authorization(given.key_file, system)
+    keyless = _request(given.keyless_url, "", system) if given.keyless_url else ""
+    models = _request(given.models_url, header, system)
+    props = {server: _request(given.props_url, header, system)} if given.props_url else {}
+    chats = {}
+    for each in given.chats:
+        chats[each.name] = _request(each.url, header, system, each.body, given.chat_seconds)
+        if each.props_url:
+            props[each.name] = _request(each.props_url, header, system)
+    return Responses(health, keyless, models, props, chats)
+
+
+def _authorization(key_file: str, system: System) -> str:
+    """Return the header with a server's key; empty where it has none."""
+    key = (system.read(key_file) or "").partition("\n")[0] if key_file else ""
+    return f"Authorization: Bearer {key}\n" if key_file else ""
+
+
+def _request(url: str, header: str, system: System, body: str = "", seconds: int = _REQUEST_SECONDS) -> str:
+    """Return what curl prints: the body, its errors, and the status. The header comes on stdin, as argv is public.
+
+    Use no configuration of root and no proxy: the request goes to this host.
+    """
+    limits = ("--max-time", str(seconds), "--max-filesize", str(MOST_BYTES), "--limit-rate", _RATE)
+    posted = ("-H", "Content-Type: application/json", "--data-raw", body) if body else ()
+    words = ("curl", "-q", "-sS", "-g", "--noproxy", "*", *limits, "-H", "@-", "-w", r"\n%{http_code}\n", *posted, url)
+    ended = system.run(words, seconds=seconds + _SPARE, text=header)
+    if ended.code == TIMED_OUT:
+        return f"curl did not end within {seconds + _SPARE} s"
+    content, _, status = ended.out.rstrip("\n").rpartition("\n")
+    if len(content) > MOST_BYTES:
+        return f"the response has more than {MOST_BYTES} bytes"
+    return "\n".join([content, *ended.err.splitlines(), status])
+
+
+_GPU_SECONDS = 30
+"""Limit of nvidia-smi: a driver may hang."""
+_DRIVER = "/proc/driver/nvidia/gpus"
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,9})$", re.MULTILINE)
+_DEVICE = re.compile("/dev/(?:nvidia|dxg).*")
+_MOST_DEVICES = 1000
+
+
+def find_gpus(system: System) -> GpusFound:
+    """Return what the driver reports of GPUs and of the processes that use them."""
+    return GpusFound(
+        listed=_smi(("--query-gpu=pci.bus_id,uuid", "--format=csv,noheader"), system),
+        processes=_smi(("--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"), system),
+        minors=dict(_minors(system)),
+        namespace=system.target("/proc/self/ns/pid"),
+        kernel=(system.read("/proc/sys/kernel/osrelease") or "").strip(),
+    )
+
+
+def find_gpu_processes(pid: str, system: System, *, swaps: bool, container: bool) -> GpuProcesses:
+    """Return the processes of a server, by its first one, and the devices of GPUs that they hold open.
+
+    The processes of a container are those of its PID namespace. A server that swaps runs each model in a child.
+    """
+    pids: Sequence[str] = [pid] if pid else []
+    if pid and container:
+        pids = _in_namespace_of(pid, system) or pids
+    elif pid and swaps:
+        pids = [pid, *_children(pid, system)]
+    there = [each for each in pids if system.entry(f"/proc/{each}")]
+    return GpuProcesses(tuple(there), tuple(sorted({*_devices(there, system)})[:_MOST_DEVICES]))
+
+
+def _smi(words: Iterable[str], system: System) -> str:
+    ended = system.run(["nvidia-smi", *words], seconds=_GPU_SECONDS)
+    return (ended.out + ended.err).strip("\n")
+
+
+def _minors(system: System) -> Iterator[tuple[str, int]]:
+    for address in system.names(_DRIVER):
+        found = _MINOR.search(system.read(f"{_DRIVER}/{address}/information") or "")
+        if found:
+            yield address.lower(), int(found[1])
+
+
+def _in_namespace_of(pid: str, system: System) -> list[str]:
+    space = system.target(f"/proc/{pid}/ns/pid")
+    every = [name for name in system.names("/proc") if name.isdecimal()] if space else []
+    return [each for each in every if system.target(f"/proc/{each}/ns/pid") == space]
+
+
+def _children(pid: str, system: System) -> list[str]:
+    tasks = system.names(f"/proc/{pid}/task")
+    return [each for task in tasks for each in (system.read(f"/proc/{pid}/task/{task}/children") or "").split()]
+
+
+def _devices(pids: Iterable[str], system: System) -> Iterator[str]:
+    for pid in pids:
+        for handle in system.names(f"/proc/{pid}/fd"):
+            target = system.target(f"/proc/{pid}/fd/{handle}")
+            if _DEVICE.fullmatch(target):
+                yield target
+
+
+_CONTAINER = (
+    '{"Status":{{json .State.Status}},"Pid":{{json .State.Pid}},'
+    '"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}},"Image":{{json .Image}},'
+    '"User":{{json .Config.User}},"Labels":{{json .Config.Labels}},"Mounts":{{json .Mounts}},'
+    '"HostConfig":{{json .HostConfig}}}'
+)
+_IMAGE = '{"Id":{{json .Id}},"Size":{{json .Size}}}'
+_PUBLISHED = "{{.Names}} {{.Ports}}"
+_SOCKET = "/var/run/docker.sock"
+_MOST_PUBLISHED = 100
+
+
+@dataclass(frozen=True)
+class DockerFound:
+    """The state of Docker: containers by instance, images by tag, and ports that running containers publish."""
+
+    containers: Mapping[str, ContainerFound] = field(default_factory=dict)
+    images: Mapping[str, ImageFound] = field(default_factory=dict)
+    published: tuple[str, ...] = ()
+
+
+def find_docker(given: VerifyServersInput, system: System) -> DockerFound:
+    """Return containers and images of servers. Raise UnknownStateError if Docker runs and does not respond."""
+    planned = {each.name: each.service for each in given.servers if not each.unit}
+    containers = {name: _container(service, given.limits, system) for name, service in planned.items()}
+    images = {each.tag: _image(each, system) for each in given.images}
+    return DockerFound(
+        {name: found for name, found in containers.items() if found},
+        images,
+        _published(system),
+    )
+
+
+def _container(service: str, limits: Sequence[str], system: System) -> ContainerFound | None:
+    ended = query_docker(system, "inspect", "--type", "container", "--format", _CONTAINER, service)
+    if not ended.ok:
+        return None
+    try:
+        return _read_container(json.loads(ended.out), limits)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise UnknownStateError("Docker") from None
+
+
+def _read_container(shown: Mapping[str, Any], limits: Sequence[str]) -> ContainerFound:
+    """Return a container by a line in our format. Raise ValueError, LookupError, TypeError or AttributeError."""
+    host, labels = shown["HostConfig"], shown["Labels"] or {}
+    return ContainerFound(
+        status=str(shown["Status"]),
+        health=str(shown["Health"]),
+        restart=str(host["RestartPolicy"]["Name"]),
+        spec=str(labels.get("llamaherd.spec", "")),
+        pid=str(int(shown["Pid"]) or ""),
+        image=str(shown["Image"]),
+        config_files=str(labels.get("com.docker.compose.project.config_files", "")),
+        user=str(shown["User"]),
+        limits={name: text for name in limits if (text := _limit(host, name))},
+        mounts=tuple(
+            Mount(str(each["Source"]), bool(each["RW"])) for each in shown["Mounts"] or () if each["Type"] == "bind"
+        ),
+        privileged=bool(host["Privileged"]),
+        read_only=bool(host["ReadonlyRootfs"]),
+        network=str(host["NetworkMode"]),
+        pid_mode=str(host["PidMode"]),
+        ipc_mode=str(host["IpcMode"]),
+        added=tuple(map(str, host["CapAdd"] or ())),
+        dropped=tuple(map(str, host["CapDrop"] or ())),
+        security=tuple(map(str, host["SecurityOpt"] or ())),
+    )
+
+
+def _limit(host: Mapping[str, Any], name: str) -> str:
+    """Return a limit of a container; empty if it has none."""
+    value: Any = host
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "" if value in (None, "", 0, -1) else str(value)
+
+
+def _image(planned: VerifiedImage, system: System) -> ImageFound:
+    ended = query_docker(system, "image", "inspect", "--format", _IMAGE, planned.tag)
+    made = (system.read(planned.record) or "").strip()
+    if not ended.ok:
+        return ImageFound("", 0, made)
+    try:
+        shown = json.loads(ended.out)
+        return ImageFound(str(shown["Id"]), int(shown["Size"]), made)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise UnknownStateError("Docker") from None
+
+
+def _published(system: System) -> tuple[str, ...]:
+    if system.entry(_SOCKET) is None:
+        return ()
+    lines = query_docker(system, "ps", "--format", _PUBLISHED).out.splitlines()
+    return tuple(lines[:_MOST_PUBLISHED])
+
 
 _PROPERTIES = (
     *("ActiveState", "UnitFileState", "Result", "FragmentPath", "DropInPaths", "NeedDaemonReload", "MainPID"),
@@ -46,7 +318,7 @@ _DISK_SECONDS = 15
 Value = TypeVar("Value")
 
 
-def verify(given: VerifyServersInput, system: System) -> Found:
+def verify(given: VerifyServersInput, system: System) -> VerifiedServers:
     """Return the state of servers, queried one after another: at the same time, they would disturb measurements."""
     unknown: set[str] = set()
     no_units: dict[str, UnitFound] = {}
@@ -54,7 +326,7 @@ def verify(given: VerifyServersInput, system: System) -> Found:
     enabled = _unless_unknown(lambda: _docker_enabled(given, system), "", unknown)
     docker = _unless_unknown(lambda: find_docker(given, system), DockerFound(), unknown)
     servers = {each.name: _find_server(each, units, docker, system) for each in given.servers}
-    return Found(
+    return VerifiedServers(
         # This follows the chats: after them, servers hold all the GPU memory that they need.
         servers={each.name: _with_gpus(each, servers[each.name], system) for each in given.servers},
         images=docker.images,

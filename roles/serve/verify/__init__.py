@@ -1,41 +1,237 @@
-"""Check every server against the plan: its unit or container, process, files and responses."""
+"""Verify the servers of a host: how each responds to clients, and which ports other machines can reach."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from llamaherd.host.answers import Answers, chat, reply
-from llamaherd.host.limits import LIMITS
-from llamaherd.inventory.schema import Rig
+from llamaherd.host.responses import Chat, ProbeOutputs, Reply, json_object, json_objects, parse_chat, parse_reply
+from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.layout import EXPORTER_UNIT
 from llamaherd.plan import BuildPlan, InstancePlan, MemberPlan, Plan
+from llamaherd.plan.instance import SHARE_OF_EXPECTED
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
-from roles.serve.onhost.verified import (
+from llamaherd.text.numbers import whole_number
+from roles.serve.container_limits import LIMITS
+from roles.serve.onhost.model import (
     ChatRequest,
-    Found,
-    PlannedImage,
+    Listening,
     PlannedServer,
     Requests,
     Responses,
     ServerFound,
+    VerifiedImage,
+    VerifiedServers,
     VerifyServersInput,
 )
-from roles.serve.verify.answering import drafts, fast, health, listening, locked, serves, streams
-from roles.serve.verify.exposure import exposed
-from roles.serve.verify.gpus import on_gpus
-from roles.serve.verify.members import member_checks
-from roles.serve.verify.process import in_place, installed, process, serving
+from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
+
+_SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
+_TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>")
+"""Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
 
 
-def question(plan: Plan) -> VerifyServersInput | None:
+def check_listening(planned: InstancePlan, text: str) -> Check:
+    """On the declared address, and on no other."""
+    found = {address for address, port in filter(None, map(_socket, text.split())) if port == planned.endpoint.port}
+    right = found == {planned.endpoint.listen}
+    where = " and ".join(sorted(found)) or "nowhere"
+    detail = f"port {planned.endpoint.port} on {where}" + ("" if right else f", declared is {planned.endpoint.listen}")
+    return Check("listens", right, detail)
+
+
+def _socket(text: str) -> tuple[str, int] | None:
+    """Address and port of a line of /proc/net/tcp: 32-bit words in the byte order of x86 and ARM; None of no such."""
+    found = _SOCKET.fullmatch(text)
+    if not found:
+        return None
+    words = [bytes.fromhex(found[1][at : at + 8])[::-1] for at in range(0, len(found[1]), 8)]
+    return str(ipaddress.ip_address(b"".join(words))), int(found[2], 16)
+
+
+def check_health(planned: InstancePlan, health: Reply) -> Check:
+    if planned.endpoint.health_status is None:
+        return Check("health", health.status == 200, "answers" if health.status == 200 else health.problem)
+    found = health.problem or f"status is `{health.json.get('status')}`"
+    return Check("health", not health.problem and health.json.get("status") == planned.endpoint.health_status, found)
+
+
+def check_key(keyless: Reply) -> Check:
+    """A key that is declared but not asked for protects nothing."""
+    if keyless.status == 200:
+        return Check("key", False, "it answers without the API key that is declared")
+    return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
+
+
+def check_models(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
+    """The model and its context; an engine that tells nothing else has both in its list of models."""
+    if planned.endpoint.props_path:
+        return _model(planned, models, props), check_context(declared, props)
+    if models.problem:
+        return Check("model", False, models.problem), Check("context", False, models.problem)
+    served = {str(model.get("id")): model.get("max_model_len") for model in json_objects(models.json.get("data"))}
+    names, found = ", ".join(served) or "none", served.get(planned.model)
+    right = list(served) == [planned.model]
+    return (
+        Check("model", right, names if right else f"{names}; declared is {planned.model}"),
+        Check("context", found == declared.context, f"{found} tokens, declared are {declared.context}"),
+    )
+
+
+def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
+    """The declared model answers: by the name that clients use, and by the file that is loaded."""
+    if problem := models.problem or props.problem:
+        return Check("model", False, problem)
+    names = [str(model.get("id")) for model in json_objects(models.json.get("data"))]
+    path = props.json.get("model_path")
+    right = names == [planned.model] and path == planned.model_path
+    found = f"{', '.join(names) or 'none'} from {path}"
+    return Check("model", right, found if right else f"{found}; declared is {planned.model} from {planned.model_path}")
+
+
+def check_context(declared: Instance, props: Reply) -> Check:
+    """Slots share the declared context unless they have one cache together; engines round up to 256 cells."""
+    if props.problem:
+        return Check("context", False, props.problem)
+    found, slots = (
+        json_object(props.json.get("default_generation_settings")).get("n_ctx"),
+        props.json.get("total_slots"),
+    )
+    unified = {"--kv-unified", "-kvu"} & set(declared.extra_args)
+    share = declared.context if unified else declared.context // declared.parallel
+    right = isinstance(found, int) and share <= found < share + 256 and slots == declared.parallel
+    detail = f"{slots} slot(s) of {found} tokens"
+    return Check("context", right, detail if right else f"{detail}, declared is {declared.parallel} of {share}")
+
+
+def check_stream(streamed: Reply, said: Chat) -> Check:
+    if streamed.problem:
+        return Check("chat", False, streamed.problem)
+    if said.chunks < 2 or not said.answer:
+        return Check("chat", False, f"the answer does not stream: {said.chunks} pieces with text")
+    speed = f", {said.tokens_per_second:.1f} tokens/s" if said.tokens_per_second else ""
+    # As declared, so that nothing failed; but hardly as meant.
+    doubt = any(marker in said.answer for marker in _TEMPLATE_MARKERS)
+    note = "; it spells out chat markers: this model needs a `--chat-template` in `extra_args`" if doubt else ""
+    return Check("chat", True, f"streams in {said.chunks} pieces{speed}{note}")
+
+
+def check_drafts(streamed: Reply, said: Chat) -> Check:
+    if streamed.problem:
+        return Check("drafts", False, streamed.problem)
+    if not said.draft_n:
+        return Check("drafts", False, "no token was drafted, though `draft` is declared")
+    return Check("drafts", True, f"{said.draft_accepted} of {said.draft_n} drafted tokens accepted")
+
+
+def check_speed(expected: float, said: Chat) -> Check:
+    """As fast as it must be at least, by what its owner expects."""
+    if not said.tokens_per_second:
+        return Check("speed", False, f"it tells no speed; expected are {expected:g} tokens/s")
+    detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
+    return Check("speed", said.tokens_per_second >= expected * SHARE_OF_EXPECTED, detail)
+
+
+def member_checks(
+    rig: Rig, planned: InstancePlan, member: MemberPlan, models: Reply, responses: Responses
+) -> Iterator[Check]:
+    """What is asked of one of them, each by its name."""
+    props = parse_reply(responses.props.get(member.name, ""))
+    streamed = parse_reply(responses.chats.get(member.name, ""))
+    said = parse_chat(streamed.body)
+    found = [_member_model(planned, member, models, props), check_context(rig.instances[member.name], props)]
+    found += [check_stream(streamed, said)]
+    found += [check_drafts(streamed, said)] if member.drafts and planned.endpoint.counts_drafts else []
+    found += [check_speed(member.expect.decode, said)] if member.expect and member.expect.decode else []
+    yield from (replace(each, name=f"{member.name}: {each.name}") for each in found)
+
+
+def _member_model(planned: InstancePlan, member: MemberPlan, models: Reply, props: Reply) -> Check:
+    """The server lists its models and no others, and has loaded this one from its file."""
+    if problem := models.problem or props.problem:
+        return Check("model", False, problem)
+    names = sorted(str(model.get("id")) for model in json_objects(models.json.get("data")))
+    path = props.json.get("model_path")
+    listed = names == sorted(planned.endpoint.models)
+    detail = f"{member.model} from {path}" if listed else f"it lists {', '.join(names) or 'none'}"
+    right = listed and path == member.model_path
+    return Check("model", right, detail if right else f"{detail}; declared is {member.model} from {member.model_path}")
+
+
+_WAY_IN = frozenset({"sshd", "sshd-session"})
+_SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
+_OURS = "llamaherd-share.service"
+"""What lends models to a neighbour."""
+_PROXY = "docker-proxy"
+"""What listens for a container: Docker itself says for which."""
+_PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
+_LOOPBACK = ("127.", "[::1]")
+
+
+def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
+    """Who listens for others: nothing fails by it, for a machine may serve more than models; but it is said."""
+    if found.listening is None:
+        return
+    open_ = _declared(plan)
+    told = plan.monitoring is not None and plan.monitoring.exporter is not None
+    fine: list[str] = []
+    strange: list[str] = []
+    for each in found.listening:
+        if each.port in open_:
+            fine.append(f"{open_[each.port]} ({each.port})")
+        elif each.program in _WAY_IN or each.unit in _SSH_UNITS:
+            fine.append(f"ssh ({each.port})")
+        elif each.unit == _OURS:
+            fine.append(f"models for neighbours ({each.port})")
+        elif told and each.unit == EXPORTER_UNIT:
+            fine.append(f"figures of this host ({each.port})")
+        elif each.program != _PROXY:
+            strange.append(f"{_named(each)} listens at {each.port} for others")
+    strange += _published(found.published, set(open_))
+    detail = "; ".join(dict.fromkeys(strange)) + ": not declared" if strange else ", ".join(dict.fromkeys(fine))
+    silent = "Docker did not respond, so the ports that it publishes are unknown" if "Docker" in found.unknown else ""
+    shown = "; ".join(filter(None, [detail or "nothing listens for others", silent]))
+    yield Check("exposed", True, shown, doubt=bool(strange or silent))
+
+
+def _declared(plan: Plan) -> dict[int, str]:
+    """Ports that are open to others, and what is there. Figures are for the rig that watches alone."""
+    found = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
+    if plan.gateway and plan.gateway.for_others:
+        found[plan.gateway.port] = "the gateway"
+    if plan.gateway and plan.gateway.figures and plan.gateway.figures.asker:
+        found[plan.gateway.figures.port] = "figures of the gateway"
+    return found
+
+
+def _named(each: Listening) -> str:
+    if not each.program:
+        return "a program that does not show"
+    return f"{each.program} ({each.unit})" if each.unit.endswith(".service") else f"{each.program} (process {each.pid})"
+
+
+def _published(lines: Iterable[str], declared: set[int]) -> Iterator[str]:
+    """Containers of others, or at other ports: what Docker publishes goes past the firewall of ufw and firewalld."""
+    for line in lines:
+        name, _, ports = line.partition(" ")
+        found = (match for match in _PUBLISHED.finditer(ports) if not match["address"].startswith(_LOOPBACK))
+        open_ = dict.fromkeys(match["port"] for match in found)
+        if strange := [port for port in open_ if whole_number(port) not in declared]:
+            yield f"container {name} publishes {', '.join(strange)}, past most firewalls"
+
+
+def verification_input(plan: Plan) -> VerifyServersInput | None:
     """Return what to verify of servers, without keys; None if there are no servers."""
     if not plan.instances and not plan.images:
         return None
     return VerifyServersInput(
         servers=tuple(map(_server, plan.instances)),
-        images=tuple(PlannedImage(each.tag, each.record) for each in plan.images),
+        images=tuple(VerifiedImage(each.tag, each.record) for each in plan.images),
         limits=LIMITS,
     )
 
@@ -86,19 +282,19 @@ def _chat(planned: InstancePlan, each: InstancePlan | MemberPlan) -> ChatRequest
     return ChatRequest(each.name, url, json.dumps(body), endpoint.url(props) if props else "")
 
 
-def healthy(found: Found) -> Iterator[str]:
+def healthy_names(found: VerifiedServers) -> Iterator[str]:
     """Yield the servers that respond on their own host."""
-    yield from (name for name, each in found.servers.items() if reply(each.responses.health).status == 200)
+    yield from (name for name, each in found.servers.items() if parse_reply(each.responses.health).status == 200)
 
 
-def judge(judging: Judging) -> Verified:
+def judge_servers(judging: Judging) -> Verified:
     """A report of each server, and what is there of it."""
     rig, plan, answers, reached = judging.rig, judging.plan, judging.answers, judging.reached
-    found = judging.found(Found) or Found()
+    found = judging.found(VerifiedServers) or VerifiedServers()
     builds = {build.id: build for build in plan.builds}
     return Verified(
-        checks=tuple(exposed(plan, found)) if plan.instances else (),
-        installed=tuple(installed(plan, found)),
+        checks=tuple(exposure_checks(plan, found)) if plan.instances else (),
+        installed=tuple(installed_files(plan, found)),
         instances=tuple(
             _instance(
                 rig,
@@ -119,23 +315,23 @@ def _instance(
     planned: InstancePlan,
     build: BuildPlan | None,
     plan: Plan,
-    answers: Answers,
-    found: Found,
+    answers: ProbeOutputs,
+    found: VerifiedServers,
     reach: Reach | None,
 ) -> InstanceReport:
     name, server = planned.name, found.servers.get(planned.name, ServerFound())
     responses = server.responses
     first = planned.members[0].name if planned.members else name
-    said = chat(reply(responses.chats.get(first, "")).body)
+    said = parse_chat(parse_reply(responses.chats.get(first, "")).body)
     checks = [
-        serving(planned, server, found),
-        process(planned, server, found, answers),
-        in_place(planned, build, plan, server, answers),
-        listening(planned, answers.get(("listening", ""), "")),
-        health(planned, reply(responses.health)),
+        check_running(planned, server, found),
+        check_process(planned, server, found, answers),
+        check_files(planned, build, plan, server, answers),
+        check_listening(planned, answers.get(("listening", ""), "")),
+        check_health(planned, parse_reply(responses.health)),
         *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
-        *([Check("on GPUs", *on_gpus(planned, server.on_gpus, found.gpus))] if planned.server.cards else []),
-        *([locked(reply(responses.keyless))] if planned.key_file else []),
+        *([Check("on GPUs", *judge_gpus(planned, server.on_gpus, found.gpus))] if planned.server.cards else []),
+        *([check_key(parse_reply(responses.keyless))] if planned.key_file else []),
         *_answering(rig, planned, responses),
     ]
     return InstanceReport(
@@ -155,15 +351,15 @@ def _instance(
 
 def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Check]:
     """What it serves, and how a chat with it went; with each of a group's models."""
-    models = reply(responses.models)
+    models = parse_reply(responses.models)
     if planned.members:
         return [check for member in planned.members for check in member_checks(rig, planned, member, models, responses)]
     declared = rig.instances[planned.name]
-    streamed = reply(responses.chats.get(planned.name, ""))
-    said = chat(streamed.body)
+    streamed = parse_reply(responses.chats.get(planned.name, ""))
+    said = parse_chat(streamed.body)
     return [
-        *serves(declared, planned, models, reply(responses.props.get(planned.name, ""))),
-        streams(streamed, said),
-        *([drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
-        *([fast(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
+        *check_models(declared, planned, models, parse_reply(responses.props.get(planned.name, ""))),
+        check_stream(streamed, said),
+        *([check_drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
+        *([check_speed(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
     ]

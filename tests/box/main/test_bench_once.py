@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.results.store import read_result, result_files, results_folder
+from llamaherd.measure.results.store import read_result, result_files, results_folder
 from tests.box.bench import Bench
 
 

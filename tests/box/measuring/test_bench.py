@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.bench.results.result import Result
-from llamaherd.bench.results.store import read_result, result_files, results_folder
+from llamaherd.measure.results.result import Result
+from llamaherd.measure.results.store import read_result, result_files, results_folder
 from tests.box.bench import HERD, Bench
 from tests.support.rigs import ROOT
 

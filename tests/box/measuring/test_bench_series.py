@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.bench.courses.ladder import Ladder
-from llamaherd.bench.courses.load import total
-from llamaherd.bench.results.result import Condition, Result
-from llamaherd.bench.results.store import read_result, result_files
+from llamaherd.measure.bench.depth import Ladder
+from llamaherd.measure.bench.load import total_speed
+from llamaherd.measure.results.result import Condition, Result
+from llamaherd.measure.results.store import read_result, result_files
 from tests.box.bench import Bench
 
 LADDER = Ladder((512, 1024, 2048))
@@ -62,7 +62,7 @@ def test_two_at_once(measured: tuple[Result, str]) -> None:
     """This server has one slot: one of two waits. Some answers of this small model are too short to count."""
     result, said = measured
     (cell,) = [cell for cell in result.cells if cell.condition.concurrency == 2]
-    found = total(cell.runs, 2)
+    found = total_speed(cell.runs, 2)
     assert found, cell
     assert found.tokens_per_second.value > 1
     assert "the server has 1 slot: of 2 requests at once, 1 wait" in said

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from box.inside import File
-from llamaherd.bench.meter.look import Look, obstacles
-from llamaherd.bench.meter.meter import Meter
-from llamaherd.bench.meter.series import Window
-from llamaherd.bench.meter.unmeasured import unmeasured
-from llamaherd.bench.meter.use import Use, use
 from llamaherd.inventory.schema import Connect
+from llamaherd.measure.meter.meter import Meter
+from llamaherd.measure.meter.obstacles import HostSnapshot, obstacles
+from llamaherd.measure.meter.telemetry import unmeasured_sentences
+from llamaherd.measure.meter.usage import Usage, Window, usage_of
 from llamaherd.plan import InstancePlan, Plan
 from tests.bench.meter_lines import NEW, OLD
 from tests.box.bench import Bench
@@ -65,7 +64,7 @@ def instance(bench: Bench, name: str) -> InstancePlan:
     return next(each for each in plan(bench).instances if each.name == name)
 
 
-def codes(bench: Bench, name: str, look: Look) -> set[str]:
+def codes(bench: Bench, name: str, look: HostSnapshot) -> set[str]:
     """What is in the way, beside what other tests and machines do to the processors."""
     return {each.code for each in obstacles(look, plan(bench), instance(bench, name))} - {"host-busy"}
 
@@ -76,7 +75,7 @@ def computed(bench: Bench, pid: int) -> float:
     return int(ticks) / 100
 
 
-def measured(bench: Bench, name: str, tokens: int, main: int) -> tuple[Meter, Use, Look, float]:
+def measured(bench: Bench, name: str, tokens: int, main: int) -> tuple[Meter, Usage, HostSnapshot, float]:
     """A server that tells a story while it is watched, and what it computed meanwhile.
 
     The last look is from the middle of a story of so many tokens.
@@ -97,7 +96,7 @@ def measured(bench: Bench, name: str, tokens: int, main: int) -> tuple[Meter, Us
         time.sleep(1)
         busy = meter.look()
         story.join()
-    return meter, use(meter.readings, Window(begin, end)), busy, seconds
+    return meter, usage_of(meter.readings, Window(begin, end)), busy, seconds
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("chat", 100), ("drafter", 3000)])
@@ -127,7 +126,7 @@ def test_a_server_at_work(watched: Bench, name: str, tokens: int) -> None:
         assert joules == pytest.approx(250 * used.window.seconds, rel=0.02)
     assert new.counted is None
     assert new.watts == pytest.approx(21.33)
-    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured(meter.readings)
+    assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured_sentences(meter.readings)
     assert gone(watched)
 
 
@@ -149,7 +148,7 @@ def test_a_server_that_is_stopped_meanwhile(watched: Bench) -> None:
             watched.sh("systemctl start llama-ik-chat")
     assert [each.code for each in obstacles(look, plan(watched), instance(watched, "ik-chat"))] == ["server-down"]
     end = meter.readings.figures[-1].t
-    assert "the server ended meanwhile" in use(meter.readings, Window(begin, end)).doubts
+    assert "the server ended meanwhile" in usage_of(meter.readings, Window(begin, end)).doubts
 
 
 def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> None:
@@ -158,7 +157,7 @@ def test_it_costs_no_more_than_a_hundredth_of_a_processor(watched: Bench) -> Non
         began = len(meter.readings.figures)
         time.sleep(20)
     figures = meter.readings.figures[began:]
-    used = use(meter.readings, Window(figures[0].t, figures[-1].t))
+    used = usage_of(meter.readings, Window(figures[0].t, figures[-1].t))
     assert used.host.meter is not None
     assert 0 < used.host.meter <= 0.01
     assert len(meter.readings.gpus[OLD]) >= 60  # of 100, on a machine that has other things to do

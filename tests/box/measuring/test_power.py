@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from box.cli import ROOT
-from llamaherd.bench.holding import Holding
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.reservation import PowerHold
 from tests.box.bench import Bench, Declared
 from tests.box.measuring.test_meter import connect
 from tests.support.nvidia_smi import card
@@ -116,7 +116,7 @@ def comes_back(bench: Bench) -> None:
 
 def test_limits_of_a_measurement_come_back(fake: Bench) -> None:
     """Whatever ends it: its end, a limit that no GPU takes, our ssh client killed, the script killed on the host."""
-    with Holding(connect(fake), [UUID], (200, 300), 60) as holding:
+    with PowerHold(connect(fake), [UUID], (200, 300), 60) as holding:
         assert limit(fake) == 350, "nothing is changed before it is told to"
         holding.hold(200)
         assert (limit(fake), fake.sh(GUARD)) == (200, "active")
@@ -127,18 +127,18 @@ def test_limits_of_a_measurement_come_back(fake: Bench) -> None:
     comes_back(fake)
     with (
         pytest.raises(UserError, match="takes power limits from 100 to 366 W, and not 400 W"),
-        Holding(connect(fake), [UUID], (200, 400), 60),
+        PowerHold(connect(fake), [UUID], (200, 400), 60),
     ):
         pass
     comes_back(fake)
 
-    ours = Holding(connect(fake), [UUID], (200,), 60).__enter__()
+    ours = PowerHold(connect(fake), [UUID], (200,), 60).__enter__()
     ours.hold(200)
     assert ours._shell
     ours._shell._process.kill()
     comes_back(fake)
 
-    with Holding(connect(fake), [UUID], (200, 300), 60) as killed:
+    with PowerHold(connect(fake), [UUID], (200, 300), 60) as killed:
         killed.hold(200)
         fake.sh("kill -9 $(sed 's/process \\([0-9]*\\) .*/\\1/' /run/llamaherd/locks/host)")
         comes_back(fake)
@@ -151,12 +151,12 @@ def test_within_a_measurement_nobody_waits_for_its_host(fake: Bench) -> None:
     """Whoever measures has the lock of the host already, and a kill of it brings the limits back as well."""
     fake.sh("nohup flock /run/llamaherd/locks/host sleep 120 >/dev/null 2>&1 & sleep 0.5")
     try:
-        with Holding(connect(fake), [UUID], (200, 300), 60, within=True) as holding:
+        with PowerHold(connect(fake), [UUID], (200, 300), 60, within=True) as holding:
             assert [each.now for each in holding.ranges] == [350]
             holding.hold(200)
             assert (limit(fake), fake.sh(GUARD)) == (200, "active")
         comes_back(fake)
-        killed = Holding(connect(fake), [UUID], (200,), 60, within=True).__enter__()
+        killed = PowerHold(connect(fake), [UUID], (200,), 60, within=True).__enter__()
         killed.hold(200)
         assert killed._shell
         killed._shell._process.kill()
@@ -166,7 +166,7 @@ def test_within_a_measurement_nobody_waits_for_its_host(fake: Bench) -> None:
 
 
 def test_without_its_guard_no_limit_is_set(fake: Bench) -> None:
-    with Holding(connect(fake), [UUID], (200, 300), 60) as holding:
+    with PowerHold(connect(fake), [UUID], (200, 300), 60) as holding:
         holding.hold(200)
         fake.sh("systemctl stop llamaherd-limits")
         assert limit(fake) == 350

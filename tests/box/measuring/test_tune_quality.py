@@ -9,14 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from llamaherd.bench.arms.host import ArmsHost
-from llamaherd.bench.arms.units import arms_input
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.divergence import logits_bytes
-from llamaherd.plan import Reading
-from llamaherd.tune.judging import Judging
-from llamaherd.tune.planned import Tuned, tuned
-from llamaherd.tune.quality import Precision
+from llamaherd.engines.divergence import Reading, logits_bytes
+from llamaherd.measure.trials.host import ArmsHost
+from llamaherd.measure.trials.units import arms_input
+from llamaherd.measure.tune.quality import Precision
+from llamaherd.measure.tune.target import QualityJudge, TuneTarget, tune_target
 from roles import ROLES
 from tests.box.bench import Bench
 from tests.box.coarse import coarse
@@ -29,18 +27,18 @@ LOGITS = "stat -c %s /var/tmp/systemd-private-*-llamaherd-arm-c-chat.service-*/t
 
 
 @pytest.fixture
-def judged(bench: Bench) -> Tuned:
+def judged(bench: Bench) -> TuneTarget:
     """The rig with an instance whose caches may be judged: its engine is built anew, with one program more."""
     rig = bench.rig()
     rig["instances"]["chat"] |= {"context": 512, "kv": "f16", "threads": 2, "tune": {"quality": {}}}
     bench.declare(rig)
     ended = bench.up("--yes", "--only", "chat")
     assert ended.code == 0, ended.output
-    return tuned(bench.inventory, ROLES, "box", "chat")
+    return tune_target(bench.inventory, ROLES, "box", "chat")
 
 
 @contextmanager
-def measuring(of: Tuned) -> Iterator[ArmsHost]:
+def measuring(of: TuneTarget) -> Iterator[ArmsHost]:
     """The host with the declared server stopped, as in a search."""
     arm = of.arm(of.start, None)
     given = arms_input((arm,), (of.declared,), 600, "a test", others=True, text=of.text)
@@ -58,11 +56,11 @@ def serves_again(bench: Bench) -> None:
     assert bench.sh("pgrep -c llama-perplexi", check=False) == "0"
 
 
-def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: Tuned) -> None:
+def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: TuneTarget) -> None:
     candidate = judged.start.with_keys({"kv": "q8_0"})
     assert [each.context for each in judged.readings(candidate, COARSE)] == [512]
     with measuring(judged) as host:
-        found = Judging(host, judged.judge_unit, lambda *_: [READING]).judged(candidate, COARSE, 500)
+        found = QualityJudge(host, judged.judge_unit, lambda *_: [READING]).judged(candidate, COARSE, 500)
         assert bench.sh(LOGITS, check=False) == ""
         full = host.run_to_end(judged.judge_unit(candidate, COARSE, READING, 60), 1 << 50)
         host.stop()
@@ -85,11 +83,11 @@ def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
     bench.declare(rig)
     ended = bench.up("--yes", "--only", "chat")
     assert ended.code == 0, ended.output
-    of = tuned(bench.inventory, ROLES, "box", "chat")
+    of = tune_target(bench.inventory, ROLES, "box", "chat")
     assert of.known.finest == "gemma-3-270m"
     candidate = of.start.with_keys({"model": "coarse"})
     with measuring(of) as host:
-        judge = Judging(host, of.judge_unit, lambda *_: [READING])
+        judge = QualityJudge(host, of.judge_unit, lambda *_: [READING])
         found = judge.judged(candidate, Precision("f16", "coarse", of.known.finest), 500)
     assert found.quality, found.says
     assert 0.01 < found.quality.kld.value < 2
@@ -97,10 +95,10 @@ def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
     serves_again(bench)
 
 
-def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(bench: Bench, judged: Tuned) -> None:
+def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(bench: Bench, judged: TuneTarget) -> None:
     candidate = judged.start.with_keys({"kv": "q8_0"})
     with ThreadPoolExecutor(1) as pool, measuring(judged) as host:
-        judge = Judging(host, judged.judge_unit, lambda *_: [READING])
+        judge = QualityJudge(host, judged.judge_unit, lambda *_: [READING])
         running = pool.submit(judge.judged, candidate, COARSE, 500)
         until = time.monotonic() + 300
         while not bench.sh(LOGITS, check=False):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from llamaherd.layout import DIRECT_GROUP
-from roles.serve.beside import lead
+from roles.serve.blue_green import redirect_rule
 from tests.box.bench import HERD, PORTS, Bench, Ended
 from tests.box.changes import KILL_PROGRAM, SPEC, no_answer, no_load
 
@@ -230,7 +230,7 @@ def test_where_it_has_no_room_it_is_away(bench: Bench) -> None:
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0", "::", "::1", "192.168.1.20", "fd00::20"])
 def test_the_rules_are_rules_of_nftables(bench: Bench, listen: str) -> None:
-    rule = lead(listen, 8080, 63090)
+    rule = redirect_rule(listen, 8080, 63090)
     table = f"table inet t {{ chain c {{ type nat hook output priority -101; {rule}; }}; }}"
     assert bench.host.exec("nft", "-c", table) == ""
 
@@ -276,7 +276,7 @@ def test_nobody_is_let_in_between_the_last_look_and_the_stop(bench: Bench) -> No
 DRAINS = f"""
 import json, pathlib
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.drain import drain
+from roles.serve.onhost.tools import drain
 kept = pathlib.Path("/var/lib/llamaherd/kept/llama-chat/last")
 key = (kept / "key").read_text().strip() if (kept / "key").exists() else None
 question = json.loads((kept / "asked").read_text())

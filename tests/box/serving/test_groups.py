@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llamaherd.bench.results.store import read_result
+from llamaherd.measure.results.store import read_result
 from tests.box.bench import Bench, Declared
 
 PORT, GATEWAY_PORT = 8094, 8095

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.gguf.join import join
-from llamaherd.gguf.local import read_header
+from llamaherd.gguf.shards import join_headers, read_header
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
-from llamaherd.pipeline.engine_estimate import EngineEstimates, ask_engines
-from llamaherd.pipeline.load_fleet import load_fleet
+from llamaherd.pipeline.engine_estimate import EngineEstimates, query_engines
+from llamaherd.pipeline.fleet_files import load_fleet
 from llamaherd.plan import Estimate, Holds, Plan
 from tests.box.bench import Bench
 from tests.support import gguf_files
@@ -36,7 +35,7 @@ def locked(rig: Rig) -> Lock:
                 sha256=str(model.sha256),
                 size=model.file.stat().st_size,
                 data_offset=header.data_offset,
-                header=join((header,)),
+                header=join_headers((header,)),
             )
         )
     return Lock(files=tuple(files))
@@ -47,7 +46,7 @@ def asked(bench: Bench) -> tuple[Plan, EngineEstimates]:
     rig = load_fleet(bench.inventory).rigs["box"]
     lock = locked(rig)
     planned = plan(rig, lock)
-    return planned, ask_engines(rig, planned, lock, Remote(rig.connect))
+    return planned, query_engines(rig, planned, lock, Remote(rig.connect))
 
 
 def ram(estimate: Estimate | str | None) -> Holds:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from llamaherd.host.program import packed_program
-from roles.container_runtime.state import PACKAGES
+from roles.container_runtime import PACKAGES
 from tests.box.bench import PYINFRA, Bench, Declared, Ended, run
 from tests.support.apt_repository import AptRepository
 from tests.support.cdi import container_toolkit

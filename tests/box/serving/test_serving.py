@@ -8,7 +8,7 @@ import threading
 import pytest
 from testinfra.host import Host
 
-from llamaherd.host.answers import decoded_per_second
+from llamaherd.host.responses import decoded_per_second
 from llamaherd.layout import container_user
 from tests.box.bench import PORTS, Bench, Ended
 

@@ -12,7 +12,7 @@ import pytest
 
 from llamaherd.onhost.system import Ended, Host
 from llamaherd.role.programs import fingerprint, programs
-from roles.base.onhost.inspection import Found, Question, RepositoryQuestion, UserFound, inspect
+from roles.base.onhost import Found, InspectInput, RepositoryQuery, UserFound, inspect
 from tests.support.recording import InspectedHost
 
 PASSWD = """\
@@ -25,10 +25,10 @@ broken line
 """
 GROUPS = "llama-chat:x:990:\nvideo:x:44:llama-chat,someone\nsudo:x:27:someone\nodd\n"
 SHADOW = "llama-chat:!:1::::::\nllama-two:$6$hash:1::::::\nother:$6$hash:1::::::\n"
-REPOSITORY = RepositoryQuestion("nvidia", "https://repo.example/cuda", "/etc/apt/sources.list.d/llamaherd.sources")
+REPOSITORY = RepositoryQuery("nvidia", "https://repo.example/cuda", "/etc/apt/sources.list.d/llamaherd.sources")
 
 
-QUESTION = Question(
+QUESTION = InspectInput(
     packages=("curl", "cmake"),
     users=("llama-chat", "llama-two", "someone", "absent"),
     repositories=(REPOSITORY,),

@@ -15,7 +15,7 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import PutFilesInput, WrittenFile, write_files
 from llamaherd.onhost.system import Ended, Entry, FailedError, Host
 from llamaherd.onhost.verbs import find_verb
-from roles.base.changes import base_changes
+from roles.base import base_changes
 from roles.base.onhost import AccountsInput, OpenInput, ensure_accounts, open_paths, put_files
 from tests.render.plans import CPU
 from tests.support.played_host import File

@@ -9,24 +9,22 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.answers import Answers
-from llamaherd.host.limits import declared_limits
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
 from llamaherd.role.report import Check
 from roles.base.verify import host_checks
-from roles.serve.onhost.verified import (
+from roles.serve.container_limits import declared_limits
+from roles.serve.onhost.model import (
     ContainerFound,
-    Found,
     ImageFound,
     Mount,
     OwnedFile,
     ProcessFound,
     ServerFound,
     UnitFound,
+    VerifiedServers,
 )
-from roles.serve.verify.container import otherwise
-from roles.serve.verify.permissions import permissions
-from roles.serve.verify.process import serving
+from roles.serve.verify.process import check_running, compose_differences, permission_problems
 from tests.support.ours import judge
 from tests.support.rigs import cpu_rig, planned
 
@@ -93,9 +91,11 @@ def test_a_folder_that_is_open_to_others(folders: str, words: str) -> None:
     assert (ok, words in detail) == (False, True), detail
 
 
-def check(name: str, kind: str, server: ServerFound, answers: Answers | None = None, **facts: Any) -> tuple[bool, str]:
+def check(
+    name: str, kind: str, server: ServerFound, answers: ProbeOutputs | None = None, **facts: Any
+) -> tuple[bool, str]:
     """One check of one instance."""
-    servers = Found({name: server}, docker_enabled="enabled", **facts)
+    servers = VerifiedServers({name: server}, docker_enabled="enabled", **facts)
     report = judge(Rig.model_validate(cpu_rig()), PLAN, answers or {}, found=servers)
     (instance,) = (each for each in report.instances if each.name == name)
     (one,) = (each for each in instance.checks if each.name == kind)
@@ -213,7 +213,7 @@ OWNERS = [
 )
 def test_files_that_somebody_else_may_write_are_named(at: int, changes: dict[str, Any], words: str) -> None:
     owners = [replace(each, **changes) if n == at else each for n, each in enumerate(OWNERS)]
-    found = list(permissions(CHAT, owners))
+    found = list(permission_problems(CHAT, owners))
     assert [words in each and OWNERS[at].path in each for each in found] == ([True] if words else [])
     assert in_place({"owned": tuple(owners)})[0] is (not words)
 
@@ -272,8 +272,10 @@ def test_a_container_is_held_to_what_is_declared(change: dict[str, str], words: 
     ],
 )
 def test_the_state_of_a_container(changes: dict[str, Any], docker: str, detail: str) -> None:
-    found = Found({"drafter": ServerFound(container=replace(WALLS, **changes))}, docker_enabled=docker)
-    assert serving(DRAFTER, found.servers["drafter"], found) == Check("container", not changes and bool(docker), detail)
+    found = VerifiedServers({"drafter": ServerFound(container=replace(WALLS, **changes))}, docker_enabled=docker)
+    assert check_running(DRAFTER, found.servers["drafter"], found) == Check(
+        "container", not changes and bool(docker), detail
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +301,7 @@ def test_the_state_of_a_container(changes: dict[str, Any], docker: str, detail: 
     ],
 )
 def test_a_container_has_the_walls_of_its_file(name: str, changes: dict[str, Any]) -> None:
-    assert otherwise(DRAFTER.file, replace(WALLS, **changes)) == ([name] if name else [])
+    assert compose_differences(DRAFTER.file, replace(WALLS, **changes)) == ([name] if name else [])
     assert container(**changes)[0] is (not name)
 
 

@@ -18,20 +18,18 @@ import pytest
 import yaml
 
 from llamaherd.diagnostics.findings import Place
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.authority import make_root
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.layout import CHAT_USER
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.lock.resolve.resolve import wanted_by
+from llamaherd.lock.resolver import wanted_by
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from roles.chat_page.changes import chat_changes, chat_leftovers
-from roles.chat_page.files import KEY, read_files
+from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, read_files
 from roles.chat_page.onhost import ApplyInput, RemoveInput
 from roles.chat_page.plan import environment
-from roles.chat_page.verify import chat_checks
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
@@ -121,7 +119,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan, rig: Rig, tmp_pat
         ("chat\tthere", "chat\tuntried", "restart", "a run before did not see it healthy"),
         ("chat\tthere", "chat\tunsigned", "restart", "the secret that signs who is logged in is not there"),
         ("chat\tcontainer", "unit-file\tx", "create", "there is no such container"),
-        (f"{CHAT_USER} UNKNOWN", "0 root", "restart", f"{KEY} belongs to root, not to {CHAT_USER}"),
+        (f"{CHAT_USER} UNKNOWN", "0 root", "restart", f"{KEY_FILE} belongs to root, not to {CHAT_USER}"),
     ],
 )
 def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str, why: str) -> None:
@@ -137,7 +135,7 @@ def test_another_key_makes_it_anew(wanted: Plan, monkeypatch: pytest.MonkeyPatch
     lines = converged(wanted, HELD)
     monkeypatch.setenv("TOM_KEY", "herd-tom-anew")
     (change,) = chat_changes(wanted, parse_state(lines))
-    assert change.reasons == (f"{KEY} has another text",)
+    assert change.reasons == (f"{KEY_FILE} has another text",)
     given = input_of(change, ApplyInput)
     assert [each.text for each in given.keys] == [Secret("herd-tom-anew")]
     assert "herd-tom-anew" not in f"{given!r}{change}{change!r}"
@@ -154,7 +152,7 @@ def test_the_page_trusts_the_ca_of_its_gateway(rig: Rig, wanted: Plan, tmp_path:
         each for each in yaml.safe_load(safe.file.text)["services"]["page"]["volumes"] if root.path in str(each)
     ]
     assert "ro" in str(volume)
-    assert [each.path for each in read_files(wanted.chat)] == [KEY]
+    assert [each.path for each in read_files(wanted.chat)] == [KEY_FILE]
 
 
 def test_a_rig_without_it_is_asked_and_loses_it(wanted: Plan, rig: Rig) -> None:
@@ -255,7 +253,7 @@ def test_a_port_that_is_taken_is_refused(wanted: Plan) -> None:
     assert not any("chat page" in each.message for each in refusals(wanted, own, {}))
 
 
-FINE: Answers = {
+FINE: ProbeOutputs = {
     ("chat container", ""): f"running healthy {CHAT_USER}:{CHAT_USER} sha256:ab",
     ("chat page", ""): '{"status":true}',
     ("chat files", ""): f"400 {CHAT_USER} /k\n400 {CHAT_USER} /s\n700 {CHAT_USER} /d",

@@ -16,14 +16,14 @@ from llamaherd.onhost import docker_api
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.container_runtime.onhost import DaemonFound, Found, Question, UnitFound, inspect_runtime
-from roles.container_runtime.state import DOCKER_PACKAGES, PACKAGES, DockerState, EngineUnitState, take
+from roles.container_runtime import DOCKER_PACKAGES, PACKAGES, DockerState, EngineUnitState, take
+from roles.container_runtime.onhost import DaemonFound, Found, InspectInput, UnitFound, inspect_runtime
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
 CLIENT, SETTINGS = "/usr/bin/docker", "/etc/docker/daemon.json"
-GIVEN = Question(DOCKER_PACKAGES)
-ON_GPUS = Question(DOCKER_PACKAGES, PACKAGES, SETTINGS)
+GIVEN = InspectInput(DOCKER_PACKAGES)
+ON_GPUS = InspectInput(DOCKER_PACKAGES, PACKAGES, SETTINGS)
 INFO: dict[str, Any] = {
     "ServerVersion": "26.1.5+dfsg1",
     "LiveRestoreEnabled": True,

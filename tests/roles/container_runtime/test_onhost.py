@@ -16,7 +16,7 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import find_verb, perform
-from roles.container_runtime.changes import toolkit_changes
+from roles.container_runtime import PACKAGES, toolkit_changes
 from roles.container_runtime.onhost import (
     BACKUP,
     SETTINGS,
@@ -34,7 +34,6 @@ from roles.container_runtime.onhost import (
     undo_wiring,
     wire,
 )
-from roles.container_runtime.state import PACKAGES
 from tests.render.plans import GPU
 from tests.support.played_host import File
 from tests.support.recording import input_of

@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.host.protocol import UnaskedError
+from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.state import HostState
 from llamaherd.plan import ContainerToolkitPlan, Plan
-from roles.container_runtime.changes import docker_changes, pins, toolkit_changes
+from roles.container_runtime import (
+    DOCKER_PACKAGES,
+    PACKAGES,
+    DockerState,
+    EngineUnitState,
+    docker_changes,
+    inspection_input,
+    pins,
+    runtime_refusals,
+    toolkit_changes,
+)
 from roles.container_runtime.daemon import merge
-from roles.container_runtime.onhost import InstallInput, Question
-from roles.container_runtime.refusals import runtime_refusals
-from roles.container_runtime.state import DOCKER_PACKAGES, PACKAGES, DockerState, EngineUnitState, question
+from roles.container_runtime.onhost import InspectInput, InstallInput
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
@@ -52,13 +60,13 @@ def devices(plan: Plan, name: str = "boxed") -> tuple[list[str], str]:
 def test_a_rig_without_containers_needs_no_docker() -> None:
     plan = planned(gpu_rig(), {f"instances/{name}": GONE for name in ("small", "boxed")})
     assert plan.runtime is None
-    assert question(plan) is None
+    assert inspection_input(plan) is None
 
 
 def test_what_a_container_on_the_cpu_needs() -> None:
     assert CPU.runtime
     assert (CPU.runtime.docker, CPU.runtime.compose, CPU.runtime.toolkit) == ((25, 0), (2, 21), None)
-    assert question(CPU) == Question(DOCKER_PACKAGES)
+    assert inspection_input(CPU) == InspectInput(DOCKER_PACKAGES)
 
 
 def test_what_a_container_on_a_card_needs() -> None:
@@ -368,5 +376,5 @@ def test_packages_tell_whose_docker_is_and_its_compose() -> None:
     ],
 )
 def test_a_result_that_cannot_be_is_refused(lines: list[str]) -> None:
-    with pytest.raises(UnaskedError, match=r"container_runtime\.inspect: "):
+    with pytest.raises(UnexpectedLineError, match=r"container_runtime\.inspect: "):
         parse_state(lines)

@@ -10,7 +10,7 @@ import pytest
 
 from llamaherd.deploy import commands
 from llamaherd.plan import Plan
-from llamaherd.reference.distributions import COMPOSE_PACKAGES
+from llamaherd.reference.packages import COMPOSE_PACKAGES
 from tests.support.fake import run
 from tests.support.rigs import DOCKER_UNITS, GONE, Declared, changed, converged, gpu_rig, planned
 
@@ -134,7 +134,7 @@ def test_a_host_that_was_faster_than_the_login_fails_with_what_it_did(
     plan, world = stopped
     ran = run(plan, world, {"python3 -I base.disarm_undo": ["undone"]})
     assert ran.failed
-    assert "taken it back by itself: Docker is stopped, and does not start at boot any more" in caplog.text
+    assert "undid the change by itself: Docker is stopped, and does not start at boot any more" in caplog.text
     assert "see how you reach this host" in caplog.text
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.verify_show import print_report
+from llamaherd.pipeline.show import print_report
 from llamaherd.plan import Plan
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging
@@ -47,7 +47,7 @@ AS_PLANNED = {
 }
 
 
-def machine_checks(plan: Plan, answers: Answers) -> list[Check]:
+def machine_checks(plan: Plan, answers: ProbeOutputs) -> list[Check]:
     """What is under servers: the CUDA toolkit, Docker, GPUs for containers."""
     judging = Judging(Rig.model_validate(gpu_rig()), plan, answers, {})
     of = [role for role in ROLES if role.name in ("cuda_toolkit", "container_runtime")]

@@ -11,14 +11,14 @@ from llamaherd.host.state import HostState
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host
 from llamaherd.onhost.verbs import find_verb
-from roles.cuda_toolkit.onhost import Found, Question, RoomState, inspect
-from roles.cuda_toolkit.state import ToolkitState, take
+from roles.cuda_toolkit import ToolkitState, take
+from roles.cuda_toolkit.onhost import Found, InspectInput, RoomState, inspect
 from tests.support.inspected_host import RootedHost
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
 NVCC = "/usr/local/cuda-13.0/bin/nvcc"
-GIVEN = Question("13.0", NVCC)
+GIVEN = InspectInput("13.0", NVCC)
 PRINTED = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\nBuild cuda_13.0\n"
 
 
@@ -48,7 +48,7 @@ def test_where_there_is_no_compiler_there_is_room_for_one() -> None:
     state = HostState()
     take(state, found)
     assert ToolkitState.of(state) == ToolkitState(None, found.room)
-    assert find_verb("cuda_toolkit.inspect").input is Question
+    assert find_verb("cuda_toolkit.inspect").input is InspectInput
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -70,10 +70,10 @@ def test_what_is_here_of_an_unfinished_toolkit(tmp_path: Path) -> None:
 def test_the_room_of_this_machine(tmp_path: Path) -> None:
     """It has no CUDA 99.9."""
     nvcc = tmp_path / "nvcc"
-    room = inspect(Question("99.9", str(nvcc)), Host(print, print)).room
+    room = inspect(InspectInput("99.9", str(nvcc)), Host(print, print)).room
     assert room
     assert (room.folder, room.begun, bool(room.device)) == ("/usr/local", 0, True)
     assert abs(room.free - shutil.disk_usage("/usr/local").free) < 10**9
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.9, V99.9.1'\n")
     nvcc.chmod(0o755)
-    assert inspect(Question("99.9", str(nvcc)), Host(print, print)) == Found(version="99.9")
+    assert inspect(InspectInput("99.9", str(nvcc)), Host(print, print)) == Found(version="99.9")

@@ -13,14 +13,14 @@ from llamaherd.onhost.apt import LOG
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import find_verb
-from llamaherd.reference.drivers import NEVER
+from llamaherd.reference.packages import NEVER_INSTALLED
+from roles.cuda_toolkit import DRIVER
 from roles.cuda_toolkit.onhost import InstallInput, install
-from roles.cuda_toolkit.plan import DRIVER
 from tests.support.hostile import PLAIN
 from tests.support.service_host import ServiceHost, killed_everywhere
 
 PACKAGE, NVCC = "cuda-toolkit-13-0", "/usr/local/cuda-13.0/bin/nvcc"
-GIVEN = InstallInput("13.0", PACKAGE, "cuda-nvcc-13-0", NVCC, (*NEVER, *DRIVER))
+GIVEN = InstallInput("13.0", PACKAGE, "cuda-nvcc-13-0", NVCC, (*NEVER_INSTALLED, *DRIVER))
 PLANNED = (
     f"Inst cuda-nvcc-13-0 (13.0 NVIDIA [amd64])\nInst {PACKAGE} (13.0.1-1 NVIDIA [amd64])\nConf {PACKAGE} (13.0)\n"
 )

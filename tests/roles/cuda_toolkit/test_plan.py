@@ -11,12 +11,10 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.files import PutFilesInput
 from llamaherd.plan import Plan
-from llamaherd.reference.drivers import NEVER
-from llamaherd.role.repositories import nvidia_repository
-from llamaherd.text.units import show_size
-from roles.cuda_toolkit.changes import TOOLKIT_BYTES, toolkit_changes, toolkit_refusals
-from roles.cuda_toolkit.plan import DRIVER
-from roles.cuda_toolkit.state import ToolkitState, question
+from llamaherd.reference.packages import NEVER_INSTALLED
+from llamaherd.role.apt import nvidia_repository
+from llamaherd.text.numbers import show_size
+from roles.cuda_toolkit import DRIVER, TOOLKIT_BYTES, ToolkitState, inspection_input, toolkit_changes, toolkit_refusals
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig, gpu_rig, planned
@@ -47,7 +45,7 @@ def test_exactly_one_toolkit_is_planned() -> None:
 def test_only_where_something_is_built_with_it(plan: Plan) -> None:
     built = {build.engine for build in plan.builds if build.options.get("GGML_CUDA") == "ON"}
     assert (plan.toolkit is not None) == bool(built)
-    assert (question(plan) is not None) == bool(built)
+    assert (inspection_input(plan) is not None) == bool(built)
 
 
 def test_under_wsl_it_comes_from_a_repository_without_drivers() -> None:
@@ -108,12 +106,12 @@ META = ["cuda", "cuda-13-0", "cuda-runtime-13-0", "cuda-drivers", "cuda-drivers-
 
 @pytest.mark.parametrize("name", [*DRIVERS, *META])
 def test_what_is_a_drivers_is_known_for_it(name: str) -> None:
-    assert [each for each in (*NEVER, *DRIVER) if fnmatch.fnmatchcase(name, each)]
+    assert [each for each in (*NEVER_INSTALLED, *DRIVER) if fnmatch.fnmatchcase(name, each)]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_a_toolkits_is_not(name: str) -> None:
-    assert [each for each in (*NEVER, *DRIVER) if fnmatch.fnmatchcase(name, each)] == []
+    assert [each for each in (*NEVER_INSTALLED, *DRIVER) if fnmatch.fnmatchcase(name, each)] == []
 
 
 def test_a_driver_of_nvidias_repository_may_come_from_there() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.host.totals import BUILD_SECONDS, STEP_SECONDS
+from llamaherd.host.time_limits import BUILD_SECONDS, STEP_SECONDS
 from llamaherd.layout import BUILD_USER, CACHE, INCOMING
 from llamaherd.onhost import system
 from llamaherd.onhost.document import decode, dump, parse_document
@@ -21,9 +21,8 @@ from llamaherd.onhost.system import Ended, FailedError, Host
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import BuildPlan
 from llamaherd.role.changes import RunVerb
-from roles.engines.changes import build_changes, compile_input
-from roles.engines.onhost import builds
-from roles.engines.onhost.builds import BuildInput, SourceFileInput, VouchInput, admit_source, stamp_of, vouch
+from roles.engines import build_changes, compile_input, onhost
+from roles.engines.onhost import BuildInput, SourceFileInput, VouchInput, admit_source, stamp_of, vouch
 from roles.engines.onhost.compiling import CompileInput
 from tests.render.plans import CPU
 from tests.support.played_host import File, Running
@@ -114,7 +113,7 @@ class BuildHost(ServiceHost):
 
 def build(host: BuildHost, given: BuildInput = GIVEN) -> None:
     """Run the verb with a decoded document."""
-    verb = find_verb("engines.builds.build")
+    verb = find_verb("engines.build")
     verb.run(decode(BuildInput, parse_document(dump(given).encode())), host)
 
 
@@ -349,8 +348,8 @@ def test_a_killed_vouch_is_completed_by_the_next() -> None:
 @pytest.mark.usefixtures("starts_processes")
 def test_a_real_build_is_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "LOCKS", str(tmp_path / "locks"))
-    monkeypatch.setattr(builds, "BUILDS", tmp_path)
-    monkeypatch.setattr(builds, "SET_ASIDE", tmp_path / "aside")
+    monkeypatch.setattr(onhost, "BUILDS", tmp_path)
+    monkeypatch.setattr(onhost, "SET_ASIDE", tmp_path / "aside")
     home = tmp_path / BUILD.id
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "llama-server").write_text("llama-server")

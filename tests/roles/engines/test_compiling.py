@@ -18,8 +18,8 @@ from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, Host
 from llamaherd.onhost.verbs import find_verb
-from roles.engines.changes import build_changes
-from roles.engines.onhost.builds import BuildInput, is_intact, write_stamp
+from roles.engines import build_changes
+from roles.engines.onhost import BuildInput, is_intact, write_stamp
 from roles.engines.onhost.compiling import CompileInput, SourceInput, compile_engine, listed_flags
 from tests.render.pieces import build
 from tests.render.plans import CPU, GPU, URL

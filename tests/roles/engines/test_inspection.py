@@ -12,22 +12,21 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import BUILDS, CACHE, WORK
 from llamaherd.onhost.document import DocumentError, decode, encode
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
-from roles.engines.onhost.builds import stamp_of, write_stamp
-from roles.engines.onhost.inspection import MOST_FLAGS, BuildQuestion, Found, Question, inspect
-from roles.engines.state import BuiltState, question, take
+from roles.engines import BuiltState, inspection_input, take
+from roles.engines.onhost import MOST_FLAGS, BuildQuery, Found, InspectInput, inspect, stamp_of, write_stamp
 from tests.render.plans import CPU
 from tests.support.inspected_host import RootedHost
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
 HOSTILE = "a $(id) `id` \"b\" 'c'\n; d"
-BUILD = BuildQuestion("llama.cpp-1", ("llama-server",), flags=False)
+BUILD = BuildQuery("llama.cpp-1", ("llama-server",), flags=False)
 HOME = f"{BUILDS}/llama.cpp-1"
 SERVER = hashlib.sha256(b"llama-server").hexdigest()
 
 
-def ask(build: BuildQuestion = BUILD, *sources: str) -> Question:
-    return Question((build,), sources)
+def ask(build: BuildQuery = BUILD, *sources: str) -> InspectInput:
+    return InspectInput((build,), sources)
 
 
 def manifest(**sums: str) -> str:
@@ -44,7 +43,7 @@ def built(**files: str) -> InspectedHost:
     return host
 
 
-def stage(host: InspectedHost, build: BuildQuestion = BUILD) -> str | None:
+def stage(host: InspectedHost, build: BuildQuery = BUILD) -> str | None:
     return inspect(ask(build), host).builds.get(build.id)
 
 
@@ -100,7 +99,7 @@ def test_units_of_unfinished_builds_are_queried_at_once(active: str, found: str 
     unit = "llamaherd-build-{}.service"
     shown = "\n\n".join(f"Id={unit.format(name)}\nActiveState={active}" for name in ("a", "b"))
     host = InspectedHost({}, ends={"systemctl show": Ended(0, f"{shown}\n\nId=other.service\nActiveState=active\n")})
-    given = Question(tuple(BuildQuestion(name, (), flags=False) for name in ("a", "b")), ())
+    given = InspectInput(tuple(BuildQuery(name, (), flags=False) for name in ("a", "b")), ())
     assert inspect(given, host).builds == ({"a": found, "b": found} if found else {})
     assert host.done == [["systemctl", "show", "-p", "Id,ActiveState", unit.format("a"), unit.format("b")]]
 
@@ -116,13 +115,13 @@ def test_flags_and_sources() -> None:
     host = built(flags="--port N\u00e4\n" + "x" * MOST_FLAGS)
     host.files[f"{CACHE}/sources/ab"] = File("archive")
     host.folders.add(f"{CACHE}/sources/cd")
-    given = ask(BuildQuestion("llama.cpp-1", ("llama-server",), flags=True), "ab", "cd", "ef")
+    given = ask(BuildQuery("llama.cpp-1", ("llama-server",), flags=True), "ab", "cd", "ef")
     found = inspect(given, host)
     assert found.sources == ("ab",)
     (text,) = found.flags.values()
     assert text.startswith("--port N\ufffd\ufffd\n")
     assert len(text) <= MOST_FLAGS + 1  # a played host counts characters
-    assert inspect(ask(BuildQuestion("none", (), flags=True)), host).flags == {}
+    assert inspect(ask(BuildQuery("none", (), flags=True)), host).flags == {}
     assert inspect(ask(), host).flags == {}
 
 
@@ -131,8 +130,8 @@ def test_the_state_of_a_host() -> None:
     take(state, Found({"a": "done"}, {"a": "--port N  the port\n"}, ("ab",)))
     assert (state.builds, state.sources) == ({"a": "done"}, {"ab"})
     assert BuiltState.of(state).flags == {"a": ((("--port",), 1),)}
-    assert question(CPU.model_copy(update={"builds": ()})) is None
-    asked = question(CPU)
+    assert inspection_input(CPU.model_copy(update={"builds": ()})) is None
+    asked = inspection_input(CPU)
     assert asked
     assert [each.id for each in asked.builds] == [each.id for each in CPU.builds]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llamaherd.plan import BuildPlan
-from roles.engines.changes import compile_input
+from roles.engines import compile_input
 from tests.support.rigs import changed, cpu_rig, gpu_rig, planned
 
 WORKER = "instances/worker/"

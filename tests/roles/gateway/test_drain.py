@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.gateway.now import GatewayNow, ServerNow
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ServerSnapshot
 from tests.support.gateway import Running, Upstream, free_port, made, now_of, rig_at, running, until
 
 SESSION = {"X-Session-Id": "mine"}
@@ -47,14 +47,14 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield workers
 
 
-def now(gateway: Running) -> GatewayNow:
+def now(gateway: Running) -> GatewaySnapshot:
     """What it says of itself."""
     done = gateway.talk("status")
     assert done.returncode == 0, done.stderr
     return now_of(done.stdout.splitlines())
 
 
-def rows(gateway: Running, model: str = "coder") -> dict[str, ServerNow]:
+def rows(gateway: Running, model: str = "coder") -> dict[str, ServerSnapshot]:
     """The servers of a model."""
     return {server.name: server for each in now(gateway).models if each.name == model for server in each.servers}
 
@@ -149,7 +149,7 @@ def test_streams_answers_and_users_are_counted(
     until(lambda: servers[1].busy == 2)
     until(lambda: now(gateway).models[1].waiting == 1)
     told = now(gateway)
-    assert told.models[1].servers == (ServerNow("box.two", "up", 2, 2, 3),)
+    assert told.models[1].servers == (ServerSnapshot("box.two", "up", 2, 2, 3),)
     assert {user.name: (user.streams, user.most) for user in told.users} == {"tom": (3, 50), "ann": (0, 4)}
     servers[1].hold.set()
     assert [each.result().status for each in held] == [200] * 3

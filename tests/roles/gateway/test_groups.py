@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.gateway.people import DeclaredGateway
+from llamaherd.fleet.gateway import DeclaredGateway
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import GatewayPlan
 from tests.support.gateway import KEYS, Running, Upstream, fleet_of, free_port, made, now_of, rig_at, running, until

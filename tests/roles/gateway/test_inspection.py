@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.layout import GATEWAY_TALK, GATEWAY_UNIT, UNITS
+from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.system import Ended
-from llamaherd.onhost.units import ServiceState
-from roles.gateway.onhost import Found, Question, RunningState, inspect
+from roles.gateway.onhost import Found, InspectInput, RunningState, inspect
 from tests.support.recording import InspectedHost
 
 SHOWN = f"Id={GATEWAY_UNIT}\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\nMainPID=7\n"
@@ -45,16 +45,16 @@ def host(printed: str = "", code: int = 0) -> InspectedHost:
     ],
 )
 def test_a_gateway_that_runs(printed: str, running: RunningState | None) -> None:
-    assert inspect(Question(planned=True), host(printed)) == Found(UNIT, running, idle_own=True)
+    assert inspect(InspectInput(planned=True), host(printed)) == Found(UNIT, running, idle_own=True)
 
 
 def test_a_gateway_that_is_not_declared_any_more() -> None:
     played = host()
-    assert inspect(Question(planned=False), played) == Found(UNIT)
+    assert inspect(InspectInput(planned=False), played) == Found(UNIT)
     assert [each[0] for each in played.done if each[0] != "write"] == ["systemctl"]
 
 
 def test_a_host_without_one() -> None:
     played = host()
     played.remove(f"{UNITS}/{GATEWAY_UNIT}")
-    assert inspect(Question(planned=True), played) == Found(idle_own=True)
+    assert inspect(InspectInput(planned=True), played) == Found(idle_own=True)

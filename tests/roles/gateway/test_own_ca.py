@@ -19,11 +19,11 @@ from llamaherd.cli.herd import main
 from llamaherd.inventory.authority import KEY, ROOT, make_root
 from llamaherd.inventory.certificates import LIFE
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.yamlfile import read_yaml
+from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.onhost.system import Host
 from llamaherd.plan import GatewayPlan
+from roles.gateway import read_keys
 from roles.gateway.config import configuration, spec_of
-from roles.gateway.keys import read_keys
 from roles.gateway.verify import gateway_checks, probes
 from tests.support.gateway import (
     KEYS,

@@ -16,8 +16,7 @@ from llamaherd.onhost.document import dump
 from llamaherd.pipeline.plan import plan as pipeline_plan
 from llamaherd.plan import Only, Plan
 from roles import ROLES
-from roles.gateway.changes import gateway_changes
-from roles.gateway.keys import read_keys
+from roles.gateway import gateway_changes, read_keys
 from roles.gateway.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of, gateway_of

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.onhost.system import Host
 from roles.gateway.verify import gateway_checks, probes
 from tests.support.gateway import KEYS, Upstream, free_port, gateway_of, gateway_plans, made, rig_at, running, until
 from tests.support.ours import probed
 
-FINE: Answers = {
+FINE: ProbeOutputs = {
     ("gateway unit", ""): "ActiveState=active\nUnitFileState=enabled",
     ("gateway files", ""): "700 llamaherd-gateway /etc/llamaherd/gateway\n600 llamaherd-gateway /e/keys.map",
     ("gateway keyless", ""): "HTTP/1.1 401 Unauthorized",
@@ -24,7 +24,7 @@ FINE: Answers = {
 }
 
 
-def failed(answers: Answers) -> list[str]:
+def failed(answers: ProbeOutputs) -> list[str]:
     """The names of checks that do not pass."""
     return [each.name for each in gateway_checks(gateway_of(gateway_plans()[0]), answers) if not each.ok]
 

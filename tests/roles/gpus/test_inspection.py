@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.onhost.nvidia_smi import parse_gpu
+from llamaherd.onhost.hardware import parse_gpu
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError
-from roles.gpus.onhost import Found, Question, inspect
+from roles.gpus.onhost import Found, InspectInput, inspect
 from tests.support.recording import InspectedHost
 
 LINE = "GPU-1, 00000000:01:00.0, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090, Founders"
@@ -24,10 +24,10 @@ LINE = "GPU-1, 00000000:01:00.0, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A]
     ],
 )
 def test_what_the_driver_lists(ended: Ended, found: Found) -> None:
-    assert inspect(Question(), InspectedHost({}, ends={"nvidia-smi": ended})) == found
+    assert inspect(InspectInput(), InspectedHost({}, ends={"nvidia-smi": ended})) == found
 
 
 def test_a_line_that_is_no_gpu_is_a_sentence() -> None:
     odd = LINE.replace("00000000:01:00.0", "somewhere")
     with pytest.raises(FailedError, match="nvidia-smi prints what cannot be read: not a PCI address"):
-        inspect(Question(), InspectedHost({}, ends={"nvidia-smi": Ended(0, odd)}))
+        inspect(InspectInput(), InspectedHost({}, ends={"nvidia-smi": Ended(0, odd)}))

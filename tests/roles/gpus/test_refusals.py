@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.onhost.machine import PciGpu
+from llamaherd.onhost.hardware import PciGpu
 from tests.support.machine import KERNEL, SECURE_BOOT, Machine
 
 pytestmark = pytest.mark.usefixtures("starts_processes")

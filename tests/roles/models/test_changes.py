@@ -11,11 +11,11 @@ from llamaherd.host.state import HostState
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
 from llamaherd.role.changes import DeferredVerb, Say, SendFile
-from roles.engines.changes import build_changes
-from roles.engines.onhost.builds import BuildInput, SourceFileInput
+from roles.engines import build_changes
+from roles.engines.onhost import BuildInput, SourceFileInput
 from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
-from roles.models.onhost.admit import AdmitInput, AdmittedFile, AdmittedModel
 from roles.models.onhost.fetch import FetchInput, JoinInput
+from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 from tests.support.drifts import (
     CPU,
     GPU,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from llamaherd.inventory.schema.monitoring import Ntfy
+from llamaherd.inventory.schema.fleet_file import Ntfy
 from llamaherd.layout import MONITORING, MONITORING_DATA
 from llamaherd.onhost.system import Host
 from llamaherd.plan import TextFile

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.pipeline.drift_figures import figures
-from llamaherd.pipeline.saved import SavedChange, SavedRig
+from llamaherd.fleet.dashboards import DASHBOARDS, Dashboard, Query
+from llamaherd.pipeline.diff import SavedChange, SavedRig
+from llamaherd.pipeline.drift_metrics import metrics_text
 from llamaherd.plan import GatewayFigures
-from llamaherd.status.dashboards import DASHBOARDS, Dashboard, Query
 from tests.support import gateway
 from tests.support.gateway import free_port, made, rig_at, until
 from tests.support.monitoring import FILES, household
@@ -144,7 +144,7 @@ def _exporter(folder: Path, port: int) -> Iterator[None]:
     subprocess.run(command, env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True, timeout=60)
     change = SavedChange(action="restart", kind="server", name="llama-chat", reasons=("a",), drift=("a",), inventory=())
     looked = SavedRig(rig="box", plan="0" * 64, changes=(change,), diffs={}, problems=(), unreached="")
-    (folder / "drift.prom").write_text(figures([looked], 1764043200), encoding="utf-8")
+    (folder / "drift.prom").write_text(metrics_text([looked], 1764043200), encoding="utf-8")
     (folder / "systemd.prom").write_text('node_systemd_unit_state{name="llama-chat.service",state="active"} 1\n')
     words = ["--collector.textfile", f"--collector.textfile.directory={folder}"]
     words.append(f"--web.listen-address=127.0.0.1:{port}")

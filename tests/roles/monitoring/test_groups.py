@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from roles.monitoring.recordings import unanswered
+from roles.monitoring.rules import down_expression
 from tests.bench.grouped import watched
 from tests.support.ours import probes_text
 from tests.support.prometheus import ask, watcher_of, write_files
@@ -71,7 +71,7 @@ def test_people_are_told_where_none_of_its_models_answers(tmp_path: Path, one: s
         "alert_rule_test": [{"eval_time": "14m", "alertname": "ServerDown", "exp_alerts": [said] if fires else []}],
         "promql_expr_test": [
             {
-                "expr": unanswered(),
+                "expr": down_expression(),
                 "eval_time": "14m",
                 "exp_samples": [{"labels": '{job="server",rig="box",instance="box.card",group="box.card"}', "value": 0}]
                 if fires
@@ -87,4 +87,4 @@ def test_people_are_told_where_none_of_its_models_answers(tmp_path: Path, one: s
 
 def test_verify_asks_for_what_does_not_answer() -> None:
     text = probes_text(watched())
-    assert json.dumps(f"query={unanswered()}")[1:-1] in text
+    assert json.dumps(f"query={down_expression()}")[1:-1] in text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.layout import EXPORTER_UNIT, FIGURES_TIMER, PROMETHEUS_UNIT, UNITS
+from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.system import Ended
-from llamaherd.onhost.units import ServiceState
 from roles.monitoring import onhost
-from roles.monitoring.onhost import Found, Question, Response, inspect
+from roles.monitoring.onhost import Found, InspectInput, Response, inspect
 from tests.support.recording import InspectedHost
 
 RUNS = ServiceState("active", "enabled", needs_reload=False, spec="")
@@ -33,7 +33,7 @@ def host(*units: str) -> InspectedHost:
 
 
 def test_an_exporter() -> None:
-    found = inspect(Question(watcher=False, units=(EXPORTER_UNIT, FIGURES_TIMER)), host(EXPORTER_UNIT))
+    found = inspect(InspectInput(watcher=False, units=(EXPORTER_UNIT, FIGURES_TIMER)), host(EXPORTER_UNIT))
     assert found == Found({EXPORTER_UNIT: RUNS}, "", ("prometheus-node-exporter",))
 
 
@@ -42,5 +42,5 @@ def test_an_exporter() -> None:
 )
 def test_what_prometheus_has_read(text: str | None, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onhost, "fetch_local", lambda *_: None if text is None else Response(200, text))
-    found = inspect(Question(watcher=True, units=(PROMETHEUS_UNIT,)), host(PROMETHEUS_UNIT))
+    found = inspect(InspectInput(watcher=True, units=(PROMETHEUS_UNIT,)), host(PROMETHEUS_UNIT))
     assert found == Found({PROMETHEUS_UNIT: RUNS}, read, ())

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from llamaherd.bench.results.provenance import Engine, Host, Provenance
-from llamaherd.bench.results.result import Cell, Condition, Method, Result
-from llamaherd.bench.results.store import results_folder, write_result
 from llamaherd.inventory.schema import Rig
-from llamaherd.plan.speed import OF_MEASURED, floor
-from roles.monitoring.measured import measured
+from llamaherd.measure.results.result import Cell, Condition, Engine, Host, Method, Provenance, Result
+from llamaherd.measure.results.store import results_folder, write_result
+from llamaherd.plan.instance import SHARE_OF_MEASURED, lowest_speed
+from roles.monitoring import measured
 from roles.serve.onhost.speed import FLOOR
 from tests.bench.made import result, run
 from tests.support import gguf_files
@@ -134,5 +133,5 @@ def _of_files(declared: Any, weights: Path) -> Any:
 
 
 def test_a_switch_and_an_alert_take_the_same_share() -> None:
-    assert FLOOR == OF_MEASURED
-    assert (floor(40.0, 100.0), floor(None, 100.0), floor(None)) == (20.0, 70.0, None)
+    assert FLOOR == SHARE_OF_MEASURED
+    assert (lowest_speed(40.0, 100.0), lowest_speed(None, 100.0), lowest_speed(None)) == (20.0, 70.0, None)

@@ -11,7 +11,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.layout import ALERTMANAGER_UNIT, PROMETHEUS_UNIT
 from llamaherd.lock import Lock
 from llamaherd.plan import Plan
-from roles.monitoring.changes import exporter_changes, leftovers, watcher_changes
+from roles.monitoring import exporter_changes, leftovers, watcher_changes
 from roles.monitoring.onhost import ExporterInput, RemoveInput, WatcherInput
 from tests.support.fake import run
 from tests.support.gateway import fleet_of

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.answers import Answers
+from llamaherd.host.responses import ProbeOutputs
 from roles.monitoring.verify import monitoring_checks
 from tests.support.monitoring import household
 from tests.support.prometheus import watcher_of
 
 BOX = household()["box"]
-FINE: Answers = {
+FINE: ProbeOutputs = {
     **{
         ("monitoring unit", f"llamaherd-{name}.service"): "ActiveState=active\nUnitFileState=enabled"
         for name in ("exporter", "prometheus", "alertmanager")
@@ -23,7 +23,7 @@ FINE: Answers = {
 }
 
 
-def failed(answers: Answers) -> list[str]:
+def failed(answers: ProbeOutputs) -> list[str]:
     """The names of checks that do not pass."""
     assert BOX.monitoring
     return [each.name for each in monitoring_checks(BOX.monitoring, answers) if not each.ok]

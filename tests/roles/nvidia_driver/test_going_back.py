@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.driver import RefusedDriver
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, RefusedDriver
 from llamaherd.inventory.schema import Connect
-from llamaherd.pipeline.only import tasks_of
+from llamaherd.pipeline.selection import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Run
 from roles.nvidia_driver import ROLE
 from roles.nvidia_driver.changes import driver_changes, reboot_changes, refusal_changes
-from roles.nvidia_driver.going_back import BACK_SECONDS, way_back
 from roles.nvidia_driver.onhost.packages import InstallInput
-from roles.nvidia_driver.refusals import driver_refusals
+from roles.nvidia_driver.preflight import driver_refusals
+from roles.nvidia_driver.rollback import BACK_SECONDS, way_back
 from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from llamaherd.layout import DRIVER_READING, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.onhost.system import NOT_STARTED, Ended
-from roles.nvidia_driver.onhost.driver import ANSWERED, BEFORE
-from roles.nvidia_driver.onhost.inspection import Found, PersistenceFound, Question, inspect
+from roles.nvidia_driver.onhost import ANSWERED, BEFORE, Found, InspectInput, PersistenceFound, inspect
 from tests.support.recording import InspectedHost
 
 KERNEL = "6.8.0-88-generic"
@@ -26,7 +25,7 @@ dkms:
         500 https://repo.example/cuda  Packages
 """
 INSTALLED = "libcuda1\t580.95.05-1\tinstalled\ndkms\t3.0\tinstalled\nnvidia-smi\t1\tconfig-files\n"
-QUESTION = Question(("libcuda*", "dkms"))
+QUESTION = InspectInput(("libcuda*", "dkms"))
 
 
 def host(**ends: Ended) -> InspectedHost:

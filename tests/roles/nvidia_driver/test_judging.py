@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.driver import RefusedDriver
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, RefusedDriver
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RebootHost, RunVerb
 from roles.nvidia_driver import tasks
 from roles.nvidia_driver.changes import driver_changes, refusal_changes
-from roles.nvidia_driver.going_back import BACK_SECONDS
-from roles.nvidia_driver.judging import gated, settle_changes, take_back
 from roles.nvidia_driver.onhost.booting import NothingInput, SettleInput, TakenBackInput
 from roles.nvidia_driver.onhost.packages import InstallInput
 from roles.nvidia_driver.onhost.undo import TakeBackInput
+from roles.nvidia_driver.rollback import BACK_SECONDS, gated, roll_back, settle_changes
 from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of
@@ -156,7 +154,7 @@ def test_where_no_gate_is_left_what_is_kept_goes_with_the_packages_task() -> Non
 
 def test_going_back_takes_the_road_of_one_that_does_not_answer() -> None:
     assert NEW.driver
-    how = take_back(NEW.driver, AFTER, BEFORE, "chat is slower by it: it's 5 %")
+    how = roll_back(NEW.driver, AFTER, BEFORE, "chat is slower by it: it's 5 %")
     assert isinstance(how, RebootHost)
     assert how.extra == BACK_SECONDS
     assert how.ask.verb == "nvidia_driver.undo.take_back"

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.driver import DriverState, PackageState, Persistence
-from llamaherd.host.state import HostState
-from llamaherd.onhost.serving import UnitState
+from llamaherd.host.state import DriverState, HostState, PackageState, Persistence
+from llamaherd.onhost.servers import UnitState
 from llamaherd.plan import DriverPlan, Plan
-from llamaherd.reference.drivers import branch_of, upstream
+from llamaherd.reference.packages import branch_of, upstream_version
 from llamaherd.role.changes import Change
+from roles.nvidia_driver import inspection_input
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot, reboot_changes
 from roles.nvidia_driver.onhost.packages import InstallInput
-from roles.nvidia_driver.refusals import driver_refusals
-from roles.nvidia_driver.state import question
+from roles.nvidia_driver.preflight import driver_refusals
 from tests.support.ours import parse_state, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned
@@ -86,7 +85,7 @@ def test_nothing_is_planned_where_none_is_declared_and_under_wsl() -> None:
     bare, wsl = planned(gpu_rig()), planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "host/wsl": {}})
     for plan in (bare, wsl):
         assert plan.driver is None
-        assert question(plan) is None
+        assert inspection_input(plan) is None
 
 
 def test_a_plan_shows_packages_pins_and_where_from() -> None:
@@ -113,7 +112,7 @@ def test_a_plan_shows_packages_pins_and_where_from() -> None:
     ],
 )
 def test_versions_are_taken_apart(version: str, own: str, branch: str | None) -> None:
-    assert (upstream(version), branch_of(version)) == (own, branch)
+    assert (upstream_version(version), branch_of(version)) == (own, branch)
 
 
 @pytest.mark.parametrize(

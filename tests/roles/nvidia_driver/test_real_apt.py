@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.driver import PackageState
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, PackageState
 from llamaherd.onhost import apt
 from llamaherd.onhost.system import Ended, FailedError, Host
+from roles.nvidia_driver import onhost
 from roles.nvidia_driver.changes import NAMES as PATTERNS
 from roles.nvidia_driver.changes import driver_changes
-from roles.nvidia_driver.onhost import before, driver, packages, undo
+from roles.nvidia_driver.onhost import packages, undo
 from roles.nvidia_driver.onhost.packages import AptPlan, InstallInput
 from roles.nvidia_driver.onhost.simulation import new_parts, replaced_parts
 from tests.support.apt_repository import AptRepository
@@ -63,15 +63,15 @@ def root(repository: AptRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path / "var/lib/dpkg"))
     for module, name, path in (
         (apt, "LOG", "apt.log"),
-        (driver, "LOG", "apt.log"),
+        (onhost, "LOG", "apt.log"),
         (packages, "_PREFERENCES", "etc/apt/preferences.d"),
         (packages, "_STAGED", "staged"),
-        (before, "_NEW", "kept"),
-        (before, "APT_ARCHIVES", "var/cache/apt/archives"),
+        (undo, "_NEW", "kept"),
+        (undo, "APT_ARCHIVES", "var/cache/apt/archives"),
         (undo, "BEFORE", "before"),
     ):
         monkeypatch.setattr(module, name, str(tmp_path / path))
-    monkeypatch.setattr(before, "BESIDE_KEPT", 0)
+    monkeypatch.setattr(undo, "BESIDE_KEPT", 0)
     installed(tmp_path, *NAMES, DKMS, "dkms")
     (tmp_path / "kept" / "debs").mkdir(parents=True)
     host = Host(print, print)
@@ -146,7 +146,7 @@ def test_packages_are_kept_from_where_apt_stores_them_and_from_the_repository(
     broken = next(each for each in debian_driver(OLD) if each.name == "nvidia-smi")
     (archives / broken.filename).write_bytes(broken.deb[:200])
     repository.requests.clear()
-    size = before.keep_packages(Host(print, print), [*NAMES, DKMS])
+    size = undo.keep_packages(Host(print, print), [*NAMES, DKMS])
     kept = {each.name: each.read_bytes() for each in (root / "kept" / "debs").iterdir()}
     debs = {each.filename: each.deb for each in debian_driver(OLD) if each.name in (*NAMES, DKMS)}
     assert kept == debs
@@ -158,12 +158,12 @@ def test_packages_are_kept_from_where_apt_stores_them_and_from_the_repository(
 def test_packages_that_are_gone_cannot_be_kept(root: Path, repository: AptRepository) -> None:
     installed(root, *NAMES, version="570.1.1")
     with pytest.raises(FailedError, match=r"570\.1\.1"):
-        before.keep_packages(Host(print, print), NAMES)
+        undo.keep_packages(Host(print, print), NAMES)
     installed(root, *NAMES)
     repository.status = 503
     try:
         with pytest.raises(FailedError, match=r"503|Failed to fetch"):
-            before.keep_packages(Host(print, print), NAMES)
+            undo.keep_packages(Host(print, print), NAMES)
     finally:
         repository.status = 200
 
@@ -211,6 +211,6 @@ def test_removed_pinning_packages_are_found(root: Path) -> None:
             purged.append(list(argv))
             return super().run_logged(["true"], log, seconds=seconds)
 
-    driver.purge_pinning(Noted(print, print))
+    onhost.purge_pinning(Noted(print, print))
     assert [each[-3:] for each in purged] == [["dpkg", "--purge", "nvidia-driver-pinning-570"]]
     assert os.environ["DPKG_ADMINDIR"].startswith(str(root))

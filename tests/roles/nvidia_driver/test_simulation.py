@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roles.nvidia_driver.changes import NAMES
-from roles.nvidia_driver.onhost.driver import next_kernel, upstream, version_order
+from roles.nvidia_driver.onhost import next_kernel, upstream, version_order
 from roles.nvidia_driver.onhost.simulation import Action, find_problems, new_parts, parse_simulation, replaced_parts
 from tests.support.driver_host import KERNEL, driver_host
 from tests.support.played_host import File

@@ -9,8 +9,8 @@ from llamaherd.layout import POWER_RUN, POWER_UNIT, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.power.onhost import Found, Question, UnitState, inspect
-from roles.power.state import HeldGpu, PowerState, take
+from roles.power import HeldGpu, PowerState, take
+from roles.power.onhost import Found, InspectInput, UnitState, inspect
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
@@ -28,7 +28,7 @@ def host(**notes: str) -> InspectedHost:
 def test_the_unit_and_what_each_gpu_is_held_to() -> None:
     played = host(GPU_1="280 210,2400 on 70\nmore\n", GPU_2="", GPU_3="$(id) * ?", table="x")
     played.folders.add(f"{POWER_RUN}/GPU-4")
-    found = decode(Found, parse_document(dump(inspect(Question(notes=True), played)).encode()))
+    found = decode(Found, parse_document(dump(inspect(InspectInput(notes=True), played)).encode()))
     notes = {"GPU-1": ("280", "210,2400", "on", "70"), "GPU-2": (), "GPU-3": ("$(id)", "*", "?")}
     assert found == Found(UnitState("active", "enabled", needs_reload=True), notes)
     assert len(played.done) == 1
@@ -39,25 +39,25 @@ def test_the_unit_and_what_each_gpu_is_held_to() -> None:
 
 
 def test_a_rig_that_declares_nothing_has_its_unit_inspected_alone() -> None:
-    found = inspect(Question(notes=False), host(GPU_1="280"))
+    found = inspect(InspectInput(notes=False), host(GPU_1="280"))
     assert (found.unit is not None, found.held) == (True, {})
 
 
 def test_a_host_without_a_unit() -> None:
     played = InspectedHost({})
-    assert inspect(Question(notes=True), played) == Found()
+    assert inspect(InspectInput(notes=True), played) == Found()
     assert played.done == []
-    assert find_verb("power.inspect").input is Question
+    assert find_verb("power.inspect").input is InspectInput
 
 
 def test_what_systemd_does_not_report_is_empty_and_where_it_is_silent_unknown() -> None:
     played = host()
     played.ends = {"systemctl show": Ended(1)}
-    assert inspect(Question(notes=False), played).unit == UnitState("", "", needs_reload=False)
+    assert inspect(InspectInput(notes=False), played).unit == UnitState("", "", needs_reload=False)
     played.folders.add("/run/systemd/system")
     played.ends = {"systemctl show": Ended(TIMED_OUT)}
     with pytest.raises(UnknownStateError):
-        inspect(Question(notes=False), played)
+        inspect(InspectInput(notes=False), played)
 
 
 def test_a_note_of_too_many_words_is_none() -> None:

@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.host.nvidia_smi import find_gpu
-from llamaherd.host.protocol import UnaskedError
-from llamaherd.host.state import HostState
-from llamaherd.onhost.nvidia_smi import GpuState, parse_gpu, parse_number
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.host.state import HostState, find_gpu
+from llamaherd.onhost.hardware import GpuState, parse_gpu, parse_number
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.changes import RunVerb
-from roles.base.changes import base_changes
-from roles.power.changes import power_changes, power_leftovers
-from roles.power.onhost import ApplyInput, Question, RemoveInput, UnitState
-from roles.power.refusals import power_refusals
-from roles.power.state import HeldGpu, PowerState, question
+from roles.base import base_changes
+from roles.power import HeldGpu, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
+from roles.power.onhost import ApplyInput, InspectInput, RemoveInput, UnitState
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
 from tests.support.recording import input_of
@@ -64,14 +61,14 @@ def test_nothing_is_planned_where_nothing_is_declared() -> None:
     on_none: dict[str, Any] = {f"instances/{name}/on": [] for name in ("reasoner", "worker", "boxed")}
     bare = planned(gpu_rig(), {"gpus": None, **on_none})
     assert (bare.power, bare.windows_power, bare.has_cards) == (None, (), False)
-    assert question(bare) == Question(notes=False)
+    assert inspection_input(bare) == InspectInput(notes=False)
 
 
 def test_under_wsl_it_is_for_windows_to_do() -> None:
     assert (WSL.power, WSL.has_cards) == (None, False)
     assert [(each.name, each.limit) for each in WSL.windows_power] == [("new", 450), ("old", 280)]
     assert "  power      new: 450 W, 210 to 2400 MHz, which is Windows' to set\n" in show_plan(WSL)
-    assert question(WSL) is None
+    assert inspection_input(WSL) is None
 
 
 def test_a_plan_shows_what_cards_are_held_to() -> None:
@@ -332,12 +329,12 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
     PowerState.within(seen).unit = None
     assert power_leftovers(BARE, seen) == []
-    assert question(BARE) == Question(notes=False)
+    assert inspection_input(BARE) == InspectInput(notes=False)
 
 
 def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> None:
     plan = planned(cpu_rig())
-    assert question(plan) == Question(notes=False)
+    assert inspection_input(plan) == InspectInput(notes=False)
     (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
     assert step.how == RunVerb("power.remove", RemoveInput(), step.says)
 
@@ -400,5 +397,5 @@ def test_a_host_without_a_driver_stops_the_run() -> None:
 
 
 def test_a_note_that_cannot_be_is_refused() -> None:
-    with pytest.raises(UnaskedError, match="the note about a GPU has more than 4 words"):
+    with pytest.raises(UnexpectedLineError, match="the note about a GPU has more than 4 words"):
         parse_state(["held\tGPU-1\ta\tb\tc\td\te"])

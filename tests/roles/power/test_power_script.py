@@ -12,11 +12,10 @@ import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN
-from roles.gpus.state import take
-from roles.power.changes import power_changes
-from roles.power.onhost import Question, UnitState, gpu_power, inspect
-from roles.power.state import PowerState
-from roles.power.state import take as take_power
+from roles.gpus import take
+from roles.power import PowerState, power_changes
+from roles.power import take as take_power
+from roles.power.onhost import InspectInput, UnitState, gpu_power, inspect
 from roles.power.verify import power_checks, probes
 from tests.support import nvidia_smi
 from tests.support.inspected_host import InspectedHost
@@ -418,7 +417,7 @@ def looked(rig: Host, plan: Any) -> Any:
     notes = {f"{POWER_RUN}/{uuid}": f"{note}\n" for uuid, note in rig.notes.items()}
     seen = HostState()
     take(seen, rig.gpus())
-    take_power(seen, inspect(Question(notes=plan.power is not None), InspectedHost(texts=notes)))
+    take_power(seen, inspect(InspectInput(notes=plan.power is not None), InspectedHost(texts=notes)))
     PowerState.within(seen).unit = UnitState("active", "enabled", needs_reload=False)
     return seen
 

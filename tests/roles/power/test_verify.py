@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.verify_show import print_report
+from llamaherd.pipeline.show import print_report
 from roles.power.verify import power_checks
 from tests.support import ours as verify
 from tests.support.power import BOTH, OLD, held

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from llamaherd.onhost.serving import UnitState
+from llamaherd.onhost.servers import UnitState
 from llamaherd.onhost.system import FailedError
 from roles.serve.changes import unit_changes
 from roles.serve.onhost.switch import run_switch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
-from llamaherd.onhost.serving import Loaded, ServingState, UnitState
+from llamaherd.onhost.servers import Loaded, ServingState, UnitState
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Away
+from llamaherd.role.changes import Downtime
 from llamaherd.role.role import Run
-from roles.serve.away import away
+from roles.serve.changes import estimate_downtime
 from roles.serve.tasks import tasks
 from tests.support.rigs import cpu_rig, planned
 
@@ -29,7 +29,7 @@ def host(active: str = "active", told: tuple[str, ...] = (), stored: int = 0) ->
 
 def said(plan: Plan, instance: InstancePlan, state: HostState) -> str:
     """What people read."""
-    return str(away(plan, instance, state))
+    return str(estimate_downtime(plan, instance, state))
 
 
 def test_as_its_last_start() -> None:
@@ -43,7 +43,7 @@ def test_by_the_size_of_its_model_where_another_was_read() -> None:
 
 
 def test_one_that_does_not_serve_is_not_missed() -> None:
-    assert away(PLAN, CHAT, host(active="failed")) is None
+    assert estimate_downtime(PLAN, CHAT, host(active="failed")) is None
 
 
 def test_the_change_says_it() -> None:
@@ -53,5 +53,5 @@ def test_the_change_says_it() -> None:
     task = next(each for each in tasks(plan) if each.name.startswith(f"{CHAT.name} "))
     (change,) = task.changes(host(told=("3000", *CHAT.server.folders)), run)
     assert change.action == "restart"
-    assert change.away == Away(3.0, measured=True)
+    assert change.away == Downtime(3.0, measured=True)
     assert "away" not in str(change)

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.backends import BACKENDS
 from llamaherd.host.state import HostState
 from llamaherd.layout import beside_of
 from llamaherd.memory.instances import SYSTEM_RAM
-from llamaherd.onhost.serving import ContainerState, ServingState, UnitState
+from llamaherd.onhost.servers import ContainerState, ServingState, UnitState
 from llamaherd.plan import Estimate, Holds, InstancePlan, Plan
-from roles.serve.beside import candidate_input, fits_beside, lead, moved
+from llamaherd.plan.backends import BACKENDS
+from roles.serve.blue_green import candidate_input, candidate_spec, fits_side_by_side, redirect_rule
 from roles.serve.changes import unit_changes
 from tests.support.ours import parse_state
 from tests.support.recording import switch_of
@@ -69,33 +69,33 @@ def host(plan: Plan = PLAN) -> HostState:
 )
 def test_two_must_fit_by_the_plan(chat: Estimate | None, drafter: Estimate | None, fits: bool) -> None:
     plan = taking(chat, drafter)
-    assert fits_beside(plan, of(plan, CHAT), host()) is fits
+    assert fits_side_by_side(plan, of(plan, CHAT), host()) is fits
 
 
 @pytest.mark.parametrize("like", [CHAT, DRAFTER])
 def test_only_what_serves_as_something_else_is_replaced_so(like: InstancePlan) -> None:
     plan = taking(held(GIB), held(GIB))
     instance, state = of(plan, like), host()
-    assert fits_beside(plan, instance, state)
-    assert not fits_beside(plan, instance, HostState())
+    assert fits_side_by_side(plan, instance, state)
+    assert not fits_side_by_side(plan, instance, HostState())
     hanging = replace(state, serving={like.service: ServingState(hangs="it answers nobody")})
-    assert not fits_beside(plan, instance, hanging)
+    assert not fits_side_by_side(plan, instance, hanging)
     untried = replace(state, serving={like.service: ServingState(untried=("other",))})
-    assert not fits_beside(plan, instance, untried)
+    assert not fits_side_by_side(plan, instance, untried)
     units = {name: replace(each, port=1) for name, each in state.units.items()}
     containers = {name: replace(each, port=1) for name, each in state.containers.items()}
-    assert not fits_beside(plan, instance, replace(state, units=units, containers=containers))
+    assert not fits_side_by_side(plan, instance, replace(state, units=units, containers=containers))
     same = replace(
         state,
         units={name: replace(each, spec=instance.spec) for name, each in state.units.items()},
         containers={name: replace(each, spec=instance.spec) for name, each in state.containers.items()},
     )
-    assert not fits_beside(plan, instance, same)
+    assert not fits_side_by_side(plan, instance, same)
 
 
 @pytest.mark.parametrize("like", [CHAT, DRAFTER])
 def test_it_differs_by_its_name_and_its_port_alone(like: InstancePlan) -> None:
-    server = moved(like.server, 61000)
+    server = candidate_spec(like.server, 61000)
     text, other = (BACKENDS[like.backend](each, like.spec).text for each in (like.server, server))
     was = str(like.endpoint.port)
     assert other.replace("61000", was).replace(beside_of(like.name), like.service) == text
@@ -118,7 +118,7 @@ def test_the_input_of_a_candidate(like: InstancePlan) -> None:
     assert instance.memory
     assert candidate.ram == instance.memory.holds[0].total + SYSTEM_RAM
     assert candidate.gpus == ()
-    assert candidate.rule == lead(instance.endpoint.listen, instance.endpoint.port, candidate.port)
+    assert candidate.rule == redirect_rule(instance.endpoint.listen, instance.endpoint.port, candidate.port)
     assert (candidate.listen, candidate.group) == (instance.endpoint.listen, instance.server.user)
     # Gone with the next boot, with nothing of a key in it.
     folders = ("/run/systemd/system/", "/run/llamaherd/beside/")
@@ -151,4 +151,4 @@ def test_no_candidate_where_a_key_is_written() -> None:
 )
 def test_new_connections_alone_are_led_to_it(listen: str, rule: str) -> None:
     """Of those that there are, the middle of a stream would arrive there."""
-    assert lead(listen, 8080, 61000) == rule.format(syn="tcp flags & (fin | syn | rst | ack) == syn")
+    assert redirect_rule(listen, 8080, 61000) == rule.format(syn="tcp flags & (fin | syn | rst | ack) == syn")

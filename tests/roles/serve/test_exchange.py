@@ -12,7 +12,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import EXCHANGE
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.serving import ContainerState, Holding, Loaded, Refused, ServingState, UnitState
+from llamaherd.onhost.servers import ContainerState, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Grows, Holds, Plan
 from llamaherd.role.changes import Change, RunVerb
@@ -21,7 +21,7 @@ from roles.serve.exchange import CUT_OFF, ExchangeState, cut_off_changes, exchan
 from roles.serve.onhost.exchange import JOURNAL, run_exchange
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
 from roles.serve.tasks import tasks
-from roles.serve.transaction import tried
+from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost
 from tests.support.recording import RecordingHost, input_of, recording
@@ -254,7 +254,9 @@ def test_all_serve_as_before_where_one_fails(failing: int) -> None:
 def test_none_changes_where_one_cannot() -> None:
     plan, state = plan_of("2 1'"), state_of("1 2'")
     (a, _) = plan.instances
-    state.serving[a.service] = ServingState(refused=Refused(tried(a), "2026-11-27 10:00:00", "it did not serve"))
+    state.serving[a.service] = ServingState(
+        refused=Refused(attempt_identity(a), "2026-11-27 10:00:00", "it did not serve")
+    )
     with pytest.raises(UserError) as raised:
         done(plan, ready(plan, state))
     assert raised.value.message == (
@@ -276,7 +278,9 @@ def test_one_that_lacks_its_image_stops_no_other() -> None:
 def test_one_that_never_served_is_not_tried_again_where_others_serve() -> None:
     plan, state = plan_of("2 1"), state_of("1 -")
     b = plan.instances[1]
-    state.serving[b.service] = ServingState(refused=Refused(tried(b), "2026-11-27 10:00:00", "it did not serve"))
+    state.serving[b.service] = ServingState(
+        refused=Refused(attempt_identity(b), "2026-11-27 10:00:00", "it did not serve")
+    )
     with pytest.raises(UserError, match="llama-a serves in place of b: what is declared was tried on"):
         done(plan, ready(plan, state))
 

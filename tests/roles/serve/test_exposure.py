@@ -7,8 +7,8 @@ import pytest
 from llamaherd.plan import TextFile
 from llamaherd.plan.gateway import GatewayFigures
 from llamaherd.plan.monitoring import ExporterPlan, MonitoringPlan
-from roles.serve.onhost.verified import Found, Listening
-from roles.serve.verify.exposure import exposed
+from roles.serve.onhost.model import Listening, VerifiedServers
+from roles.serve.verify import exposure_checks
 from tests.support.gateway import gateway_of, gateway_plans
 from tests.support.rigs import cpu_rig, planned
 
@@ -26,8 +26,8 @@ def listening(*lines: str) -> tuple[Listening, ...]:
 def said(*lines: str, publishes: str = "", shut: bool = False, unknown: tuple[str, ...] = ()) -> tuple[bool, str]:
     """Whether it is in doubt, and what is said."""
     published = tuple(filter(None, publishes.split("\n")))
-    found = Found(listening=listening(*lines), published=published, unknown=unknown)
-    (check,) = exposed(SHUT if shut else OPEN, found)
+    found = VerifiedServers(listening=listening(*lines), published=published, unknown=unknown)
+    (check,) = exposure_checks(SHUT if shut else OPEN, found)
     assert check.ok
     return check.doubt, check.detail
 
@@ -45,23 +45,23 @@ def test_what_is_declared() -> None:
 def test_a_gateway_for_others_is_declared_and_one_for_its_own_host_is_not() -> None:
     lan, _ = gateway_plans()
     alone = lan.model_copy(update={"gateway": gateway_of(lan).model_copy(update={"listen": "127.0.0.1"})})
-    found = Found(listening=listening("8000 70 haproxy llamaherd-gateway.service"))
-    assert [(each.doubt, each.detail) for each in exposed(lan, found)] == [(False, "the gateway (8000)")]
-    assert [each.doubt for each in exposed(alone, found)] == [True]
+    found = VerifiedServers(listening=listening("8000 70 haproxy llamaherd-gateway.service"))
+    assert [(each.doubt, each.detail) for each in exposure_checks(lan, found)] == [(False, "the gateway (8000)")]
+    assert [each.doubt for each in exposure_checks(alone, found)] == [True]
 
 
 def test_figures_for_the_rig_that_watches_are_declared() -> None:
     lines = ("9100 60 prometheus-node llamaherd-exporter.service", "8405 70 haproxy llamaherd-gateway.service")
-    found = Found(listening=listening(*lines))
+    found = VerifiedServers(listening=listening(*lines))
     unit = TextFile(path="/etc/systemd/system/llamaherd-exporter.service", text="")
     watched = MonitoringPlan(exporter=ExporterPlan(listen="0.0.0.0", asker="192.0.2.7", unit=unit))
     lan, _ = gateway_plans()
     gateway = gateway_of(lan)
     told = gateway.model_copy(update={"figures": GatewayFigures(listen="0.0.0.0", port=8405, asker="192.0.2.7")})
     both = lan.model_copy(update={"monitoring": watched, "gateway": told})
-    (check,) = exposed(both, found)
+    (check,) = exposure_checks(both, found)
     assert (check.doubt, check.detail) == (False, "figures of this host (9100), figures of the gateway (8405)")
-    (check,) = exposed(lan.model_copy(update={"gateway": gateway}), found)
+    (check,) = exposure_checks(lan.model_copy(update={"gateway": gateway}), found)
     assert check.doubt
     assert check.detail.count("listens at") == 2
 
@@ -103,7 +103,7 @@ def test_containers_that_publish(publishes: str, doubt: bool) -> None:
 
 
 def test_a_host_that_was_not_asked() -> None:
-    assert list(exposed(OPEN, Found())) == []
+    assert list(exposure_checks(OPEN, VerifiedServers())) == []
 
 
 def test_what_docker_publishes_is_unknown_where_it_does_not_respond() -> None:

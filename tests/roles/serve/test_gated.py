@@ -12,14 +12,14 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import REFUSED
-from llamaherd.onhost.serving import Refused, ServingState, UnitState
+from llamaherd.onhost.servers import Refused, ServingState, UnitState
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
 from roles.serve.onhost.model import RefusalInput
 from roles.serve.onhost.removal import refuse
 from roles.serve.tasks import tasks
-from roles.serve.transaction import refuse_again, tried
+from roles.serve.transaction import attempt_identity, raise_if_refused
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import KEY, converged, cpu_rig, planned
@@ -111,7 +111,7 @@ def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path)
     why = "it is slower than what serves: writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"
     how, host = change.gated.refused(why), PlayedHost({})
     assert how.verb == "serve.removal.refuse"
-    assert how.given == RefusalInput("llama-chat", tried(change.gated.instance), why)
+    assert how.given == RefusalInput("llama-chat", attempt_identity(change.gated.instance), why)
     refuse(how.given, host)
     what, when, said = host.files[str(REFUSED / "llama-chat")].text.rstrip("\n").split("\t")
     assert said == why
@@ -121,19 +121,22 @@ def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path)
     )
     again = change.gated.instance
     with pytest.raises(UserError, match=r"was tried on 20.*writing code -5.4%"):
-        refuse_again(again, state, retry=False)
-    refuse_again(again, state, retry=True)
-    refuse_again(again.model_copy(update={"gate": None}), state, retry=False)
+        raise_if_refused(again, state, retry=False)
+    raise_if_refused(again, state, retry=True)
+    raise_if_refused(again.model_copy(update={"gate": None}), state, retry=False)
 
 
 def test_what_was_tried_without_a_gate_is_known_by_the_same_name_as_before() -> None:
-    assert tried(chat({})) == tried(chat({"instances/chat/drain": 5}))
+    assert attempt_identity(chat({})) == attempt_identity(chat({"instances/chat/drain": 5}))
     assert (
-        len({tried(chat({"instances/chat/gate": {"decode": each}})) for each in ("-3%", "-4%")} | {tried(chat({}))})
+        len(
+            {attempt_identity(chat({"instances/chat/gate": {"decode": each}})) for each in ("-3%", "-4%")}
+            | {attempt_identity(chat({}))}
+        )
         == 3
     )
 
 
 def test_another_limit_of_what_it_says_is_another_try() -> None:
     gates: list[dict[str, object]] = [{"decode": "-3%", "kld": 0.02}, {"decode": "-3%", "kld": 0.03}, {"kld": 0.02}]
-    assert len({tried(chat({"instances/chat/gate": each})) for each in gates}) == 3
+    assert len({attempt_identity(chat({"instances/chat/gate": each})) for each in gates}) == 3

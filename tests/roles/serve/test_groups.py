@@ -11,16 +11,16 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.memory.instances import instance_memory, sized
-from llamaherd.pipeline.only import choose
-from llamaherd.pipeline.outlook import outlook
+from llamaherd.pipeline.preview import preview_changes
+from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
 from roles import ROLES
 from roles.serve.changes import unit_changes
-from roles.serve.groups import largest
-from roles.serve.onhost.checks import check_arguments
-from roles.serve.onhost.verified import Found, Responses, ServerFound
-from roles.serve.transaction import asked
-from roles.serve.verify import question
+from roles.serve.onhost.candidate import check_arguments
+from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
+from roles.serve.plan import largest_estimate
+from roles.serve.transaction import proof_prompt
+from roles.serve.verify import verification_input
 from tests.support.headers import gemma3, qwen_35b
 from tests.support.ours import judge, parse_state
 from tests.support.played_host import PlayedHost
@@ -109,16 +109,16 @@ def test_the_engine_checks_the_arguments_of_each() -> None:
 def test_a_host_that_is_as_planned_is_left_alone_and_one_with_another_is_not() -> None:
     keys = {"card": KEY, "chat": KEY}
     there = parse_state(converged(PLAN, keys))
-    assert outlook(PLAN, ROLES, there, Connect(host="box"), {}).changes == ()
-    found = outlook(planned(declared(context=2048)), ROLES, there, Connect(host="box"), {}).changes
+    assert preview_changes(PLAN, ROLES, there, Connect(host="box"), {}).changes == ()
+    found = preview_changes(planned(declared(context=2048)), ROLES, there, Connect(host="box"), {}).changes
     assert [(each.action, each.name) for each in found if each.kind == "server"] == [("restart", "llama-card")]
 
 
 def test_a_part_alone_is_the_group_and_no_instance_of_it() -> None:
     rigs = {"box": Rig.model_validate(declared())}
-    assert choose(["card"], rigs, ROLES)["box"].instances == ("card",)
+    assert choose_parts(["card"], rigs, ROLES)["box"].instances == ("card",)
     with pytest.raises(UserError, match="`--only card`"):
-        choose(["two"], rigs, ROLES)
+        choose_parts(["two"], rigs, ROLES)
 
 
 # --- memory --------------------------------------------------------------------------------------------------
@@ -131,14 +131,14 @@ def of(gpu: int, ram: int, *, prompts: int | None = 0, resident: int | None = 1)
 
 
 def test_the_largest_counts_in_each_place() -> None:
-    both = largest([of(70, 5, prompts=4), of(30, 50, prompts=9, resident=7)])
+    both = largest_estimate([of(70, 5, prompts=4), of(30, 50, prompts=9, resident=7)])
     assert both
     assert {each.where: each.total for each in both.holds} == {"big": 70, "RAM": 50}
     assert (both.grows.prompts, both.resident) == (9, 7)
-    unlimited = largest([of(1, 1, prompts=None), of(1, 1)])
+    unlimited = largest_estimate([of(1, 1, prompts=None), of(1, 1)])
     assert unlimited
     assert unlimited.grows.prompts is None
-    assert largest([of(1, 1), None]) is None, "one that is not known may be any size"
+    assert largest_estimate([of(1, 1), None]) is None, "one that is not known may be any size"
 
 
 def test_what_swaps_has_room_as_if_the_other_were_not_there() -> None:
@@ -171,7 +171,7 @@ def test_what_swaps_has_room_as_if_the_other_were_not_there() -> None:
 
 
 def test_a_prompt_goes_to_what_is_loaded_first_and_figures_come_without_a_swap() -> None:
-    said = asked(CARD)
+    said = proof_prompt(CARD)
     body = said["body"]
     assert isinstance(body, dict)
     assert body["model"] == "gemma"
@@ -197,7 +197,7 @@ def responses(**props: str) -> Responses:
 
 
 def checks(found: Responses) -> dict[str, bool]:
-    servers = Found({"card": ServerFound(responses=found)})
+    servers = VerifiedServers({"card": ServerFound(responses=found)})
     report = judge(Rig.model_validate(declared()), PLAN, {}, found=servers)
     (card,) = [each for each in report.instances if each.name == "card"]
     assert card.model == "gemma or moe"
@@ -215,7 +215,7 @@ def test_each_instance_is_judged_by_its_name() -> None:
 
 
 def test_each_model_is_asked_for_before_it_is_told_what_is_loaded() -> None:
-    given = question(PLAN)
+    given = verification_input(PLAN)
     assert given
     (requests,) = [each.requests for each in given.servers if each.name == "card"]
     assert [each.name for each in requests.chats] == ["one", "two"]

@@ -7,14 +7,14 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import KEYS
-from llamaherd.onhost.serving import Refused, ServingState
+from llamaherd.onhost.servers import Refused, ServingState
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Run
-from roles.serve.keys import KeysState
 from roles.serve.onhost.model import KeyRemovalInput
 from roles.serve.onhost.removal import remove_key
+from roles.serve.removal import KeysState
 from roles.serve.tasks import tasks
-from roles.serve.transaction import tried
+from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import File, PlayedHost
 from tests.support.recording import input_of, recording
@@ -66,7 +66,7 @@ def test_one_that_was_left_goes_and_nothing_is_started_anew() -> None:
 def test_one_whose_switch_was_taken_back_stays() -> None:
     state = there(KEYED)
     instance = next(each for each in OPEN.instances if each.name == "chat")
-    state.serving["llama-chat"] = ServingState(refused=Refused(tried(instance), "now", "it does not load"))
+    state.serving["llama-chat"] = ServingState(refused=Refused(attempt_identity(instance), "now", "it does not load"))
     (task,) = (task for task in tasks(OPEN) if task.name.startswith("chat ("))
     with pytest.raises(Exception, match="it does not load"):
         task.changes(state, RUN)

@@ -9,9 +9,9 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.layout import container_user
 from llamaherd.onhost.document import Secret, dump
-from llamaherd.onhost.serving import ServingState
+from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan
-from roles.base.changes import base_changes
+from roles.base import base_changes
 from roles.base.onhost import AccountsInput
 from roles.serve.onhost.model import RemovalInput
 from roles.serve.onhost.removal import run_removal

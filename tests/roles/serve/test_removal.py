@@ -9,16 +9,16 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
-from llamaherd.onhost.serving import Refused, ServingState, UnitState
+from llamaherd.onhost.servers import Refused, ServingState, UnitState
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
 from roles.serve.onhost.model import ReplacedServer, Room, SwitchInput
 from roles.serve.onhost.switch import run_switch
-from roles.serve.removal import coming, replaced
+from roles.serve.removal import coming_instances, replaced_servers
 from roles.serve.tasks import tasks
-from roles.serve.transaction import tried
+from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.recording import RecordingHost, recording, switch_of
 from tests.support.rigs import GONE, KEY, Declared, changed, converged, cpu_rig, planned
@@ -77,7 +77,7 @@ def test_nothing_waits_where_nothing_comes() -> None:
 def test_what_goes_waits_for_what_comes() -> None:
     """And is listed, all the same, where that was not tried and failed."""
     plan = planned(renamed())
-    assert [each.name for each in coming(plan, there())] == ["talk"]
+    assert [each.name for each in coming_instances(plan, there())] == ["talk"]
     assert done(plan, there()) == {"talk (compose)": ["create llama-talk", "remove llama-drafter"]}
 
 
@@ -160,7 +160,9 @@ def test_one_that_waits_for_its_restart_gives_its_port_over_too() -> None:
     state = there()
     state.units["llama-chat"] = replace(state.units["llama-chat"], active="activating", port=None, waits_for=8080)
     (talk,) = (each for each in plan.instances if each.name == "talk")
-    assert [(each.name, each.port, each.serves) for each in replaced(plan, talk, state)] == [("chat", True, False)]
+    assert [(each.name, each.port, each.serves) for each in replaced_servers(plan, talk, state)] == [
+        ("chat", True, False)
+    ]
 
 
 @pytest.mark.parametrize("room", [True, False])
@@ -186,7 +188,7 @@ def test_without_certainty_of_what_it_takes_the_other_one_is_stopped() -> None:
 def test_others_that_change_are_not_disturbed_by_what_goes() -> None:
     """Only what is there and not declared steps aside, and only while something comes."""
     plan = planned(changed(cpu_rig(), {"instances/chat/context": 1024}))
-    assert replaced(plan, plan.instances[0], there()) == ()
+    assert replaced_servers(plan, plan.instances[0], there()) == ()
     given = switch_of(switch(plan, "chat", there()))
     assert (given.replaced, given.leaving) == ((), ())
 
@@ -194,7 +196,9 @@ def test_others_that_change_are_not_disturbed_by_what_goes() -> None:
 def test_what_failed_in_its_place_is_not_tried_again() -> None:
     plan, state = planned(renamed()), there()
     (talk,) = (each for each in plan.instances if each.name == "talk")
-    state.serving["llama-talk"] = ServingState(refused=Refused(tried(talk), "2026-11-23 09:00:00", "it did not load"))
+    state.serving["llama-talk"] = ServingState(
+        refused=Refused(attempt_identity(talk), "2026-11-23 09:00:00", "it did not load")
+    )
     with pytest.raises(UserError) as raised:
         switch(plan, "talk", state)
     assert raised.value.message == (

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from roles.serve.onhost import started_program
-from roles.serve.onhost.started import changed_since
+from roles.serve.onhost.processes import changed_since
 from tests.support.inspected_host import RootedHost
 
 pytestmark = pytest.mark.usefixtures("starts_processes")

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.limits import declared_limits
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from roles.serve.changes import project_changes, unit_changes
+from roles.serve.container_limits import declared_limits
 from roles.serve.onhost.switch import run_switch
 from tests.support.drifts import (
     CHAT,

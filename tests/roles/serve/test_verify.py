@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.backends import BACKENDS, definition
 from llamaherd.plan import Endpoint, InstancePlan, ServerSpec
+from llamaherd.plan.backends import BACKENDS, server_definition
 from llamaherd.plan.base import Planned
 from tests.support.rigs import DIGEST, cpu_rig, gpu_rig, planned, reached, served
 
@@ -83,9 +83,9 @@ def test_what_a_server_is_asked_restarts_none(path: str) -> None:
 
 @pytest.mark.parametrize("instance", [UNIT, BOXED, KEYED], ids=["unit", "project", "pulled"])
 def test_a_spec_is_that_of_the_whole_text(instance: InstancePlan) -> None:
-    spec, file = definition(instance.backend, instance.server)
+    spec, file = server_definition(instance.backend, instance.server)
     assert (spec, file) == (instance.spec, instance.file)
-    assert definition(instance.backend, served(instance, start_seconds=7).server)[0] != spec
+    assert server_definition(instance.backend, served(instance, start_seconds=7).server)[0] != spec
 
 
 def test_a_plan_that_was_sent_as_json_is_the_same() -> None:

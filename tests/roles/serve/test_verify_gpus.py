@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.plan import RAM, Estimate, GpuRef, Holds, InstancePlan
-from roles.serve.onhost.verified import Found, GpuProcesses, GpusFound
-from roles.serve.verify.gpus import on_gpus
+from roles.serve.onhost.model import GpuProcesses, GpusFound, VerifiedServers
+from roles.serve.verify.process import judge_gpus
 from tests.support import ours as verify
 from tests.support.gpu_host import FIRST_NAMESPACE
 from tests.support.rigs import gpu_rig, planned, served
@@ -40,7 +40,7 @@ OWN = GpuProcesses(("77",), ("/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl"
 
 
 def judged(plan: InstancePlan = PLANNED, own: GpuProcesses = OWN, **changes: Any) -> tuple[bool, str]:
-    return on_gpus(plan, own, replace(DRIVER, **changes))
+    return judge_gpus(plan, own, replace(DRIVER, **changes))
 
 
 def placed(*at: str, one: bool = False) -> InstancePlan:
@@ -167,11 +167,11 @@ TEXT = st.text(alphabet="7GPU-5090/dev:nvia,[]= \n\t")
     st.builds(GpuProcesses, st.tuples(TEXT), st.tuples(TEXT)),
 )
 def test_any_result_is_judged_and_never_an_exception(driver: GpusFound, own: GpuProcesses) -> None:
-    assert on_gpus(PLANNED, own, driver)[1]
-    assert on_gpus(PLANNED, OWN, replace(driver, listed=DRIVER.listed))[1]
+    assert judge_gpus(PLANNED, own, driver)[1]
+    assert judge_gpus(PLANNED, OWN, replace(driver, listed=DRIVER.listed))[1]
 
 
 def test_only_instances_on_cards_are_asked_for_them() -> None:
-    report = verify.judge(Rig.model_validate(gpu_rig()), GPU, {}, found=Found(gpus=DRIVER))
+    report = verify.judge(Rig.model_validate(gpu_rig()), GPU, {}, found=VerifiedServers(gpus=DRIVER))
     asked = {each.name: [check.ok for check in each.checks if check.name == "on GPUs"] for each in report.instances}
     assert asked == {"boxed": [False], "reasoner": [False], "small": [], "worker": [False]}

@@ -6,10 +6,8 @@ import pytest
 
 from llamaherd.plan import Plan
 from roles.gateway.config import configuration
-from roles.virtual_address.changes import address_changes, address_leftovers
+from roles.virtual_address import address_changes, address_leftovers, refusals, unit_spec
 from roles.virtual_address.onhost import ApplyInput, RemoveInput
-from roles.virtual_address.plan import unit_spec
-from roles.virtual_address.refusals import refusals
 from tests.support.fake import run
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import inspect_text, parse_state, show_plan

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.answers import Answers
-from roles.virtual_address.verify import address_checks, probes
+from llamaherd.host.responses import ProbeOutputs
+from roles.virtual_address import address_checks, probes
 from tests.support.virtual_address import ADDRESS, shared_by, sharing_plans
 
-FINE: Answers = {
+FINE: ProbeOutputs = {
     ("virtual address unit", ""): "ActiveState=active\nUnitFileState=enabled",
     ("virtual address", ""): f"{ADDRESS} here",
     ("virtual address asked", ""): "200",
 }
 
 
-def checked(answers: Answers) -> list[tuple[bool, str]]:
+def checked(answers: ProbeOutputs) -> list[tuple[bool, str]]:
     return [(each.ok, each.detail) for each in address_checks(shared_by(sharing_plans()["box"]), answers)]
 
 

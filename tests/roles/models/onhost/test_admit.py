@@ -15,15 +15,14 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import INCOMING
 from llamaherd.onhost import system
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.manifest import is_vouched, manifest_lines
+from llamaherd.onhost.store import is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, Host
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
-from llamaherd.store.missing import missing_files
+from llamaherd.store.files import missing_files
+from roles.models import inspection_input, take
 from roles.models.changes import model_changes
-from roles.models.onhost import admit as verb
-from roles.models.onhost.admit import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit
-from roles.models.onhost.inspection import inspect
-from roles.models.state import question, take
+from roles.models.onhost import store as verb
+from roles.models.onhost.store import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit, inspect
 from tests.support.models_host import ModelsHost
 from tests.support.played_host import File
 from tests.support.recording import input_of
@@ -85,7 +84,7 @@ class Store:
     def missing(self) -> list[str]:
         """The files that an inspection of this machine reports as missing."""
         seen = HostState()
-        take(seen, inspect(question(self.plan), Host(print, print)))
+        take(seen, inspect(inspection_input(self.plan), Host(print, print)))
         return [file.name for model in self.models for file in missing_files(model, seen)]
 
     def admit(self) -> None:

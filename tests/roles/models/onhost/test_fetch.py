@@ -13,7 +13,7 @@ import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
-from llamaherd.onhost.manifest import manifest_line
+from llamaherd.onhost.store import manifest_line
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import Plan

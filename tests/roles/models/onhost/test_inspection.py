@@ -12,9 +12,9 @@ from llamaherd.layout import FETCH_UNIT
 from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
+from roles.models import inspection_input, take
 from roles.models.onhost.fetch import ID
-from roles.models.onhost.inspection import Found, Question, StoredFile, VerifiedFile, inspect
-from roles.models.state import question, take
+from roles.models.onhost.store import Found, InspectInput, StoredFile, VerifiedFile, inspect
 from tests.render.plans import CPU
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
@@ -22,7 +22,7 @@ from tests.support.stores import manifest_line, needs_root
 
 HOSTILE = "a $(id) `id` \"b\" 'c' ; d"
 STORE, FOLDER = "/srv/models", "/srv/models/a/b/c"
-GIVEN = Question(STORE, (FOLDER,))
+GIVEN = InspectInput(STORE, (FOLDER,))
 SHA = "ab" * 32
 
 
@@ -127,9 +127,9 @@ def encode_found(found: Found) -> dict[str, object]:
 
 
 def test_each_folder_is_inspected_once() -> None:
-    asked = question(CPU)
+    asked = inspection_input(CPU)
     assert sorted(asked.folders) == sorted({model.folder for model in CPU.models})
-    assert find_verb("models.inspection.inspect").input is Question
+    assert find_verb("models.store.inspect").input is InspectInput
 
 
 @needs_root
@@ -155,7 +155,7 @@ def test_a_real_store(tmp_path: Path) -> None:
     (store / ".incoming" / "folder").mkdir()
     (tmp_path / "linked").symlink_to(kept)
     folders = (str(kept), str(tmp_path / "linked"), str(tmp_path / "missing"))
-    found = inspect(Question(str(store), folders), Host(print, print))
+    found = inspect(InspectInput(str(store), folders), Host(print, print))
     (verified,) = found.verified[str(kept)]
     stored = {each.name: each for each in found.stored[str(kept)]}
     assert (verified.name, verified.size, verified.sha256) == ("model.gguf", 5, SHA)

@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.pipes import Patience
 from llamaherd.host.program import Events, Program
-from llamaherd.host.protocol import UnaskedError, query_verb
-from llamaherd.host.remote import Remote
+from llamaherd.host.protocol import UnexpectedLineError, query_verb
+from llamaherd.host.remote import Patience, Remote
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LAUNCHER
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import perform
 from llamaherd.plan import FromNeighbour
-from roles.models.lending import LendingError, lent
-from roles.models.lending import share as share_input
 from roles.models.onhost.share import RUN, UNIT, Shared, ShareInput, share
+from roles.models.sources import SharingError, share_input, shared_urls
 from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File, Running
 from tests.support.service_host import killed_everywhere
@@ -60,7 +58,7 @@ def test_a_store_is_opened_for_what_is_there(address: str) -> None:
     served = ["share", STORE, RUN, "--bind", bind, "--port", "8970", "--idle", "900"]
     assert words[-len(served) - 1 :] == [LAUNCHER, *served]
     assert f"ExecStopPost=+/usr/bin/rm -rf {RUN}" in words
-    assert lent(LENDER, [ONE, TWO], Shared((ONE,))) == {ONE: f"http://192.0.2.6:8970/{ONE}"}
+    assert shared_urls(LENDER, [ONE, TWO], Shared((ONE,))) == {ONE: f"http://192.0.2.6:8970/{ONE}"}
 
 
 def test_a_token_is_written_as_the_user_whose_folder_it_is() -> None:
@@ -96,8 +94,8 @@ def test_a_port_that_cannot_be_opened_is_a_reason(reported: str) -> None:
 
     found = share(GIVEN, lender(fails))
     assert found.refused == (reported.split("\n")[0] or "it cannot open port 8970")
-    with pytest.raises(LendingError, match=found.refused):
-        lent(LENDER, [ONE], found)
+    with pytest.raises(SharingError, match=found.refused):
+        shared_urls(LENDER, [ONE], found)
 
 
 def test_a_unit_that_is_slow_to_listen_is_waited_for() -> None:
@@ -111,8 +109,8 @@ def test_a_unit_that_is_slow_to_listen_is_waited_for() -> None:
 
 def test_a_host_that_was_never_deployed_to_shares_nothing() -> None:
     found = share(GIVEN, ModelsHost({}))
-    with pytest.raises(LendingError, match=r"never deployed to .* `herd up` that rig first"):
-        lent(LENDER, [ONE], found)
+    with pytest.raises(SharingError, match=r"never deployed to .* `herd up` that rig first"):
+        shared_urls(LENDER, [ONE], found)
 
 
 @dataclass(frozen=True)
@@ -136,19 +134,19 @@ class Rig(Remote):
 def test_a_run_queries_a_peer() -> None:
     asked = query_verb(Rig(LENDER.connect), "models.share.share", GIVEN, Shared, 60)
     assert asked == Shared((ONE,))
-    with pytest.raises(UnaskedError, match=r"ShareInput\.store is missing"):
+    with pytest.raises(UnexpectedLineError, match=r"ShareInput\.store is missing"):
         query_verb(Rig(LENDER.connect), "models.share.share", GIVEN, ShareInput, 60)
 
 
 def test_what_was_not_wanted_is_no_result() -> None:
-    with pytest.raises(UnaskedError):
-        lent(LENDER, [TWO], Shared((ONE,)))
+    with pytest.raises(UnexpectedLineError):
+        shared_urls(LENDER, [TWO], Shared((ONE,)))
 
 
 def test_an_address_of_six_words() -> None:
     """IPv6, as a URL has it."""
     six = LENDER.model_copy(update={"address": "2001:db8::6"})
-    assert lent(six, [ONE], Shared((ONE,))) == {ONE: f"http://[2001:db8::6]:8970/{ONE}"}
+    assert shared_urls(six, [ONE], Shared((ONE,))) == {ONE: f"http://[2001:db8::6]:8970/{ONE}"}
 
 
 @pytest.mark.parametrize("program", ["install", "setpriv", "systemd-run"])

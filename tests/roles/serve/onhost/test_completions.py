@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from roles.serve.onhost.completions import Completion, is_visible, join_events, number, parse_completion, read_events
-from roles.serve.onhost.declared import DeclaredServer
-from roles.serve.onhost.wire import NotServingError
+from roles.serve.onhost.session import Completion, is_visible, join_events, parse_completion, parse_number, read_events
+from roles.serve.onhost.wire import DeclaredServer, NotServingError
 
 SERVER = DeclaredServer(models=("gemma", "small"), body={"model": "gemma"})
 BODY = {"max_tokens": 4}
@@ -179,8 +178,8 @@ def test_text_that_nobody_sees(text: str) -> None:
 @pytest.mark.parametrize("value", [True, None, "1", [1], float("nan"), float("inf"), -1e39, 10**400])
 def test_what_is_no_number(value: object) -> None:
     with pytest.raises(ValueError, match=r"^$"):
-        number(value)
+        parse_number(value)
 
 
 def test_numbers() -> None:
-    assert (number(1), number(-2.5)) == (1.0, -2.5)
+    assert (parse_number(1), parse_number(-2.5)) == (1.0, -2.5)

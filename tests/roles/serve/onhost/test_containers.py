@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.limits import LIMITS
 from llamaherd.layout import GPU_CHECK
-from llamaherd.onhost.serving import ContainerState, ServingState
+from llamaherd.onhost.servers import ContainerState, ServingState
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, UnknownStateError
+from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.containers import inspect_containers
-from roles.serve.onhost.inspected import PlannedContainer, PlannedImage, Probed, Question, Servers
+from roles.serve.onhost.model import InspectServersInput, PlannedContainer, PlannedImage, Probed, ServerStates
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 
@@ -32,7 +32,7 @@ BOXED = PlannedContainer(
     gpus=(),
     one_gpu=False,
 )
-QUESTION = Question(containers=(BOXED,), images=(PlannedImage(TAG, RECORD),), limits=LIMITS)
+QUESTION = InspectServersInput(containers=(BOXED,), images=(PlannedImage(TAG, RECORD),), limits=LIMITS)
 LISTED, IMAGES = "/containers/json", "/images/"
 DOWN = Ended(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?")
 
@@ -69,7 +69,7 @@ def played(*containers: dict[str, Any]) -> InspectedHost:
     return host
 
 
-def inspected(host: InspectedHost, question: Question = QUESTION) -> Servers:
+def inspected(host: InspectedHost, question: InspectServersInput = QUESTION) -> ServerStates:
     """Return what is found."""
     return inspect_containers(question, host, host)
 
@@ -145,13 +145,13 @@ def test_the_image_that_was_made() -> None:
 
 
 def test_a_pulled_image_has_no_record() -> None:
-    question = Question(containers=(replace(BOXED, image_record=""),), limits=LIMITS)
+    question = InspectServersInput(containers=(replace(BOXED, image_record=""),), limits=LIMITS)
     assert inspected(played(container()), question).serving["llama-boxed"].replaced == ""
 
 
 def test_containers_of_others_and_those_that_are_not_planned() -> None:
     assert inspected(played()).containers == {}
-    found = inspected(played(container()), Question(limits=LIMITS))
+    found = inspected(played(container()), InspectServersInput(limits=LIMITS))
     assert ({*found.containers}, found.serving, found.ports) == ({"llama-boxed"}, {}, {8081})
 
 
@@ -194,14 +194,14 @@ def test_a_socket_that_returns_errors_alone() -> None:
 
 def test_a_host_without_docker() -> None:
     host = InspectedHost()
-    assert inspected(host) == Servers()
+    assert inspected(host) == ServerStates()
     assert host.ran == [["docker", "ps", "-aq", "--no-trunc", "--filter", "label=llamaherd.spec"]]
 
 
 def test_a_docker_that_is_stopped_has_no_containers_that_run() -> None:
     host = client(ps=DOWN)
     host.answers["systemctl show -P ActiveState docker.service"] = Ended(0, "inactive\n")
-    assert inspected(host) == Servers()
+    assert inspected(host) == ServerStates()
 
 
 ACTIVE, INACTIVE = Ended(0, "active\n"), Ended(0, "inactive\n")
@@ -237,14 +237,14 @@ def test_a_docker_that_runs_and_does_not_respond(fails: Callable[[InspectedHost]
         with pytest.raises(UnknownStateError, match="Docker"):
             inspected(host, question)
     else:
-        assert inspected(host, question) == Servers()
+        assert inspected(host, question) == ServerStates()
 
 
 def test_a_docker_that_cannot_start_does_not_respond_and_is_none() -> None:
     host = client()
     hang(host)
     host.answers["systemctl show -P ActiveState docker.service"] = INACTIVE
-    assert inspected(host) == Servers()
+    assert inspected(host) == ServerStates()
 
 
 def test_a_docker_that_stops_to_respond_halfway() -> None:

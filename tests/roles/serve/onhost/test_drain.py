@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from llamaherd.onhost.system import Ended
-from roles.serve.onhost.drain import NFT, drain, let_in
+from roles.serve.onhost.tools import NFT, drain, let_in
 from tests.support.liar import OK, Liar, raw
 from tests.support.proofs import Programs
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost.system import Ended, Host
-from roles.serve.onhost.gpu_processes import find_gpu_processes, find_gpus
-from roles.serve.onhost.verified import GpuProcesses, GpusFound
-from roles.serve.verify.gpus import on_gpus
+from roles.serve.onhost.model import GpuProcesses, GpusFound
+from roles.serve.onhost.verification import find_gpu_processes, find_gpus
+from roles.serve.verify.process import judge_gpus
 from tests.roles.serve.test_verify_gpus import PLANNED
 from tests.support.gpu_host import FIRST_NAMESPACE, NEW, OLD, gpu_host
 from tests.support.played_host import File
@@ -85,7 +85,7 @@ def test_what_nvidia_smi_prints_is_as_the_judge_reads_it(tmp_path: Path, monkeyp
     found = find_gpus(Host(lambda _: None, lambda _: None))
     assert found.namespace == str(Path("/proc/self/ns/pid").readlink())
     driver = replace(found, namespace=FIRST_NAMESPACE, kernel="6.8")
-    assert on_gpus(PLANNED, GpuProcesses(("77",)), driver) == (
+    assert judge_gpus(PLANNED, GpuProcesses(("77",)), driver) == (
         True,
         "on new with 20,000 MiB, planned are 20,000; old with 10,000 MiB, planned are 10,000",
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.hangs import SILENT, STOPPED, find_hangs, hangs
-from roles.serve.onhost.inspected import Probed
-from roles.serve.onhost.probes import RealProbes
+from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.inspection import SILENT, STOPPED, find_hangs, hangs
+from roles.serve.onhost.model import Probed
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.onhost.serving import Holder
+from llamaherd.onhost.servers import Holder
 from llamaherd.onhost.system import Ended, Host, UnknownStateError
-from roles.serve.onhost.inspected import HeldPort
-from roles.serve.onhost.ports import inspect_ports
+from roles.serve.onhost.inspection import inspect_ports
+from roles.serve.onhost.model import HeldPort
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 

@@ -11,21 +11,20 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.protocol import UnaskedError, UnreadError
+from llamaherd.host.protocol import NotInspectedError, UnexpectedLineError
 from llamaherd.host.state import HostState
 from llamaherd.onhost.document import decode, dump, encode, parse_document
 from llamaherd.onhost.inspection import Inspected
-from llamaherd.onhost.serving import Holder, Holding, Loaded, Refused, ServingState, UnitState
+from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from llamaherd.pipeline.inspect import state_of
+from llamaherd.pipeline.inspection import state_of
 from roles import ROLES
+from roles.serve import inspection_input, take_state
 from roles.serve.exchange import ExchangeState
-from roles.serve.keys import KeysState
-from roles.serve.onhost.hangs import SILENT
-from roles.serve.onhost.inspected import Found, HeldPort, Question
-from roles.serve.onhost.inspection import find_closed, inspect_servers
-from roles.serve.state import question, take
+from roles.serve.onhost.inspection import SILENT, find_closed, inspect_servers
+from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput
+from roles.serve.removal import KeysState
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.support.hostile import PLAIN
 from tests.support.inspected_host import InspectedHost, RootedHost
@@ -43,10 +42,10 @@ def host(texts: Mapping[str, str]) -> InspectedHost:
     return InspectedHost(SYSTEMD, texts)
 
 
-def found(texts: Mapping[str, str]) -> Found:
+def found(texts: Mapping[str, str]) -> InspectedServers:
     """Return what is found where nothing is planned."""
     each = host(texts)
-    return inspect_servers(Question(), each, each)
+    return inspect_servers(InspectServersInput(), each, each)
 
 
 # What runs have recorded
@@ -70,7 +69,7 @@ def test_records(path: str, text: str, state: str) -> None:
         "untried": ServingState(untried=("0001", "0a1b")),
         "beside": ServingState(beside=True),
     }
-    assert found({path: text}) == Found(serving={"llama-a": states[state]})
+    assert found({path: text}) == InspectedServers(serving={"llama-a": states[state]})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_records(path: str, text: str, state: str) -> None:
     ],
 )
 def test_what_is_no_record(path: str, text: str) -> None:
-    assert found({path: text}) == Found()
+    assert found({path: text}) == InspectedServers()
 
 
 def test_an_attempt_without_a_reason() -> None:
@@ -102,7 +101,7 @@ def test_a_version_that_a_link_leads_to() -> None:
     each = host({f"{KEPT}/llama-a/7f/loaded": "1000\t/m\n", f"{KEPT}/llama-a/how": ""})
     each.links[f"{KEPT}/llama-a/last"] = "7f"
     each.files[f"{KEPT}/llama-a/last/loaded"] = each.files[f"{KEPT}/llama-a/7f/loaded"]
-    assert inspect_servers(Question(), each, each).serving["llama-a"].loaded == Loaded(1.0, ("/m",))
+    assert inspect_servers(InspectServersInput(), each, each).serving["llama-a"].loaded == Loaded(1.0, ("/m",))
 
 
 def test_an_exchange_that_was_cut_off() -> None:
@@ -135,18 +134,18 @@ def serving() -> InspectedHost:
 
 def test_the_states_of_a_server_come_together() -> None:
     each = serving()
-    result = inspect_servers(question(CPU), each, each)
+    result = inspect_servers(inspection_input(CPU), each, each)
     assert result.units == {"llama-chat": UnitState("active", "enabled", False, "ff", "0a1b", 8080)}
     state = result.serving["llama-chat"]
     assert (state.hangs, state.untried, state.given_to_all) == (SILENT, ("0a1b",), "LD_PRELOAD")
     assert "LD_PRELOAD" in state.variables.split()
     assert each.requested[0] == "http://127.0.0.1:8080/health"
-    assert decode(Found, parse_document(dump(result).encode())) == result
+    assert decode(InspectedServers, parse_document(dump(result).encode())) == result
 
 
 def test_systemd_is_queried_once_where_variables_are_as_declared() -> None:
     each = host({})
-    inspect_servers(question(CPU), each, each)
+    inspect_servers(inspection_input(CPU), each, each)
     assert [words[0] for words in each.ran].count("systemctl") == 1
 
 
@@ -160,30 +159,30 @@ def test_what_does_not_respond_makes_the_state_unknown(part: str) -> None:
         each.docker_api = TimeoutError("timed out")
         each.answers["systemctl show -P"] = Ended(0, "active\n")
     with pytest.raises(UnknownStateError) as caught:
-        inspect_servers(question(CPU), each, each)
+        inspect_servers(inspection_input(CPU), each, each)
     assert caught.value.part == part
 
 
 @pytest.mark.parametrize("plan", [CPU, GPU], ids=["cpu", "gpu"])
 def test_a_question_has_all_that_a_plan_names(plan: Any) -> None:
-    document = dump(question(plan))
-    assert decode(find_verb(VERB).input, parse_document(document.encode())) == question(plan)
+    document = dump(inspection_input(plan))
+    assert decode(find_verb(VERB).input, parse_document(document.encode())) == inspection_input(plan)
     named = [each.service for each in plan.instances] + [each.folder for each in plan.models]
     named += [each.tag for each in plan.images] + [f"{each.folder}/bin/llama-server" for each in plan.builds]
     assert [each for each in named if json.dumps(each) not in document] == []
-    assert [each.service for each in question(plan).units] == [each.service for each in plan.of("systemd")]
-    assert question(plan).ports == tuple(sorted({each.endpoint.port for each in plan.instances}))
+    assert [each.service for each in inspection_input(plan).units] == [each.service for each in plan.of("systemd")]
+    assert inspection_input(plan).ports == tuple(sorted({each.endpoint.port for each in plan.instances}))
 
 
 def test_gpus_of_containers() -> None:
-    (boxed,) = [each for each in question(GPU).containers if each.service == "llama-boxed"]
+    (boxed,) = [each for each in inspection_input(GPU).containers if each.service == "llama-boxed"]
     (instance,) = [each for each in GPU.instances if each.service == "llama-boxed"]
     assert boxed.gpus == tuple(card.at for card in instance.server.cards)
-    assert not any(each.gpus for each in question(CPU).containers)
+    assert not any(each.gpus for each in inspection_input(CPU).containers)
 
 
 def test_a_hostile_text_reaches_no_shell() -> None:
-    given = question(GPU)
+    given = inspection_input(GPU)
     places = sorted({*texts(given)} - {""} - {*given.limits})
     assert len(places) > 20
     for at, place in enumerate(places):
@@ -228,35 +227,35 @@ def test_what_servers_may_not_read(folder: Path) -> None:
     (folder / "models/link").symlink_to(folder / "models/a/open.gguf")
     stores = [str(folder / "models" / name) for name in ("a", "closed", "gone", "link")]
     reads = (open_program, closed_program, str(folder / "bin/gone"))
-    found = find_closed(Question(reads=reads, stores=tuple(stores)), root)
+    found = find_closed(InspectServersInput(reads=reads, stores=tuple(stores)), root)
     inner = str(folder / "models/a/inner")
     assert sorted(found) == sorted([closed_program, closed, inner, str(folder / "models/closed")])
 
 
 def test_where_that_cannot_be_tried_nothing_is_closed() -> None:
     each = host({"/opt/x/bin/llama-server": ""})
-    assert find_closed(Question(reads=("/opt/x/bin/llama-server",)), each) == ()
+    assert find_closed(InspectServersInput(reads=("/opt/x/bin/llama-server",)), each) == ()
     each.answers["setpriv"] = Ended(1, "/\0")
-    assert find_closed(Question(reads=("/opt/x/bin/llama-server",)), each) == ("/opt/x/bin/llama-server",)
+    assert find_closed(InspectServersInput(reads=("/opt/x/bin/llama-server",)), each) == ("/opt/x/bin/llama-server",)
 
 
 def test_a_disk_that_does_not_respond_is_not_taken_for_one_without_closed_files() -> None:
     each = host({"/opt/x/bin/llama-server": ""})
     each.answers["setpriv"] = Ended(TIMED_OUT, "/\0")
     with pytest.raises(UnknownStateError, match="the disk with models did not respond"):
-        find_closed(Question(reads=("/opt/x/bin/llama-server",)), each)
+        find_closed(InspectServersInput(reads=("/opt/x/bin/llama-server",)), each)
 
 
 def test_nothing_is_tried_where_nothing_is_read() -> None:
     each = host({})
-    assert (find_closed(Question(), each), each.ran) == ((), [])
+    assert (find_closed(InspectServersInput(), each), each.ran) == ((), [])
 
 
 # The state of the host
 
 
 def test_the_state_has_all_that_was_found() -> None:
-    result = Found(
+    result = InspectedServers(
         units={"llama-a": UnitState("active", "enabled", True, "ff", "0a", 8080, 8081)},
         serving={"llama-a": ServingState(changed=("/k",))},
         images=("x:y",),
@@ -271,7 +270,7 @@ def test_the_state_has_all_that_was_found() -> None:
         cut_off="llama-a, llama-b",
     )
     state = HostState()
-    take(state, result)
+    take_state(state, result)
     assert state == HostState(
         units=dict(result.units),
         serving=dict(result.serving),
@@ -287,7 +286,7 @@ def test_the_state_has_all_that_was_found() -> None:
 
 def test_the_state_of_a_host_without_servers() -> None:
     state = HostState()
-    take(state, Found())
+    take_state(state, InspectedServers())
     assert state == HostState()
 
 
@@ -308,13 +307,13 @@ WRONG: dict[str, object] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_the_program_cannot_have_returned(case: str) -> None:
-    with pytest.raises(UnaskedError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="was not asked for"):
         state_of(encode(Inspected(parts={VERB: WRONG[case]})), ROLES)
 
 
 @pytest.mark.parametrize("parts", [["systemd"], ["Docker"], ["systemd", "Docker"]])
 def test_nothing_follows_from_an_inspection_that_something_did_not_respond_to(parts: list[str]) -> None:
-    with pytest.raises(UnreadError) as caught:
+    with pytest.raises(NotInspectedError) as caught:
         state_of(encode(Inspected(unknown=tuple(parts))), ROLES)
     names = " and ".join(sorted(parts))
     assert caught.value.message == f"{names} did not respond to the inspection, so what runs there is left as it is"
@@ -324,4 +323,4 @@ def test_files_are_read_that_links_lead_to() -> None:
     each = host({"/srv/key": "k"})
     each.links["/etc/llamaherd/keys/chat"] = "../../../srv/key"
     each.links["/etc/llamaherd/keys/gone"] = "nowhere"
-    assert inspect_servers(Question(), each, each).keys == ("chat",)
+    assert inspect_servers(InspectServersInput(), each, each).keys == ("chat",)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.listening import find_holder, find_listening
-from roles.serve.onhost.verified import Listening
+from roles.serve.onhost.model import Listening
+from roles.serve.onhost.verification import find_holder, find_listening
 from tests.support.played_host import File
 from tests.support.verified_host import VerifiedHost
 

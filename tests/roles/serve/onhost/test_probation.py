@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from llamaherd.history.release import Release
 from llamaherd.onhost.document import decode, parse_document
 from llamaherd.onhost.system import Ended
+from llamaherd.pipeline.release import Release
 from roles.serve.onhost import probation
-from roles.serve.onhost.model import Question, Server
+from roles.serve.onhost.model import ProofQuestion, Server
 from roles.serve.onhost.probation import ProbationInput, Run, inspect, run_probation, start_probation
-from roles.serve.onhost.prove import NO_RESPONSE
+from roles.serve.onhost.proof import NO_RESPONSE
 from tests.support.played_host import File, Killed, PlayedHost
 
 UP = "ActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
@@ -60,7 +60,7 @@ class Watched(PlayedHost):
             return Ended(0 if self.starts else 1)
         return ended
 
-    def probe(self, question: Question, *, key: str | None, seconds: float) -> tuple[int, str]:
+    def probe(self, question: ProofQuestion, *, key: str | None, seconds: float) -> tuple[int, str]:
         del question, key
         self.probes += 1
         code, why = (0, "") if self.restored else self.responses(self.time)
@@ -238,7 +238,7 @@ def test_a_previous_version_that_does_not_start_stays_untried() -> None:
 def test_a_previous_version_that_does_not_respond_is_reported() -> None:
     on = host(unit=from_second(1, ENDED))
 
-    def silent(question: Question, *, key: str | None, seconds: float) -> tuple[int, str]:
+    def silent(question: ProofQuestion, *, key: str | None, seconds: float) -> tuple[int, str]:
         del question, key, seconds
         return 3, ""
 

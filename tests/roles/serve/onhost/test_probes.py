@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost import docker_api
-from roles.serve.onhost.probes import RealProbes
+from roles.serve.onhost.containers import RealProbes
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from roles.serve.onhost.declared import DeclaredServer
-from roles.serve.onhost.processes import ROOT, Load, family, listening, read_load, valid_pids
+from roles.serve.onhost.processes import ROOT, Load, listening_addresses, process_family, read_load, valid_pids
+from roles.serve.onhost.proof import STEPS, SkippedError
 from roles.serve.onhost.session import Session
-from roles.serve.onhost.steps import STEPS, SkippedError
-from roles.serve.onhost.wire import NotServingError
+from roles.serve.onhost.wire import DeclaredServer, NotServingError
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -76,7 +75,7 @@ def test_where_a_server_and_its_children_listen(machine: Machine) -> None:
     machine.has_socket(14, "0.0.0.0", 70)
     machine.has_socket(15, "0.0.0.0", 80)
     found = {(ip_address("127.0.0.1"), 8080), (ip_address("fd00::20"), 9090)}
-    assert listening(["7"], machine.root) == found
+    assert listening_addresses(["7"], machine.root) == found
 
 
 @pytest.mark.parametrize(
@@ -116,13 +115,13 @@ def test_without_processes_no_address_is_compared(machine: Machine) -> None:
 
 def test_this_process_listens_where_it_does() -> None:
     with socket.create_server(("127.0.0.1", 0)) as own:
-        assert (ip_address("127.0.0.1"), own.getsockname()[1]) in listening([str(os.getpid())], ROOT)
-    assert str(os.getpid()) in family([str(os.getppid())], ROOT)
+        assert (ip_address("127.0.0.1"), own.getsockname()[1]) in listening_addresses([str(os.getpid())], ROOT)
+    assert str(os.getpid()) in process_family([str(os.getppid())], ROOT)
 
 
 def test_a_process_that_has_ended(machine: Machine) -> None:
-    assert family(["7"], machine.root) == {"7"}
-    assert listening(["7"], machine.root) == set()
+    assert process_family(["7"], machine.root) == {"7"}
+    assert listening_addresses(["7"], machine.root) == set()
     (machine.root / "proc/stat").write_text("cpu  5 1 4 50 7 1 1 1 9 9\ncpu0 1\n")
     assert read_load(["7"], machine.root) == Load(70, 13)
 

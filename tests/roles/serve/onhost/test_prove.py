@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roles.serve.onhost.prove import probe, prove
+from roles.serve.onhost.proof import probe, prove
 from roles.serve.onhost.session import Limits
 from roles.serve.onhost.speed import GOOD, Proof
 from tests.support.proofs import proof, question

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from roles.serve.going import Going
+from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import Fate, Killed, PlayedHost
 from tests.support.sample import drawn
 from tests.support.switches import copied, instance_of, one_run, serving_host, settled, two_plans
@@ -23,9 +23,9 @@ def renamed(fate: Fate, *, room: bool) -> PlayedHost:
     return host
 
 
-def going(host: PlayedHost, *, port: bool) -> list[Going]:
+def going(host: PlayedHost, *, port: bool) -> list[UndeclaredServer]:
     """Return the server that goes, as an inspection finds it."""
-    return [Going("chat", unit=True, container=False, port=port, serves=bool(host.running("llama-chat")))]
+    return [UndeclaredServer("chat", unit=True, container=False, port=port, serves=bool(host.running("llama-chat")))]
 
 
 @pytest.mark.parametrize(("fate", "room", "port"), CASES)
@@ -87,7 +87,7 @@ def test_one_that_does_not_come_back_is_reported() -> None:
 def test_a_container_comes_back_by_its_project() -> None:
     host = serving_host(OLD, "drafter")
     host.fates[instance_of(NEW, "chat").spec] = "does not load"
-    gone = [Going("drafter", unit=False, container=True, port=True, serves=True)]
+    gone = [UndeclaredServer("drafter", unit=False, container=True, port=True, serves=True)]
     one_run(host, NEW, "chat", going=gone)
     assert host.running("llama-drafter") == instance_of(OLD, "drafter").spec
     assert settled(host, OLD, "drafter") == ""

@@ -12,10 +12,10 @@ from time import monotonic
 
 import pytest
 
-from llamaherd.host.answers import chat, reply
+from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.requests import MOST_BYTES, send_requests
-from roles.serve.onhost.verified import ChatRequest, Requests
+from roles.serve.onhost.model import ChatRequest, Requests
+from roles.serve.onhost.verification import MOST_BYTES, send_requests
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 KEY = 'it\'s "secret" $(id)'
@@ -102,8 +102,8 @@ def test_what_a_server_receives_and_returns(given: Requests, monkeypatch: pytest
     found = send_requests("a", given, host())
     texts = [found.health, found.models, found.props["a"]]
     assert texts == ["it is /health\n200", "it is /models\n200", "it is /props\n200"]
-    assert (reply(found.keyless).status, reply(found.keyless).problem) == (401, "HTTP 401: no key")
-    assert chat(reply(found.chats["a"]).body).answer == "red"
+    assert (parse_reply(found.keyless).status, parse_reply(found.keyless).problem) == (401, "HTTP 401: no key")
+    assert parse_chat(parse_reply(found.chats["a"]).body).answer == "red"
     sent = f"Bearer {KEY}"
     assert Server.received == [
         ("/health", "", ""),
@@ -123,10 +123,10 @@ def test_a_response_that_does_not_end_is_bounded(given: Requests, url: str, path
     found = send_requests("a", replace(given, models_url=f"{url}{path}"), host())
     assert monotonic() - began < 60
     assert len(found.models) <= MOST_BYTES + 1000
-    assert reply(found.models).problem
-    assert reply(found.props["a"]).status == 200, "the next request is sent nevertheless"
+    assert parse_reply(found.models).problem
+    assert parse_reply(found.props["a"]).status == 200, "the next request is sent nevertheless"
 
 
 def test_one_that_listens_nowhere(given: Requests) -> None:
     found = send_requests("a", replace(given, health_url="http://127.0.0.1:9/health"), host())
-    assert reply(found.health).problem.startswith("curl: (7) Failed to connect to 127.0.0.1 port 9")
+    assert parse_reply(found.health).problem.startswith("curl: (7) Failed to connect to 127.0.0.1 port 9")

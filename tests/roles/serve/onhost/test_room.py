@@ -10,7 +10,7 @@ import pytest
 
 from llamaherd.onhost.system import Ended, Host
 from roles.serve.onhost.model import GpuNeed
-from roles.serve.onhost.room import FIRST_PIDS, lacks_gpus, lacks_ram
+from roles.serve.onhost.tools import FIRST_PIDS, lacks_gpus, lacks_ram
 from tests.support.proofs import Programs
 
 MIB, GIB = 1 << 20, 1 << 30

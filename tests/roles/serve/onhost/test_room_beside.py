@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost.system import TIMED_OUT, Ended
-from roles.serve.onhost.drain import NFT
 from roles.serve.onhost.model import GpuNeed
-from roles.serve.onhost.room import lacks_beside
+from roles.serve.onhost.tools import NFT, lacks_beside
 from tests.support.proofs import Programs
 
 GIB = 1 << 30

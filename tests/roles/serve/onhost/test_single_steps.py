@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from roles.serve.onhost.declared import DeclaredServer
+from roles.serve.onhost.proof import CHAT_STEPS, LAST, STEPS, WITHOUT_PROMPTS, SkippedError
 from roles.serve.onhost.session import Session
-from roles.serve.onhost.steps import CHAT_STEPS, LAST, STEPS, WITHOUT_PROMPTS, SkippedError
-from roles.serve.onhost.wire import NotServingError
+from roles.serve.onhost.wire import DeclaredServer, NotServingError
 
 STREAM = b'data: {"choices": [{"delta": {"content": "red"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 CHAT = "/v1/chat/completions"

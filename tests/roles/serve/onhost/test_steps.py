@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from roles.serve.onhost.prove import probe, prove
+from roles.serve.onhost.proof import probe, prove
 from roles.serve.onhost.session import Limits
 from roles.serve.onhost.speed import How
-from roles.serve.proof import proof
-from roles.serve.transaction import asked
+from roles.serve.transaction import proof_facts, proof_prompt
 from tests.support.bad_engine import MODES, serving
 from tests.support.rigs import cpu_rig, planned
 from tests.support.sample import drawn
@@ -38,7 +37,7 @@ def proved(mode: str, key_file: str, *, kind: str = "chat", how: str = "judge", 
             }
         )
         instance = chat.model_copy(update={"server": server})
-        question = {**asked(instance), **proof(instance)}
+        question = {**proof_prompt(instance), **proof_facts(instance)}
         if how == SHORT:
             code, why = probe(question, key=KEY, seconds=2 if mode else 5, limits=LIMITS)
             return str(code), why

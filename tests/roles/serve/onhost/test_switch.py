@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
-from roles.serve.going import Going
 from roles.serve.onhost.model import (
     ArgumentCheck,
     ContainerCheck,
     GpuNeed,
     KeyRemovalInput,
-    Question,
+    ProofQuestion,
     RefusalInput,
     RemovalInput,
     SwitchInput,
@@ -23,6 +22,7 @@ from roles.serve.onhost.model import (
 from roles.serve.onhost.removal import refuse, remove_key, run_removal
 from roles.serve.onhost.speed import Proof
 from roles.serve.onhost.switch import run_switch
+from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import File, PlayedHost, Running
 from tests.support.switches import copied, decided, instance_of, one_run, serving_host, settled, two_plans
 
@@ -236,7 +236,7 @@ def test_a_fault_of_the_program_is_rolled_back() -> None:
 class Faulty(PlayedHost):
     """A host on which the proof of a new version has a fault."""
 
-    def prove(self, question: Question, **more: Any) -> Proof:
+    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
         if more["how"] == "judge":
             raise KeyError("models")
         return super().prove(question, **more)
@@ -247,7 +247,7 @@ def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> No
     on = Undeclared(**vars(copied(SERVING)))
     on.units["llama-chat"].state = "failed"
     on.units["llama-gone"] = Running("active", "0", 7)
-    gone = [Going("gone", unit=True, container=False, port=False, serves=True)]
+    gone = [UndeclaredServer("gone", unit=True, container=False, port=False, serves=True)]
     assert one_run(on, OLD, "chat", going=gone) == ""
     assert on.running("llama-chat") == BEFORE
 
@@ -255,7 +255,7 @@ def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> No
 class Undeclared(PlayedHost):
     """A host whose servers are slower than declared."""
 
-    def prove(self, question: Question, **more: Any) -> Proof:
+    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
         del question, more
         return Proof("undeclared", "it decodes 1.0 tokens/s, and `expect` allows no less than 5")
 

@@ -12,12 +12,12 @@ import pytest
 from llamaherd.layout import ARMS_GUARD, ARMS_RUN
 from llamaherd.onhost.document import Secret, parse_document
 from llamaherd.onhost.files import WrittenFile
+from llamaherd.onhost.servers import NeededGpu, RestoreServersInput, StoppedServer, TrialServer, TrialsInput
 from llamaherd.onhost.system import Ended, FailedError, HeldError
-from llamaherd.onhost.trials import NeededGpu, RestoreServersInput, StoppedServer, TrialServer, TrialsInput
 from llamaherd.onhost.verbs import perform
 from roles.serve.onhost import trials
 from roles.serve.onhost.model import CandidateInput, GpuNeed, Room
-from roles.serve.onhost.real import RealTools
+from roles.serve.onhost.tools import RealTools
 from roles.serve.onhost.trials import restore, run_trials
 from tests.support.played_host import File, Running
 from tests.support.service_host import ServiceHost

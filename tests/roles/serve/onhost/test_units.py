@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.onhost.serving import ServingState, UnitState
+from llamaherd.onhost.servers import ServingState, UnitState
 from llamaherd.onhost.system import Ended, Host, UnknownStateError
-from roles.serve.onhost.drop_ins import foreign_files, shared_drop_ins
-from roles.serve.onhost.hangs import SILENT, find_hangs
-from roles.serve.onhost.inspected import PlannedUnit, Probed, Servers
-from roles.serve.onhost.probes import RealProbes
-from roles.serve.onhost.process_state import health_url, other_variables, port_number
-from roles.serve.onhost.units import inspect_units
+from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.inspection import SILENT, find_hangs
+from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
+from roles.serve.onhost.processes import health_url, other_variables, port_number
+from roles.serve.onhost.units import foreign_files, inspect_units, shared_drop_ins
 from tests.support.inspected_host import InspectedHost, RootedHost
 from tests.support.played_host import File
 
@@ -61,7 +60,7 @@ def block(name: str, pid: int | str, **values: str) -> str:
     return "\n".join(f"{key}={value}" for key, value in lines.items())
 
 
-def inspected(root: Path, blocks: Sequence[str], planned: Sequence[PlannedUnit] = ()) -> Servers:
+def inspected(root: Path, blocks: Sequence[str], planned: Sequence[PlannedUnit] = ()) -> ServerStates:
     """Return the units that are found where systemd reports this of those that it has."""
     return inspect_units(planned, RootedHost(root, systemctl(blocks)))
 

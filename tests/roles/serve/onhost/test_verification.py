@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.answers import reply
-from llamaherd.host.limits import LIMITS
+from llamaherd.host.responses import parse_reply
 from llamaherd.onhost.document import decode, dump, encode, parse_document
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended
 from llamaherd.onhost.verbs import find_verb
-from roles.serve.onhost.requests import MOST_BYTES, send_requests
-from roles.serve.onhost.verification import verify
-from roles.serve.onhost.verified import (
+from roles.serve.container_limits import LIMITS
+from roles.serve.onhost.model import (
     ContainerFound,
-    Found,
     ImageFound,
     Mount,
     OwnedFile,
@@ -27,9 +24,11 @@ from roles.serve.onhost.verified import (
     Requests,
     Responses,
     UnitFound,
+    VerifiedServers,
     VerifyServersInput,
 )
-from roles.serve.verify import healthy, question
+from roles.serve.onhost.verification import MOST_BYTES, send_requests, verify
+from roles.serve.verify import healthy_names, verification_input
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.render.plans import GROUP
 from tests.support.hostile import PLAIN
@@ -53,7 +52,7 @@ SYSTEMD = {
 
 def given(plan: Any = CPU) -> VerifyServersInput:
     """Return what is verified for a plan."""
-    made = question(plan)
+    made = verification_input(plan)
     assert made
     return made
 
@@ -73,7 +72,7 @@ def host(answers: Mapping[str, Ended] | None = None, files: Mapping[str, str] | 
     return each
 
 
-def verified(each: VerifiedHost, *servers: PlannedServer) -> Found:
+def verified(each: VerifiedHost, *servers: PlannedServer) -> VerifiedServers:
     """Return what is found of servers."""
     return verify(VerifyServersInput(servers or given().servers, given().images, LIMITS), each)
 
@@ -105,8 +104,8 @@ def test_a_verification_finds_units_and_containers() -> None:
     )
     assert (found.docker_enabled, found.unknown, found.published) == ("enabled", (), ())
     assert {*found.images.values()} == {ImageFound("sha256:1f", 5, "")}
-    assert decode(Found, parse_document(dump(found).encode())) == found
-    assert list(healthy(found)) == ["chat", "drafter"]
+    assert decode(VerifiedServers, parse_document(dump(found).encode())) == found
+    assert list(healthy_names(found)) == ["chat", "drafter"]
 
 
 def test_drop_ins_are_those_that_systemd_has_loaded() -> None:
@@ -173,7 +172,7 @@ def test_what_does_not_respond_is_unknown_and_the_rest_is_found(part: str) -> No
     assert found.unknown == (part,)
     assert (found.servers["chat"].unit is None) is (part == "systemd")
     assert found.servers["drafter"].container is None or part == "systemd"
-    assert all(reply(each.responses.health).status == 200 for each in found.servers.values())
+    assert all(parse_reply(each.responses.health).status == 200 for each in found.servers.values())
     assert [words[0] for words in each.ran].count("docker") <= 3, "one that hangs is queried once"
 
 
@@ -382,7 +381,7 @@ def test_a_server_that_does_not_respond_gets_no_second_request() -> None:
     each.bodies["/health"] = Ended(28, "\n000\n", "curl: (28) Connection timed out after 5001 milliseconds\n")
     found = responses(each)
     assert (len(each.urls()), found.models, found.chats) == (1, "", {})
-    assert reply(found.health).problem == "curl: (28) Connection timed out after 5001 milliseconds"
+    assert parse_reply(found.health).problem == "curl: (28) Connection timed out after 5001 milliseconds"
 
 
 def test_one_that_refuses_connections_says_so_of_each() -> None:
@@ -391,7 +390,7 @@ def test_one_that_refuses_connections_says_so_of_each() -> None:
     each.bodies["127.0.0.1"] = Ended(7, "\n000\n", f"{refused}\n")
     found = responses(each)
     every = [found.health, found.keyless, found.models, *found.props.values(), *found.chats.values()]
-    assert [reply(text).problem for text in every] == [refused] * 5
+    assert [parse_reply(text).problem for text in every] == [refused] * 5
 
 
 @pytest.mark.parametrize(
@@ -407,7 +406,7 @@ def test_one_that_refuses_connections_says_so_of_each() -> None:
 def test_a_response_that_is_none(ended: Ended, problem: str) -> None:
     each = host()
     each.bodies["/health"] = ended
-    assert reply(responses(each).health).problem == problem
+    assert parse_reply(responses(each).health).problem == problem
 
 
 def test_of_one_that_swaps_each_model_is_loaded_and_then_reports_itself() -> None:
@@ -435,7 +434,7 @@ def test_an_input_has_all_that_a_plan_names(plan: Any) -> None:
 
 
 def test_without_servers_nothing_is_verified() -> None:
-    assert question(CPU.model_copy(update={"instances": (), "images": ()})) is None
+    assert verification_input(CPU.model_copy(update={"instances": (), "images": ()})) is None
 
 
 def test_variables_are_in_no_message() -> None:

@@ -8,8 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from roles.serve.onhost.declared import parse_declared
-from roles.serve.onhost.wire import Connection, NotServingError, Response, direct_group, requests_in_flight
+from roles.serve.onhost.wire import (
+    Connection,
+    NotServingError,
+    Response,
+    direct_group,
+    parse_declared,
+    requests_in_flight,
+)
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
 
 SECONDS = 1.5

@@ -1,1 +1,0 @@
-"""Asking a server: our prompts, one request, its answer piece by piece, and the run that it is."""

@@ -1,1 +1,0 @@
-"""What a server is asked, in which order: the usual measurement, depths, several at once, a soak, energy."""

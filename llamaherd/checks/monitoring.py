@@ -1,0 +1,140 @@
+"""Monitoring: known rigs, addresses, free ports, and receivers of alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from llamaherd.checks.context import FleetContext
+from llamaherd.checks.store import is_own_host
+from llamaherd.diagnostics.findings import Finding, Rule, nearest
+from llamaherd.inventory.schema import Rig
+from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, GATEWAY_FIGURES_PORT, PROMETHEUS_PORT
+
+UNKNOWN_MONITORED_RIG = Rule(
+    "LH320",
+    "Monitoring names a rig that is not in the inventory.",
+    why="`monitoring.on` and `monitoring.rigs` name rigs of the same folder. The one that watches is watched, too.",
+    example="""
+    $ herd check
+    /home/tom/fleet/fleet.yaml:2:7: error LH320: `on` names rig `atic`, which is none of this fleet
+      help: did you mean `attic`?
+    """,
+    language="console",
+    way_out="correct the name: it is what `rig:` says in that rig's file.",
+)
+
+
+def check_monitored_rigs(subject: FleetContext) -> Iterator[Finding]:
+    """Rigs that are none of the fleet."""
+    for declared in subject.monitoring:
+        named = [(("on",), declared.on), *((("rigs", index), name) for index, name in enumerate(declared.rigs))]
+        for path, name in named:
+            if name not in subject.names:
+                message = f"`{path[0]}` names rig `{name}`, which is none of this fleet"
+                place = subject.document.value(("monitoring", *path))
+                yield UNKNOWN_MONITORED_RIG.at(place, message, nearest(name, subject.names))
+
+
+NAMELESS_WATCHER = Rule(
+    "LH321",
+    "Rigs cannot tell who may ask for their figures.",
+    why="""
+    The rig that watches asks the others over the network. They let its IP address in and nobody else, since figures
+    of a machine are nobody else's business. A name is no address, and may be another one tomorrow.
+    """,
+    example="""
+    $ herd check
+    fleet/fleet.yaml:2:7: error LH321: rig `attic` watches others, and is known as `attic.lan`, which is no address
+      help: give it `store: {share: {address: 192.168.1.20}}`, or watch it alone: `rigs: [attic]`
+    """,
+    language="console",
+    way_out="give the rig that watches `store: {share: {address: …}}` with the IP address that it has in the LAN.",
+)
+
+
+def check_monitor_address(subject: FleetContext) -> Iterator[Finding]:
+    """A rig that watches others, and that they know by no address."""
+    for declared in subject.monitoring:
+        rig = subject.rigs.get(declared.on)
+        others = [name for name in (declared.rigs or subject.names) if name != declared.on]
+        if rig is None or not others:
+            continue
+        address = rig.address
+        if is_own_host(address) or not _is_ip(address):
+            message = f"rig `{rig.rig}` watches others, and is known as `{address}`, which is no address"
+            help_ = f"give it `store: {{share: {{address: 192.168.1.20}}}}`, or watch it alone: `rigs: [{rig.rig}]`"
+            yield NAMELESS_WATCHER.at(subject.document.value(("monitoring", "on")), message, help_)
+
+
+def _is_ip(address: str) -> bool:
+    try:
+        return bool(ip_address(address))
+    except ValueError:
+        return False
+
+
+MONITORING_PORT = Rule(
+    "LH322",
+    "A server, the gateway, or its page has a port of what watches.",
+    why="Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their own there.",
+    example="""
+    $ herd check
+    /home/tom/fleet/fleet.yaml:2:7: error LH322: port 9090 of rig `attic` is Prometheus', and instance `coder` has it
+      help: choose another port for it, such as 8080
+    """,
+    language="console",
+    way_out="choose another port than 8405, 9090, 9093 and 9100 for it.",
+)
+
+
+def check_monitoring_ports(subject: FleetContext) -> Iterator[Finding]:
+    """Ports that are to be both theirs and ours."""
+    for declared in subject.monitoring:
+        for name in dict.fromkeys((declared.on, *(declared.rigs or subject.names))):
+            rig = subject.rigs.get(name)
+            if rig is None:
+                continue
+            ours = {EXPORTER_PORT: "the exporter's"}
+            if name == declared.on:
+                ours |= {PROMETHEUS_PORT: "Prometheus'", ALERTMANAGER_PORT: "Alertmanager's"}
+            if any(name in gateway.on for gateway in subject.gateways):
+                ours[GATEWAY_FIGURES_PORT] = "for the gateway's figures"
+            for what, port in _taken(subject, rig):
+                if port in ours:
+                    message = f"port {port} of rig `{name}` is {ours[port]}, and {what} has it"
+                    place = subject.document.value(("monitoring", "on"))
+                    yield MONITORING_PORT.at(place, message, "choose another port for it, such as 8080")
+
+
+def _taken(subject: FleetContext, rig: Rig) -> Iterator[tuple[str, int]]:
+    """What has which port of a rig."""
+    yield from ((f"instance `{name}`", instance.port) for name, instance in rig.instances.items())
+    yield from (("the gateway", gateway.port) for gateway in subject.gateways if rig.rig in gateway.on)
+    pages = ((gateway.on[0], gateway.chat) for gateway in subject.gateways)
+    yield from (("the chat page", page.port) for on, page in pages if page and on == rig.rig)
+
+
+NOBODY_TOLD = Rule(
+    "LH323",
+    "Nobody is told when something is wrong.",
+    why="Alerts fire in Prometheus, and nothing says so to anybody: `monitoring.alerts` names no way.",
+    example="""
+    $ herd check
+    fleet/fleet.yaml:1:1: warning LH323: nobody is told when something is wrong: `monitoring.alerts` names no way
+      help: add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`
+    """,
+    language="console",
+    way_out="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
+    severity="warning",
+)
+
+
+def check_alert_receivers(subject: FleetContext) -> Iterator[Finding]:
+    """Alerts that reach nobody."""
+    for declared in subject.monitoring:
+        alerts = declared.alerts
+        if not (alerts.mail or alerts.ntfy or alerts.webhook):
+            message = "nobody is told when something is wrong: `monitoring.alerts` names no way"
+            help_ = "add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`"
+            yield NOBODY_TOLD.at(subject.document.key(("monitoring",)), message, help_)

@@ -1,0 +1,255 @@
+"""Suggestions for unknown keys and invalid values: the key or the value that the user probably meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from llamaherd.diagnostics.findings import nearest
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name
+from llamaherd.engines import USUAL
+from llamaherd.inventory import schema as fleet
+from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS
+from llamaherd.inventory.schema import Connect, Draft, Rig, Secret
+from llamaherd.inventory.schema.keys import NOT_HERE, also_called
+from llamaherd.inventory.schema_path import container_type, declared_at, value_at
+from llamaherd.inventory.suggestions import candidate_values, declared_items, intended_name, suggest_name
+from llamaherd.inventory.yaml_file import Document, Path_
+from llamaherd.inventory.yaml_text import Dumper, Loader
+from llamaherd.text.quoting import comment, yaml_value
+
+BELOW: Mapping[str, str] = {
+    "Bandwidth": "`bandwidth` of the store",
+    "Card": "a GPU, under `gpus.cards`",
+    "Clocks": "`clocks` of a GPU",
+    "Connect": "`connect`",
+    "ContainerToolkit": "`gpus.container_toolkit`",
+    "Cpu": "`host.cpu`",
+    "Draft": "`draft` of an instance",
+    "Driver": "`gpus.driver`",
+    "Engine": "an engine, under `engines`",
+    "Expect": "`expect` of an instance",
+    "Gpus": "`gpus`",
+    "Host": "`host`",
+    "Instance": "an instance, under `instances`",
+    "Model": "a model, under `models`",
+    "Rig": "the rig itself, at the left edge",
+    "Sampling": "`sampling` of an instance",
+    "Secret": "`api_key` of an instance",
+    "Sharing": "`store.share`",
+    "Store": "`store`",
+    "Wsl": "`host.wsl`",
+}
+"""Where the keys of each model stand."""
+
+
+class KeySuggestion(NamedTuple):
+    """The way out of a key that is not known, and the key here that it asks about, if it does."""
+
+    help: str
+    key: str | None = None
+
+
+def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL) -> KeySuggestion:
+    """Which key was meant: a slip, another name of one, a flag of the engine, a key of another place; or all there are.
+
+    `engine` is the kind whose flags are looked at, of an instance.
+    """
+    name, known = model.__name__, keys_of_model(model)
+    if sentence := NOT_HERE.get(name, {}).get(word.lower()):
+        return KeySuggestion(sentence)
+    if inside := _inside(model, word, value):
+        return inside
+    if close := also_called(name, word) or misspelled_name(word, known):
+        return KeySuggestion(f"did you mean `{close}`?", close)
+    asked = _of_the_engine(word, value, engine) if name == "Instance" else None
+    if asked and asked.key:
+        return asked
+    others = [
+        other for other, where in BELOW.items() if other != name and where and word in keys_of_model(MODELS[other])
+    ]
+    if asked and len(others) != 1:
+        return asked
+    if 0 < len(others) < 4:
+        return KeySuggestion(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
+    close = completed_name(word, known)
+    return KeySuggestion(nearest(word, known), close)
+
+
+def _inside(model: type[BaseModel], word: str, value: Any) -> KeySuggestion | None:
+    """A key of the one mapping below a model that has it, and that most do without: `mtp` is written in `draft`."""
+    fields = (
+        (key, container_type(field.annotation)) for key, field in model.model_fields.items() if field.default is None
+    )
+    within = [key for key, kind in fields if hasattr(kind, "model_fields") and word in keys_of_model(kind)]
+    if model.__name__ != "Instance" or len(within) != 1 or isinstance(value, list | dict) or value is None:
+        return None
+    return KeySuggestion(f"did you mean `{within[0]}: {{{word}: {yaml_value(value)}}}`?", within[0])
+
+
+def keys_of_model(model: type[BaseModel]) -> list[str]:
+    """The keys of a model, as they are written."""
+    own = [field.alias or key for key, field in model.model_fields.items()]
+    return own if model is not fleet.Rig else [*own, EXTENDS, INSTANCE_DEFAULTS]
+
+
+MODELS: Mapping[str, type[BaseModel]] = {
+    name: kind for name, kind in vars(fleet).items() if isinstance(kind, type) and issubclass(kind, BaseModel)
+}
+"""The models of an inventory, by name."""
+
+
+def _of_the_engine(word: str, value: Any, kind: str) -> KeySuggestion | None:
+    """A flag that was written as a key: the key that says it, or where flags go."""
+    from llamaherd.checks.command_line import KEY_OF_FLAG, as_keys
+    from llamaherd.engines.flags import catalogues
+
+    if re.search("key|token|pass|secret", word, re.IGNORECASE) and "file" not in word:
+        return None  # its value is shown to nobody
+    spellings = (f"--{word.replace('_', '-')}", f"-{word}")
+    for known in reversed(catalogues(kind) or catalogues(USUAL)):
+        for spelling in spellings:
+            if (flag := known.find(spelling)) is None:
+                continue
+            given = [] if isinstance(value, bool) else [str(value)] if isinstance(value, str | int | float) else None
+            if given is not None and (written := as_keys([spelling, *given])):
+                return KeySuggestion(f"did you mean {written}?", written.strip("`").partition(":")[0])
+            if key := next((KEY_OF_FLAG[name] for name in flag.spellings if name in KEY_OF_FLAG), None):
+                return KeySuggestion(f"did you mean `{key}`?", key)
+            if given is not None:
+                return KeySuggestion(f"write it as an argument: `extra_args: {json.dumps([spelling, *given])}`")
+    return None
+
+
+_MOST_WORDS = 64
+"""Names in a list for which right ones are sought."""
+
+
+def suggest_value_name(document: Document, path: Path_) -> str:
+    """What to call a thing whose name does not do."""
+    field, name = declared_at(path).field, str(path[-1])
+    plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:40]
+    shape = _KEY_SHAPES.get(field)
+    for candidate in (*candidate_values(field, name), plain):
+        known = value_at(document.data, path[:-1])
+        around = {key: value for key, value in known.items() if key != name} if isinstance(known, dict) else {}
+        if isinstance(candidate, str) and candidate not in around and re.fullmatch(shape or _NAME, candidate):
+            return (
+                f"did you mean `{candidate}`?"
+                if shape
+                else f"did you mean `{candidate}`, wherever it is named? {_NAMES}"
+            )
+    return _KEY_HELP.get(field, f"choose another one. {_NAMES}")
+
+
+def suggest_value(document: Document, written: Path_) -> str | None:
+    """What was surely meant by a value, if that passes: as a question."""
+    path = written
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    field, annotation = declared_at(path)[1:]
+    key, given = str(path[-1]) if path else "", value_at(document.data, path)
+    kind = container_type(annotation)
+    if hasattr(kind, "model_fields") and kind is not Secret and isinstance(given, str | int | float):
+        return _in_a_mapping(key, field, kind, given)
+    if field.partition(".")[2] != key:
+        return None
+    if what := _REFERENCES.get(field):
+        return _declared(document, key, what, given)
+    for candidate in candidate_values(field, given):
+        same = candidate == given and type(candidate) is type(given)
+        if not same and _passes(document, path, field, candidate):
+            return f"did you mean `{key}: {as_written(candidate)}{_besides(field, str(given))}`?"
+    return None
+
+
+def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | float) -> str | None:
+    """A mapping with one key, where its value stands alone."""
+    whole = [each for each in candidate_values(field, given) if isinstance(each, dict | str) and each != given]
+    single = [] if isinstance(given, bool) or (kind is Draft and isinstance(given, str)) else keys_of_model(kind)
+    for candidate in (*whole, *({name: given} for name in single)):
+        try:
+            Rig.model_validate({"connect": candidate}) if kind is Connect else kind.model_validate(candidate)
+        except ValidationError as error:
+            if kind is not Connect or any(each["loc"][:1] == ("connect",) for each in error.errors()):
+                continue
+        return f"did you mean `{key}: {as_written(candidate)}`?"
+    return None
+
+
+def _declared(document: Document, key: str, what: str, given: Any) -> str:
+    """A name of the rig's own in place of what is no name."""
+    if key == "on" and isinstance(given, str) and "," in given:
+        given = [part.strip() for part in given.split(",")]
+    words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
+    names = declared_items(document.data, what)
+    if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:
+        return f"did you mean `on: [{', '.join(names)}]`, all of them?"
+    if key == "on" and given in ("cpu", "none", False, "false"):
+        return "leave `on` out: without GPUs it runs on the CPU"
+    meant = [str(word) if str(word) in names else intended_name(document.data, what, str(word)) for word in words]
+    if meant and all(meant):
+        shown = ", ".join(map(str, meant))
+        return f"did you mean `{key}: {f'[{shown}]' if key == 'on' else shown}`?"
+    unknown = next((str(word) for word in words if str(word) not in names), "")
+    listed = f"write it like `on: [{next(iter(names))}]`; " if key == "on" and names else ""
+    return f"{listed}{suggest_name(document.data, what, unknown)}"
+
+
+def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool:
+    """Whether a value does where another one stands, whatever else is wrong around it."""
+    model = MODELS.get(field.partition(".")[0])
+    if model is None:
+        return False  # of a fleet's own file, where nothing is guessed
+    around = value_at(document.data, path[:-1])
+    whole = {**(around if isinstance(around, dict) else {}), path[-1]: candidate}
+    try:
+        model.model_validate(whole, context={"folder": document.file.parent})
+    except ValidationError as error:
+        return not any(each["loc"][:1] == path[-1:] for each in error.errors())
+    return True
+
+
+def _besides(field: str, given: str) -> str:
+    """What else a value said that has a key of its own."""
+    quant = re.search(r"^[^:]+/[^:/]+:([\w.-]+)$", given) if field == "Model.hf" else None
+    version = re.fullmatch(r"\d{3}\.\d+(\.\d+)+", given) if field == "Driver.branch" else None
+    return f", quant: {quant[1]}" if quant else f', version: "{given}"' if version else ""
+
+
+def as_written(value: Any) -> str:
+    """A value as one would write it in YAML."""
+    if value in ("on", "off") and isinstance(value, str):
+        return str(value)
+    if isinstance(value, str) and _is_another(value):
+        return str(yaml_value(value))  # in the quotation marks that everybody knows
+    text = yaml.dump(value, Dumper=Dumper, default_flow_style=True, width=float("inf"), sort_keys=False)
+    return comment(text.removesuffix("\n").removesuffix("\n...").strip())
+
+
+def _is_another(text: str) -> bool:
+    """Whether a text is something else to YAML unless it stands in quotation marks."""
+    return not isinstance(yaml.load(text, Loader=Loader), str) if re.fullmatch(r"[\w.+-]+", text) else False
+
+
+_NAME = r"[a-z0-9][a-z0-9._-]{0,39}"
+_NAMES = "Names have up to 40 lower-case letters, digits, dots and dashes"
+_KEY_SHAPES = {"Engine.options": r"[A-Z][A-Z0-9_]*", "Instance.environment": r"[A-Za-z_][A-Za-z0-9_]*"}
+"""How names of an owner's things are written that go to others."""
+_KEY_HELP = {
+    "Engine.options": "write it like `options: {GGML_LTO: true}`",
+    "Instance.environment": 'they have letters, digits and `_`, as in `environment: {GGML_CUDA_P2P: "1"}`',
+    "Wsl.settings": "write it like `settings: {experimental: {autoMemoryReclaim: disabled}}`",
+}
+_REFERENCES = {
+    "Instance.engine": "engine",
+    "Instance.model": "model",
+    "Draft.model": "model",
+    "Instance.on": "card",
+}
+"""Fields that name what the rig declares."""

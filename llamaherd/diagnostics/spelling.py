@@ -1,0 +1,86 @@
+"""The known name that is spelled most like a given name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+FLAG_PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
+"""What so many names begin with that sharing it says nothing."""
+
+_LONGEST = 100
+"""Letters of a word that can be a slip: the time to compare two words grows with the product of their lengths."""
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """The known name that was surely meant; None where there is none, or where two are as near.
+
+    In each word and in the whole one letter may be wrong in up to six, two in up to eleven, three in more, beginnings
+    that many names share not counted; or the same words may stand in another order, or be joined otherwise.
+    """
+    bare = _bare(word)
+    scores: dict[int, list[str]] = {}
+    for name in known:
+        if (distance := _slips(bare, _bare(name))) is not None:
+            scores.setdefault(distance, []).append(name)
+    best = scores[min(scores)] if scores else []
+    return best[0] if len({_bare(name) for name in best}) == 1 else None
+
+
+def misspelled_name(word: str, known: Iterable[str]) -> str | None:
+    """The known name that was meant, among the few that can stand at a place."""
+    names = tuple(known)
+    return nearest_name(word, names) or one_letter(word, names)
+
+
+def one_letter(word: str, known: Iterable[str]) -> str | None:
+    """The one known name that a word has a letter too many for, or too few: too short for `near` to tell."""
+    slips = ((name, _distance(word.lower(), name.lower(), 1)) for name in known if abs(len(name) - len(word)) == 1)
+    names = [name for name, distance in slips if distance is not None and len(name) > 1]
+    return names[0] if len(names) == 1 else None
+
+
+def completed_name(word: str, known: Iterable[str]) -> str | None:
+    """The one known name that begins with a word of at least half its length, such as `q8_0` for `q8`."""
+    start = word.lower()
+    names = [name for name in known if len(start) > 1 and name.lower().startswith(start)]
+    return names[0] if len(names) == 1 and 2 * len(start) >= len(names[0]) else None
+
+
+def _bare(name: str) -> str:
+    """A name without its common beginning; blanks between its words."""
+    return re.sub(r"[-_]+", " ", FLAG_PREFIXES.sub("", name)).strip().lower()
+
+
+def _allowed(bare: str) -> int:
+    return 0 if len(bare) < 3 else 1 if len(bare) < 7 else 2 if len(bare) < 12 else 3
+
+
+def _slips(one: str, other: str) -> int | None:
+    """How many letters are wrong, word by word; None if that is no slip."""
+    if sorted(one.split()) == sorted(other.split()) or one.replace(" ", "") == other.replace(" ", ""):
+        return 0
+    pairs = list(zip(one.split(), other.split(), strict=False))
+    if len(one.split()) != len(other.split()):
+        return _distance(one, other, min(1, _allowed(one)))
+    distances = [_distance(a, b, _allowed(a)) for a, b in pairs]
+    whole = sum(distance or 0 for distance in distances)
+    return None if None in distances or whole > _allowed(one) else whole
+
+
+def _distance(one: str, other: str, most: int) -> int | None:
+    """Letters that are wrong, missing, too many or swapped; None if more than `most`."""
+    if one == other:
+        return 0
+    if abs(len(one) - len(other)) > most or not one or not other or len(one) > _LONGEST:
+        return None
+    rows = [list(range(len(other) + 1))]
+    for i, a in enumerate(one, start=1):
+        row = [i]
+        for j, b in enumerate(other, start=1):
+            cost = min(row[j - 1] + 1, rows[-1][j] + 1, rows[-1][j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
+                cost = min(cost, rows[-2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1] if rows[-1][-1] <= most else None

@@ -1,0 +1,406 @@
+"""Options that conflict with each other, with the model or with the rig: the list of all rules of llama.cpp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.diagnostics.spelling import misspelled_name
+from llamaherd.engines import vllm
+from llamaherd.engines.flags.access import find_missing_encryption, find_openings, find_wrong_addresses
+from llamaherd.engines.flags.arguments import NO_NUMBER
+from llamaherd.engines.flags.definitions import Catalogue
+from llamaherd.engines.flags.drafting import (
+    PARALLEL,
+    find_ignored_heads,
+    find_missing_draft_type,
+    find_own_draft,
+    find_useless_draft_settings,
+)
+from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, Option, ServerContext
+from llamaherd.engines.flags.no_effect import find_options_without_effect
+from llamaherd.engines.flags.overrides import find_bad_overrides, find_unreached_overrides
+from llamaherd.engines.flags.placement import (
+    TOO_MANY,
+    attention_off,
+    find_excess_shares,
+    find_gpu_order,
+    find_hidden_gpus,
+    find_impossible_split,
+    find_negative_layers,
+    find_useless_fit,
+    find_wrong_devices,
+)
+from llamaherd.engines.flags.task import BATCH, UBATCH, find_short_inputs
+from llamaherd.reference.releases import BadBuild, bad_builds
+
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w.-]+")
+OTHER_FORMATS = (".safetensors", ".safetensors.index.json", ".pt", ".pth", ".onnx", "pytorch_model.bin")
+
+
+NO_MODEL = Rule(
+    "LH273",
+    "What stands for a model is none that the engine loads.",
+    why="""
+    llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another
+    format, no vision projector alone.
+    """,
+    example="""
+    llama-server -m unsloth/Qwen3-8B-GGUF:Q4_K_M --port 8080
+    """,
+    language="sh",
+    way_out="give the path of a GGUF file.",
+)
+
+
+def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Both engines load a GGUF file from a path (llama.cpp b11434, src/llama-model-loader.cpp)."""
+    option = meant.get("--model")
+    if option is None:
+        return
+    value, name = option.value, option.value.rpartition("/")[2].lower()
+    if re.match(r"https?://", value):
+        flag = meant.catalogue.first("--model-url")
+        way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch it first"
+        yield Conflict(NO_MODEL, (option,), f"{option} is an address, and a path is wanted", way_out)
+    elif REPOSITORY.fullmatch(value) and not name.endswith(".gguf"):
+        flag = meant.catalogue.first("--hf-repo")
+        way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch its file first"
+        yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and a path is wanted", way_out)
+    elif name.endswith(OTHER_FORMATS):
+        message = f"{option} is no GGUF file, and the engine loads no other"
+        yield Conflict(NO_MODEL, (option,), message, "take a repository of GGUF files, or convert it")
+    elif name.startswith("mmproj"):
+        message = f"{option} is a vision projector, and no model"
+        yield Conflict(NO_MODEL, (option,), message, "give the model by `-m`, and this by `--mmproj`")
+
+
+BUILT_IN = frozenset(
+    (
+        *("bailing", "bailing-think", "bailing2", "chatglm3", "chatglm4", "chatml", "command-r", "deepseek"),
+        *("deepseek-ocr", "deepseek2", "deepseek3", "exaone-moe", "exaone3", "exaone4", "falcon3", "gemma"),
+        *("gigachat", "glmedge", "gpt-oss", "granite", "granite-4.0", "granite-4.1", "grok-2", "hunyuan-dense"),
+        *("hunyuan-moe", "hunyuan-vl", "kimi-k2", "llama2", "llama2-sys", "llama2-sys-bos", "llama2-sys-strip"),
+        *("llama3", "llama4", "megrez", "minicpm", "mistral-v1", "mistral-v3", "mistral-v3-tekken", "mistral-v7"),
+        *("mistral-v7-tekken", "monarch", "openchat", "orion", "pangu-embedded", "phi3", "phi4", "rwkv-world"),
+        *("bitnet", "falcon_e", "seed_oss", "smolvlm", "solar-open", "vicuna", "vicuna-orca", "yandex", "zephyr"),
+    )
+)
+"""Templates that are known by name where Jinja is off (llama.cpp b11434, src/llama-chat.cpp, LLM_CHAT_TEMPLATES;
+ik_llama.cpp 67268c8fd, src/llama.cpp). What begins with `mistral` is taken for one of those."""
+WITH_JINJA = "chatml"
+"""The only name that means something where Jinja is on: any other word is the template itself, and so each prompt
+(llama.cpp b11434, common/chat.cpp:780; ik_llama.cpp 67268c8fd, common/chat.cpp)."""
+
+
+PATH_AS_TEXT = Rule(
+    "LH216",
+    "A path stands where a text is taken.",
+    why="`--chat-template` takes the template itself, or the name of one that is built in.",
+    example="""
+    llama-server -m model.gguf -c 8192 --chat-template ./qwen.jinja
+    """,
+    language="sh",
+    way_out="write `--chat-template-file`.",
+)
+
+
+def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Paths and names where the text of a template is taken."""
+    option = meant.get("--chat-template")
+    if option is None or "{" in option.value:
+        return
+    value = option.value
+    if value.endswith((".jinja", ".jinja2", ".j2", ".txt")) or value.startswith(("/", "./", "~")):
+        message = f"{option} takes the path itself for the template"
+        yield Conflict(PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {value}`")
+    elif re.fullmatch(r"[\w.-]+", value):
+        yield from _name(meant, option)
+
+
+NO_TEMPLATE = Rule(
+    "LH277",
+    "A name stands for no chat template.",
+    why="""
+    With Jinja, which llama.cpp has switched on, `--chat-template` takes the text of a template, and one name:
+    `chatml`. Any other word is the whole template: the model gets this word for every prompt. Without Jinja
+    (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does
+    not start with others.
+    """,
+    example="""
+    llama-server -m model.gguf -c 8192 --chat-template chatlm
+    """,
+    language="sh",
+    way_out="leave it out: models bring their own template. Or write `--chat-template-file`.",
+)
+
+
+def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
+    """A word in place of a template. Builds of llama.cpp that are older than every catalogue had Jinja off."""
+    jinja = meant.get("--jinja")
+    on = jinja.on if jinja else meant.catalogue.kind == "llama.cpp" and meant.catalogue.exact
+    named = option.value in BUILT_IN or option.value.startswith("mistral")
+    if option.value == WITH_JINJA or (named and not on):
+        return
+    close = misspelled_name(option.value, (WITH_JINJA,) if on else BUILT_IN)
+    way_out = f"did you mean `{close}`?" if close else "leave it out: the model brings its own"
+    if named:
+        way_out = "leave it out: the model brings its own; or add `--no-jinja`"
+    message = f"{option} names no template that the engine knows"
+    if on:
+        message = f"with Jinja, {option} is the template itself, so that every prompt is `{option.value}`"
+    yield Conflict(NO_TEMPLATE, (option,), message, way_out)
+
+
+BAD_BUILD = Rule(
+    "LH177",
+    "An engine's build has a known fault with what a server is told.",
+    why="""
+    llama.cpp b10741 to b10748 do not start with `draft-mtp` (ggml-org/llama.cpp#28196). Toolkits with known faults
+    are reported by LH042.
+    """,
+    example="""
+    engines:
+      main: {ref: b10745}
+    """,
+    way_out="write a newer build, as the help line says.",
+    severity="warning",
+)
+
+
+def known_faults(catalogue: Catalogue) -> tuple[BadBuild, ...]:
+    """Return the known faults of the version that was asked for."""
+    return bad_builds(catalogue.asked or catalogue.version) if catalogue.kind == "llama.cpp" else ()
+
+
+def find_faulty_options(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report each option with which the build is known to fail."""
+    for bad in known_faults(meant.catalogue):
+        option = meant.get(bad.flag)
+        if option and bad.value in option.value.split(","):
+            message = f"{bad.named} of llama.cpp {bad.fault} with `{bad.value}` ({bad.source})"
+            yield Conflict(BAD_BUILD, (option,), message, f"write `ref: b{bad.last + 1}` or a newer build")
+
+
+CONTEXT = ("--ctx-size",)
+MOST_SLOTS = 256
+"""LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
+LITTLE = 4096
+"""Tokens of a slot below which a context looks like one that was meant for every slot."""
+
+
+def find_conflicts(meant: EffectiveOptions, around: ServerContext | None = None) -> Iterator[Conflict]:
+    """Everything that does not go together in what a server is told."""
+    for find in vllm.FINDERS if meant.catalogue.kind == "vllm" else FINDERS:
+        yield from find(meant, around or ServerContext())
+
+
+NO_ATTENTION = Rule(
+    "LH054",
+    "The V cache is quantised, and flash attention is switched off.",
+    why="The engine refuses to start. K alone may be quantised without it.",
+    example="""
+    instances:
+      coder: {kv: q8_0, flash_attention: "off"}
+    """,
+    way_out="leave `flash_attention` out.",
+)
+
+
+def _attention(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369."""
+    values, attention = meant.get("--cache-type-v"), attention_off(meant)
+    if values and attention and not values.value.endswith(("f16", "f32")):
+        message = f"a V cache of type `{values.value}` needs flash attention, and {attention} switches it off"
+        yield Conflict(NO_ATTENTION, (values, attention), message, f"leave out {attention}, or {values}")
+
+
+TOO_MANY_THREADS = Rule(
+    "LH060",
+    "An instance has more threads than there are physical cores.",
+    why="""
+    SMT siblings share one core: threads on both wait for each other. On the rig [budget](../rigs/budget.md),
+    sixteen threads on eight cores were eight times slower.
+    """,
+    example="""
+    instances:
+      helper: {threads: 24}
+    """,
+    way_out="leave `threads` out, or write at most `host.cpu.cores`.",
+)
+
+
+ALL_PROCESSORS = Rule(
+    "LH217",
+    "A server has threads on every logical processor.",
+    why="`-t -1` and `-t 0` do not mean the default: they mean all of them, SMT siblings too.",
+    example="""
+    llama-server -m model.gguf -c 8192 -t -1
+    """,
+    language="sh",
+    way_out="leave it out, or give the number of physical cores.",
+    severity="warning",
+)
+
+
+def _threads(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """Zero and less is every logical processor (llama.cpp b11434, common/arg.cpp:1520; ik 67268c8fd, common.cpp)."""
+    for name in ("--threads", "--threads-batch"):
+        option = meant.get(name)
+        number = meant.number(name, default=1)
+        if option and number <= 0 and name == "--threads":
+            message = f"{option} computes on every logical processor, SMT siblings too, which slows decoding down"
+            help_ = "leave it out, or give the number of physical cores"
+            yield Conflict(ALL_PROCESSORS, (option,), message, help_)
+        if option and around.cores and number > around.cores:
+            message = f"{option} are more threads than there are physical cores: {around.cores}"
+            help_ = f"write {around.cores} at most: more only wait for each other, and SMT siblings are no cores"
+            yield Conflict(TOO_MANY_THREADS, (option,), message, help_)
+
+
+SMALL_SLOTS = Rule(
+    "LH214",
+    "A context is shared by slots, so that each has little.",
+    why="`-c` is the whole. Each of `-np` slots has its part of it, unless `--kv-unified` lets them share.",
+    example="""
+    llama-server -m model.gguf -c 8192 -np 4
+    """,
+    language="sh",
+    way_out="write the context of the help line, if each request must have as much.",
+    severity="note",
+)
+
+
+def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """The context is cut into slots, unless they share it (llama.cpp b11434, src/llama-context.cpp:291-308)."""
+    context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
+    if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
+        message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
+        yield Conflict(TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
+    tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
+    if context and tokens < 0:
+        message = (
+            f"{context} is taken for four thousand million tokens: below zero, a number is read from the other end"
+        )
+        yield Conflict(NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
+    if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
+        return
+    if 0 < tokens // number < LITTLE:
+        message = f"{context} is shared by {number} slots: each request has {tokens // number} tokens"
+        help_ = f"write `{context.words[0]} {tokens * number}` for {tokens} tokens each"
+        yield Conflict(SMALL_SLOTS, (context, slots), message, help_)
+
+
+CUT_BATCH = Rule(
+    "LH219",
+    "More is to be computed at once than is queued.",
+    why="`--ubatch-size` is cut to `--batch-size`, which is 2048 unless you set it.",
+    example="""
+    instances:
+      coder: {ubatch: 4096}
+    """,
+    way_out="set both: in a rig, `batch` and `ubatch`.",
+    severity="warning",
+)
+
+
+def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """No more is computed at once than is queued at once (llama.cpp b11434, src/llama-context.cpp:250)."""
+    computed = meant.get("--ubatch-size")
+    queued, batch = meant.number("--batch-size", default=BATCH), meant.get("--batch-size")
+    number = meant.number("--ubatch-size", default=UBATCH)
+    if computed and number > queued > 0:
+        message = f"{computed} is cut to {queued}: no more is computed at once than `--batch-size` queues"
+        options = (computed, batch) if batch else (computed,)
+        besides = "" if batch else " besides"
+        yield Conflict(CUT_BATCH, options, message, f"write `--batch-size {number}`{besides}")
+
+
+KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:true|false)|str:[^,]{0,127})")
+
+
+BAD_METADATA = Rule(
+    "LH126",
+    "A replaced hyperparameter is not written as the engine wants it.",
+    why="`--override-kv` takes `KEY=TYPE:VALUE`, and the type is `int`, `float`, `bool` or `str`.",
+    example="""
+    instances:
+      coder: {extra_args: [--override-kv, "tokenizer.ggml.add_bos_token=false"]}
+    """,
+    way_out="write it in the form of the help line.",
+)
+
+
+def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """KEY=TYPE:VALUE, several with commas between (llama.cpp b11434, common/common.cpp, string_parse_kv_override)."""
+    for option in meant.every("--override-kv"):
+        if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
+            message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
+            help_ = "write one such as `tokenizer.ggml.add_bos_token=bool:false`"
+            yield Conflict(BAD_METADATA, (option,), message, help_)
+
+
+NOT_REUSED = Rule(
+    "LH222",
+    "Parts of the cache are to be reused that cannot be moved.",
+    why="""
+    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server says so in
+    its log and reuses the common beginning alone.
+    """,
+    example="""
+    llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
+    """,
+    language="sh",
+    way_out="leave it out.",
+    severity="warning",
+)
+
+
+def _reuse(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """The server says so in its log and goes on (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
+    option = meant.get("--cache-reuse")
+    if option is None or meant.number("--cache-reuse", default=0) <= 0:
+        return
+    projector = meant.get("--mmproj")
+    if around.shifts is False or projector:
+        because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
+        message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
+        yield Conflict(NOT_REUSED, (option,), message, "leave it out")
+
+
+FINDERS: tuple[ConflictFinder, ...] = (
+    *(
+        _attention,
+        find_useless_fit,
+        find_impossible_split,
+        find_excess_shares,
+        find_bad_overrides,
+        find_unreached_overrides,
+        find_negative_layers,
+        find_wrong_devices,
+        _threads,
+    ),
+    *(
+        find_unloadable_model,
+        find_ignored_heads,
+        find_missing_draft_type,
+        find_own_draft,
+        find_useless_draft_settings,
+        find_options_without_effect,
+        find_faulty_options,
+    ),
+    *(
+        _slots,
+        _batches,
+        find_short_inputs,
+        find_wrong_template,
+        _metadata,
+        _reuse,
+        find_gpu_order,
+        find_hidden_gpus,
+        find_wrong_addresses,
+        find_missing_encryption,
+        find_openings,
+    ),
+)

@@ -1,0 +1,275 @@
+"""GPUs that a server sees, and options that place a model on them: layers, shares, devices, fitting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from llamaherd.diagnostics.findings import Rule
+from llamaherd.engines.flags.arguments import NO_CHOICE
+from llamaherd.engines.flags.definitions import Flag
+from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
+from llamaherd.engines.flags.environment import ENV_VALUE
+from llamaherd.text.numbers import whole_number
+
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+ORDERS = ("PCI_BUS_ID", "FASTEST_FIRST")
+CARD = re.compile(r"-?[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|")
+"""How CUDA names a card: by number, or by the beginning of its UUID; what is below zero ends the list."""
+
+
+def visible_gpus(meant: EffectiveOptions, around: ServerContext) -> int | None:
+    """How many GPUs a server sees."""
+    chosen = meant.environment.get("CUDA_VISIBLE_DEVICES")
+    if around.cards is not None or chosen is None:
+        return around.cards
+    names = [name.strip() for name in chosen.split(",")]
+    # CUDA sees what stands before the first name that is none.
+    return next((index for index, name in enumerate(names) if name[:1] in ("", "-")), len(names))
+
+
+def variable_option(meant: EffectiveOptions, name: str) -> Option:
+    """A variable as an option, for what is said of it."""
+    value = meant.environment[name]
+    index = list(meant.environment).index(name)
+    return Option(Flag(()), (f"{name}={value}",), (value,), True, "environment", index)
+
+
+CUDA_ORDER = Rule(
+    "LH224",
+    "GPUs are chosen by numbers that may mean other GPUs.",
+    why="CUDA counts the fastest GPU first unless it is told to count as nvidia-smi does.",
+    example="""
+    CUDA_VISIBLE_DEVICES=1 llama-server -m model.gguf -c 8192
+    """,
+    language="sh",
+    way_out="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
+    severity="note",
+)
+
+
+def find_gpu_order(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """CUDA counts the fastest GPU first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
+    chosen = meant.environment.get(VISIBLE, "")
+    numbers = [part.strip() for part in chosen.split(",") if part.strip()]
+    given = meant.environment.get(ORDER)
+    if given is not None and given not in ORDERS:
+        option = variable_option(meant, ORDER)
+        message = f"{option} is no order that CUDA knows: it counts the fastest GPU first"
+        yield Conflict(ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
+        return
+    if given or any(whole_number(number) is None for number in numbers) or numbers in ([], ["0"]):
+        return
+    option = variable_option(meant, VISIBLE)
+    message = f"{option} may be other GPUs than nvidia-smi's: CUDA counts the fastest first"
+    yield Conflict(CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs")
+
+
+HIDDEN_GPUS = Rule(
+    "LH258",
+    "A variable leaves the server no GPU, and it must use one.",
+    why="""
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to what is no GPU, and offers none where one stands twice. Empty, it
+    hides all of them: the server then computes on the CPU.
+    """,
+    example="""
+    CUDA_VISIBLE_DEVICES=cuda:0 llama-server -m model.gguf -ngl 99
+    """,
+    language="sh",
+    way_out="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
+)
+
+
+def find_hidden_gpus(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """What CUDA cannot read ends the list of GPUs that it offers; one that stands twice empties it."""
+    chosen = meant.environment.get(VISIBLE)
+    if chosen is None:
+        return
+    option = variable_option(meant, VISIBLE)
+    names = [name.strip() for name in chosen.split(",")]
+    strange = next((name for name in names if not CARD.fullmatch(name)), None)
+    twice = next((name for name in names if whole_number(name) is not None and names.count(name) > 1), None)
+    beyond = next((name for name in names if (whole_number(name) or 0) >= (around.cards or 1 << 30)), None)
+    help_ = f"write numbers or UUIDs with commas between, such as `{VISIBLE}=0,1`"
+    if strange is not None:
+        message = f"`{strange}` in {option} is no card: CUDA offers those before it alone"
+        yield Conflict(HIDDEN_GPUS, (option,), message, help_)
+    elif twice is not None:
+        message = f"{option} names GPU {twice} twice: CUDA offers none then"
+        yield Conflict(HIDDEN_GPUS, (option,), message, "name each GPU once")
+    elif beyond is not None and around.cards:
+        counted = "one GPU" if around.cards == 1 else f"{around.cards} GPUs"
+        message = f"{option} names GPU {beyond}, and the server is given {counted}, counted from 0"
+        yield Conflict(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
+    elif names[0][:1] in ("", "-") and (wants := _wants_cards(meant)):
+        message = f"{option} hides every GPU, and {wants} is to use them"
+        yield Conflict(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or name GPUs in it")
+
+
+def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
+    """What in the arguments wants a GPU."""
+    if meant.catalogue.kind == "vllm":
+        return "vLLM"
+    layers = meant.get("--gpu-layers", "--n-gpu-layers")
+    if layers and layers.value not in ("auto", "0", "-1"):
+        return layers
+    split = meant.get("--split-mode")
+    return split if split and split.value in ("layer", "row", "tensor", "graph", "attn") else None
+
+
+LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
+OFF = ("off", "0", "false", "disabled")
+
+
+def attention_off(meant: EffectiveOptions) -> Option | None:
+    option = meant.get("--flash-attn")
+    return option if option and option.value.lower() in OFF else None
+
+
+NO_FIT = Rule(
+    "LH057",
+    "The engine must fit the model to the GPU by itself, and something is placed by hand.",
+    why="""
+    llama.cpp fits nothing where layers, experts or shares are given (a note); ik_llama.cpp does not start with
+    `--fit` beside placed tensors (an error).
+    """,
+    example="""
+    instances:
+      coder: {gpu_layers: 30, extra_args: [--fit, "on"]}
+    """,
+    way_out="leave out one of the two. `herd plan` works out what fits.",
+    sometimes=("note",),
+)
+
+
+def find_useless_fit(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """llama.cpp b11434, common/fit.cpp:183; ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286."""
+    fit = meant.get("--fit")
+    if fit is None or fit.value.lower() in OFF:
+        return
+    fork = meant.catalogue.kind == "ik_llama.cpp"
+    names = EXPERTS if fork else (*EXPERTS, *LAYERS, "--tensor-split")
+    placed = [option for name in names if (option := meant.get(name)) and option.value not in ("auto", "-1")]
+    if placed and fork:
+        message = f"ik_llama.cpp does not start with {fit} beside {placed[0]}"
+        yield Conflict(NO_FIT, (fit, placed[0]), message, "leave out one of the two")
+    elif placed:
+        message = f"llama.cpp fits nothing where something is placed by hand, and here {placed[0]} does so"
+        yield Conflict(NO_FIT, (fit, placed[0]), message, f"leave out {fit}, or {placed[0]}", "note")
+
+
+NO_SPLIT = Rule(
+    "LH052",
+    "The engine does not start with this split mode.",
+    why="""
+    llama.cpp has `layer`, `tensor` and `none`; its `row` fails to load on CUDA since b9890. ik_llama.cpp has
+    `layer`, `graph` and `none`; `graph` needs two GPUs. `tensor` needs flash attention.
+    """,
+    example="""
+    instances:
+      coder: {split: row}
+    """,
+    way_out="write `split: layer`, which every engine and model takes. The help line names the fast one of the engine.",
+)
+
+
+def find_impossible_split(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    split = meant.get("--split-mode")
+    if split is None:
+        return
+    cards = visible_gpus(meant, around)
+    if split.value in ("graph", "attn") and meant.catalogue.kind == "ik_llama.cpp" and cards == 1:
+        message = f"ik_llama.cpp does not start with {split} and one GPU"
+        yield Conflict(NO_SPLIT, (split,), message, f"leave out {split}")
+    attention = attention_off(meant)
+    if split.value == "tensor" and attention:
+        message = f"llama.cpp does not start with {split} and without flash attention"
+        yield Conflict(NO_SPLIT, (split, attention), message, f"leave out {attention}, or write `--split-mode layer`")
+
+
+TOO_MANY = Rule(
+    "LH220",
+    "More GPUs or slots are asked for than there are.",
+    why="What CUDA_VISIBLE_DEVICES or `on` leaves is counted from 0. llama.cpp serves 256 slots at most.",
+    example="""
+    CUDA_VISIBLE_DEVICES=0 llama-server -m model.gguf -c 8192 -mg 1
+    """,
+    language="sh",
+    way_out="name GPUs that are there, or fewer slots.",
+    sometimes=("warning",),
+)
+
+
+def find_excess_shares(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """A share for each GPU, and a main GPU that is there and counts."""
+    cards, shares = visible_gpus(meant, around), meant.get("--tensor-split")
+    parts = [part for part in shares.value.replace("/", ",").split(",") if part] if shares else []
+    if shares and cards is not None and len(parts) > max(1, cards):
+        message = f"{shares} has {len(parts)} shares, and the server sees {_counted(cards, 'GPU')}"
+        yield Conflict(TOO_MANY, (shares,), message, "give a share to each GPU that it sees", "warning")
+    main = meant.get("--main-gpu")
+    if main and cards is not None and meant.number("--main-gpu", default=0) >= max(1, cards):
+        message = f"{main} names a GPU that is not there: the server sees {_counted(cards, 'GPU')}, counted from 0"
+        yield Conflict(TOO_MANY, (main,), message, f"leave out {main}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number} {what}s" if number else f"no {what}"
+
+
+NEGATIVE_LAYERS = Rule(
+    "LH259",
+    "A number of layers is negative, and each engine takes that for something else.",
+    why="""
+    llama.cpp takes -1 for `auto`, and what is below for `all`. ik_llama.cpp takes -1 for its default, and puts no
+    layer on a GPU below that.
+    """,
+    example="""
+    llama-server -m model.gguf -ngl -1
+    """,
+    language="sh",
+    way_out="write `-ngl all`, or 999 for ik_llama.cpp.",
+    sometimes=(
+        "warning",
+        "note",
+    ),
+)
+
+
+def find_negative_layers(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Numbers below zero (llama.cpp b11434, common/arg.cpp:2795-2800, src/llama-model.cpp:2010; ik_llama.cpp
+    67268c8fd, common/common.cpp:3425, src/llama.cpp:2325: below -1 all layers stay in RAM)."""
+    option = meant.get(*LAYERS)
+    number = meant.number(*LAYERS, default=0)
+    if option is None or number >= 0:
+        return
+    if meant.catalogue.kind == "llama.cpp":
+        what = "as many layers as fit, as `auto` does" if number == -1 else "all layers, as `all` does"
+        message = f"{option} puts {what}, and other programs take it for something else"
+        help_ = f"write `{option.words[0]} all` for all of them, or a number from 0 on"
+        yield Conflict(NEGATIVE_LAYERS, (option,), message, help_, "note")
+    elif number < -1:
+        message = f"{option} puts no layer on a card: ik_llama.cpp counts them off from the end"
+        yield Conflict(NEGATIVE_LAYERS, (option,), message, f"write `{option.words[0]} 999` for all of them")
+    else:
+        message = f"{option} leaves the number of layers to the version: older ones put none on a GPU"
+        help_ = f"write `{option.words[0]} 999` for all of them"
+        yield Conflict(NEGATIVE_LAYERS, (option,), message, help_, "warning")
+
+
+def find_wrong_devices(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """Devices by their names (llama.cpp b11434, common/arg.cpp:1122-1142, ggml_backend_dev_by_name)."""
+    for name in ("--device", "--spec-draft-device", "--device-draft"):
+        option = meant.get(name)
+        names = [each.strip() for each in option.value.split(",")] if option else []
+        if option and names and all(re.fullmatch(r"[0-9]{1,3}", each) for each in names):
+            instead = ",".join(f"CUDA{each}" for each in names)
+            message = f"{option} names no device: they have names, as `--list-devices` shows them"
+            yield Conflict(NO_CHOICE, (option,), message, f"write `{option.words[0]} {instead}`")
+            return
+        cards = visible_gpus(meant, around)
+        numbers = [int(found[1]) for each in names if (found := re.fullmatch(r"CUDA([0-9]{1,3})", each))]
+        if option and cards is not None and any(number >= cards for number in numbers):
+            message = f"{option} names a GPU that is not there: the server sees {_counted(cards, 'GPU')}, from CUDA0 on"
+            yield Conflict(TOO_MANY, (option,), message, f"leave out {option}")
+            return

@@ -1,0 +1,137 @@
+"""Drain a server at its gateways while it is changed or measured, where other servers can take its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.fleet.gateway import declared_gateway, drain_server, query_gateways, renew_drain, undo_drain
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot
+from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.gateway import DrainState
+from llamaherd.pipeline.fleet_files import survey_fleet_file
+from llamaherd.plan import InstancePlan, Plan
+
+Say = Callable[[str], None]
+
+DRAIN_SECONDS = 900
+"""Seconds after which hosts of gateways take a drain back, whatever has become of who measures: it renews them."""
+
+_EVERY = 300.0
+"""Seconds between two renewals: one that fails does no harm."""
+
+
+@dataclass(frozen=True)
+class ServerGateways:
+    """The gateways before a server: their rigs, and for each model that which answers in its place, if one does.
+
+    `say` tells people. After `longest` seconds the hosts of gateways take back what they were told.
+    """
+
+    server: str
+    longest: int
+    gateways: Mapping[str, Rig]
+    fallbacks: Mapping[str, str | None]
+    say: Say
+
+    def step_aside(self, wait: int = 0) -> Mapping[str, Rig]:
+        """Have nothing new sent to it, and wait so many seconds for what it answers; by which gateways.
+
+        One that somebody has drained stays so.
+        """
+        willing = self._willing()
+        try:
+            told = drain_server(willing, self.server, wait, undo=self.longest)
+        except BaseException:
+            undo_drain(willing, self.server)
+            raise
+        aside = {}
+        for rig, found in told.items():
+            if isinstance(found, DrainState):
+                left = f"; it answers {found.left} that were sent before" if wait and found.left else ""
+                self.say(f"{rig} sends nothing new to {self.server}{left}")
+                aside[rig] = self.gateways[rig]
+            else:
+                self.say(f"{rig} goes on sending to {self.server}: {found.message}")
+        return aside
+
+    def _willing(self) -> Mapping[str, Rig]:
+        """Those that send to it, and have others for all that it answers."""
+        willing = {}
+        for rig, now in query_gateways(self.gateways).items():
+            if not isinstance(now, GatewaySnapshot):
+                self.say(f"{rig} goes on sending to {self.server}: {now.message}")
+            elif not now.takes(self.server):
+                continue
+            elif alone := now.without(self.server, self.fallbacks):
+                self.say(f"{rig} goes on sending to {self.server}: nobody else answers for {' and '.join(alone)}")
+            else:
+                willing[rig] = self.gateways[rig]
+        return willing
+
+    def step_back(self, aside: Mapping[str, Rig]) -> None:
+        """Have requests sent to it again, by those that nobody has told otherwise since."""
+        for rig, found in undo_drain(aside, self.server).items():
+            if found is True:
+                self.say(f"{rig} sends to {self.server} again")
+            elif found is False:
+                self.say(f"{rig} is left as it is: of {self.server} it was told otherwise, or the time was over")
+            else:
+                self.say(f"{rig} sends nothing to {self.server} for {self.longest} s more at most: {found.message}")
+
+
+def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: int, say: Say) -> ServerGateways | None:
+    """What stands in front of an instance; None where nothing does, or what does is not to be known, which is said."""
+    folder = inventory if inventory.is_dir() else inventory.parent
+    declared = survey_fleet_file(folder).declared
+    if declared is None or declared.gateway is None:
+        return None
+    served = {server for model in declared.gateway.models.values() for server in model.serve}
+    names = [each.name for each in instance.members or (instance,)]
+    if served.isdisjoint(f"{plan.rig}.{name}" for name in names):
+        return None
+    server = f"{plan.rig}.{instance.name}"
+    try:
+        gateway = declared_gateway(inventory)
+        return ServerGateways(server, longest, gateway.hosts, gateway.fallbacks, say)
+    except (InventoryError, UserError) as error:
+        say(f"the gateways of {server} are told nothing: {str(error).splitlines()[0]}")
+        return None
+
+
+@contextmanager
+def drained(inventory: Path, plan: Plan, instances: Sequence[InstancePlan], say: Say, wait: int = 0) -> Iterator[None]:
+    """While instances are measured, however long that takes, their gateways that have others send them nothing new.
+
+    What they answer by then is waited for, so many seconds. A run that is ended in the middle leaves timers on the
+    hosts of gateways, which take it back.
+    """
+    with ExitStack() as around:
+        for instance in instances:
+            if front := gateways_of(inventory, plan, instance, DRAIN_SECONDS + wait, say):
+                around.enter_context(_renewed(front, wait))
+        yield
+
+
+@contextmanager
+def _renewed(front: ServerGateways, wait: int) -> Iterator[None]:
+    aside = front.step_aside(wait)
+    ended = Event()
+
+    def renewing() -> None:
+        while aside and not ended.wait(_EVERY):
+            renew_drain(aside, front.server)
+
+    thread = Thread(target=renewing, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if aside:
+            front.step_back(aside)

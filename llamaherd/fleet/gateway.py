@@ -1,0 +1,138 @@
+"""The fleet's gateway as its inventory declares it, and the queries to the hosts that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, gateway_snapshot
+from llamaherd.host.protocol import query_verb
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.fleet_file import Gateway, User, server_named, split_served
+from llamaherd.onhost.gateway import DrainInput, DrainState, GatewayState, Held, ReadyInput, RenewInput, StatusInput
+from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
+
+
+@dataclass(frozen=True)
+class DeclaredGateway:
+    """The gateway, the file that declares it, and all rigs around it by name."""
+
+    declared: Gateway
+    file: Path
+    rigs: Mapping[str, Rig]
+
+    def user(self, name: str) -> User:
+        """A user by name. Raises UserError."""
+        if name not in self.declared.users:
+            help_ = nearest(name, self.declared.users) if self.declared.users else f"add one: `herd users add {name}`"
+            raise UserError(f"the gateway has no user `{name}`", help_)
+        return self.declared.users[name]
+
+    @property
+    def hosts(self) -> Mapping[str, Rig]:
+        """The rigs that it runs on. Raises UserError where one of them cannot be read."""
+        for name in self.declared.on:
+            if name not in self.rigs:
+                raise UserError(f"the gateway is on rig `{name}`, which cannot be read", "`herd check` says why")
+        return {name: self.rigs[name] for name in self.declared.on}
+
+    @property
+    def authority(self) -> Path:
+        """The folder of its own CA. Raises UserError where it is to have none."""
+        if self.declared.tls is None or self.declared.tls.ca is None:
+            help_ = f"write `tls: {{ca: keys/ca}}` below `gateway` in {self.file}"
+            raise UserError("the gateway is to have no certificate of a CA of your own", help_)
+        return self.declared.tls.ca
+
+    @property
+    def served(self) -> tuple[tuple[str, str], ...]:
+        """Each model with each of its servers."""
+        models = self.declared.models.items()
+        return tuple((name, server_named(server, self.rigs)) for name, model in models for server in model.serve)
+
+    @property
+    def fallbacks(self) -> Mapping[str, str | None]:
+        """Which model answers in the place of each, if any does."""
+        return {name: model.fallback for name, model in self.declared.models.items()}
+
+    def server(self, named: str) -> str:
+        """A server that it sends requests to, by its name. Raises UserError where it is none."""
+        names = {server for _, server in self.served}
+        if (server := server_named(named, self.rigs)) in names:
+            return server
+        if split_served(named, self.rigs):
+            raise UserError(
+                f"no model of the gateway is served by {named}", f"its servers are {', '.join(sorted(names))}"
+            )
+        raise UserError(f"the gateway has no server `{named}`", nearest(named, names))
+
+
+def declared_gateway(inventory: Path) -> DeclaredGateway:
+    """The gateway of the fleet whose inventory this is. Raises InventoryError, and UserError where there is none."""
+    surveyed = survey_fleet(inventory)
+    file = (inventory if inventory.is_dir() else inventory.parent) / FLEET
+    wrong = [each for each in surveyed.findings if each.severity == "error" and each.place.file.name == FLEET]
+    if wrong:
+        raise InventoryError(wrong)
+    if surveyed.own is None or surveyed.own.gateway is None:
+        raise UserError(f"there is no gateway in {file}", "declare one: `herd explain gateway` shows how")
+    return DeclaredGateway(surveyed.own.gateway, file.resolve(), surveyed.around)
+
+
+T = TypeVar("T")
+
+_SECONDS = 60
+
+
+def query_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewaySnapshot | RemoteError]:
+    """Return the state of each gateway of these rigs, or why a gateway could not be queried."""
+    return _query_each(rigs, lambda rig: gateway_snapshot(_run_verb(rig, "status", StatusInput(), GatewayState)))
+
+
+def drain_server(
+    rigs: Mapping[str, Rig], server: str, seconds: int, undo: int | None = None
+) -> dict[str, DrainState | RemoteError]:
+    """Drain a server at these gateways, and wait so many seconds for its last requests.
+
+    After `undo` seconds their hosts undo the drain, even if the run has ended.
+    """
+    given = DrainInput(server, seconds, undo)
+    return _query_each(rigs, lambda rig: _run_verb(rig, "drain", given, DrainState, seconds))
+
+
+def ready_server(rigs: Mapping[str, Rig], server: str) -> dict[str, RemoteError | None]:
+    """Let these gateways send a server requests again. Return by gateway why that failed, if it did."""
+    found = _query_each(rigs, lambda rig: _run_verb(rig, "ready", ReadyInput(server), Held))
+    return {rig: each if isinstance(each, RemoteError) else None for rig, each in found.items()}
+
+
+def undo_drain(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
+    """Undo a drain of a run. Return by gateway whether the drain was still set, unchanged since."""
+    return _query_each(rigs, lambda rig: _run_verb(rig, "ready", ReadyInput(server, ours=True), Held).held)
+
+
+def renew_drain(rigs: Mapping[str, Rig], server: str) -> dict[str, bool | RemoteError]:
+    """Restart the time until hosts undo a drain. Return by gateway whether the drain was still set."""
+    return _query_each(rigs, lambda rig: _run_verb(rig, "renew", RenewInput(server), Held).held)
+
+
+def _run_verb(rig: Rig, verb: str, given: object, kind: type[T], seconds: int = 0) -> T:
+    return query_verb(Remote(rig.connect), f"llamaherd.gateway.{verb}", given, kind, _SECONDS + seconds)
+
+
+def _query_each(rigs: Mapping[str, Rig], ask: Callable[[Rig], T]) -> dict[str, T | RemoteError]:
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
+        return dict(zip(rigs, pool.map(partial(_result_or_error, ask), rigs.values()), strict=True))
+
+
+def _result_or_error(ask: Callable[[Rig], T], rig: Rig) -> T | RemoteError:
+    try:
+        return ask(rig)
+    except RemoteError as error:
+        return error

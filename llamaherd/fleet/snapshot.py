@@ -1,0 +1,144 @@
+"""The state of the fleet at one moment, as values. Terminal, page and JSON are written from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, address_line
+
+InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down"]
+
+ANSWERS: tuple[InstanceState, ...] = ("serves", "waits", "busy")
+"""States in which people are answered, be it a little later."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second that were measured once, with the 95 % interval where there is one; `began` in UTC.
+
+    `counted` is of how many runs or starts: `n = 2, too few`.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    began: str
+    counted: str
+
+
+@dataclass(frozen=True)
+class CardSnapshot:
+    """A GPU: bytes, watts, degrees Celsius, percent; None for what it does not tell. `name` is as declared."""
+
+    name: str
+    model: str
+    memory_used: int | None
+    memory_total: int | None
+    watts: float | None
+    limit_watts: float | None
+    celsius: float | None
+    busy_percent: float | None
+
+
+@dataclass(frozen=True)
+class InstanceSnapshot:
+    """An instance. `why` says why it does not serve, in a few words.
+
+    `group` is that of instances which one server has in turn: one that `waits` is loaded when somebody asks for it.
+
+    `streams` are requests that it works on, `reading` those of them whose prompt is still read, of `slots` at once;
+    `waiting` come after them. `tokens_per_second` are those of all streams together in about one second. `measured` is
+    the last result of `herd bench`, `expected` what is declared.
+    """
+
+    name: str
+    model: str
+    port: int
+    state: InstanceState
+    why: str = ""
+    streams: int | None = None
+    slots: int | None = None
+    reading: int | None = None
+    waiting: int | None = None
+    tokens_per_second: float | None = None
+    measured: Speed | None = None
+    expected: float | None = None
+    group: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answers people: one that is busy, or must be loaded first, does so a little later."""
+        return self.state in ANSWERS
+
+
+@dataclass(frozen=True)
+class LastChange:
+    """The newest release of a host: `at` in UTC, by whom, its changes in a sentence each, and what failed."""
+
+    number: int
+    at: str
+    who: str
+    changes: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RigSnapshot:
+    """A rig. `away` is why its host could not be asked: then nothing else is known.
+
+    `problems` are sentences, each with what to do about it. `gateway` is what the gateway on it does.
+    """
+
+    name: str
+    instances: tuple[InstanceSnapshot, ...] = ()
+    cards: tuple[CardSnapshot, ...] = ()
+    change: LastChange | None = None
+    problems: tuple[str, ...] = ()
+    gateway: GatewaySnapshot | None = None
+    away: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it serves."""
+        return not self.problems and not self.away
+
+
+@dataclass(frozen=True)
+class FleetSnapshot:
+    """The fleet at `at`, in UTC."""
+
+    at: str
+    rigs: tuple[RigSnapshot, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it serves."""
+        return all(rig.ok for rig in self.rigs) and (self.address is None or self.address.ok)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, a sentence each, that names its rig."""
+        return tuple(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        for rig in self.rigs:
+            if rig.away:
+                yield f"{rig.name}: {rig.away}"
+            for problem in rig.problems:
+                yield f"{rig.name}: {problem}"
+        address = self.address
+        if address and not address.ok:
+            yield address.line
+
+    @property
+    def address(self) -> AddressLine | None:
+        """Where the address is that two gateways have in turn; None where there is none, or one is not known."""
+        gateways = {rig.name: rig.gateway for rig in self.rigs if rig.gateway}
+        return address_line(gateways) if len(gateways) > 1 else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        rigs = [{**asdict(rig), "ok": rig.ok} for rig in self.rigs]
+        return {"at": self.at, "ok": self.ok, "rigs": rigs}

@@ -1,0 +1,389 @@
+"""Query all hosts for their state, check it, and compare it with the plan: one connection a host, all at once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from threading import BoundedSemaphore, Thread
+
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, gateway_snapshot
+from llamaherd.fleet.snapshot import (
+    ANSWERS,
+    CardSnapshot,
+    InstanceSnapshot,
+    InstanceState,
+    LastChange,
+    RigSnapshot,
+    Speed,
+)
+from llamaherd.host.protocol import UnexpectedLineError, query_verb
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.state import find_gpu
+from llamaherd.inventory.schema import Rig
+from llamaherd.measure.results.evaluation import fastest_decode
+from llamaherd.measure.results.store import last_result
+from llamaherd.onhost.gateway import GatewayState
+from llamaherd.onhost.status import (
+    ABSENT,
+    MOST_CARDS,
+    CardStatus,
+    GatewayError,
+    HostStatus,
+    ServerInput,
+    ServerStatus,
+    StatusInput,
+)
+from llamaherd.pipeline.release import Release, release_of
+from llamaherd.plan import Endpoint, InstancePlan, Plan
+from llamaherd.plan.plan import instances_of
+
+_MOST_COUNT = 10**15
+_WORD = re.compile(r"[a-z-]{0,30}")
+_HTTP = re.compile(r"(?:[0-9]{3}|refused|silent|broken)?")
+_STILL = ("", "stopped", "idle")
+_MOST_MODELS, _MOST_CHARACTERS = 64, 200
+_MOST_FIGURE = 1e9
+
+
+@dataclass
+class CheckedStatus:
+    """The state of a host. `driver` contains why it lists no GPUs."""
+
+    servers: Mapping[str, ServerStatus]
+    cards: Sequence[CardStatus] = field(default_factory=list)
+    driver: str = ""
+    release: tuple[int, Release] | None = None
+    gateway: GatewayState | GatewayError | None = None
+
+
+def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
+    """Return the state of a host that has these servers. Raise UnaskedError if no host can have this state."""
+    try:
+        if unknown := found.servers.keys() - {*services}:
+            raise ValueError(f"a server {min(unknown)!r}")
+        if len(found.cards) > MOST_CARDS:
+            raise ValueError(f"{len(found.cards)} GPUs")
+        servers = {name: _check_server(found.servers.get(name, ServerStatus())) for name in services}
+    except ValueError as error:
+        raise UnexpectedLineError(str(error)) from None
+    # A release of a later version is left out.
+    release = release_of(found.release.text.encode()) if found.release else None
+    return CheckedStatus(
+        servers=servers,
+        cards=[*map(_check_card, found.cards)],
+        driver=found.driver[:_MOST_CHARACTERS],
+        release=(found.release.number, release) if found.release and release else None,
+        gateway=found.gateway or found.gateway_error,
+    )
+
+
+def _check_server(found: ServerStatus) -> ServerStatus:
+    """Return a server's state. Raise ValueError where it cannot be one."""
+    for word in (found.active, found.doing, found.ended, *found.models.values()):
+        _require(bool(_WORD.fullmatch(word)), word)
+    _require(bool(_HTTP.fullmatch(found.health)), found.health)
+    _require(found.still in _STILL, found.still)
+    _require(len(found.models) <= _MOST_MODELS, f"{len(found.models)} models")
+    for count in (found.slots, found.busy, found.reading, found.waiting, *(found.wrote or ())):
+        _require(count is None or 0 <= count <= _MOST_COUNT, str(count))
+    _require(found.wrote is None or found.wrote[1] > 0, "0 milliseconds")
+    return replace(found, models={name[:_MOST_CHARACTERS]: word for name, word in found.models.items()})
+
+
+def _require(is_possible: bool, what: str) -> None:
+    if not is_possible:
+        raise ValueError(what)
+
+
+def _check_card(found: CardStatus) -> CardStatus:
+    """Return a GPU with figures that a GPU can have."""
+    return CardStatus(
+        uuid=found.uuid[:_MOST_CHARACTERS],
+        pci=found.pci[:_MOST_CHARACTERS],
+        used=_check_figure(found.used),
+        total=_check_figure(found.total),
+        watts=_check_figure(found.watts),
+        limit=_check_figure(found.limit),
+        celsius=_check_figure(found.celsius),
+        busy=_check_figure(found.busy),
+        name=found.name[:_MOST_CHARACTERS],
+    )
+
+
+def _check_figure(value: float | None) -> float | None:
+    return value if value is not None and math.fabs(value) < _MOST_FIGURE else None
+
+
+_MIB = 1 << 20
+_RUNS = ("active", "running")
+_STARTS = ("activating", "reloading", "starting")
+
+
+def rig_snapshot(plan: Plan, told: CheckedStatus, measured: Mapping[str, Speed]) -> RigSnapshot:
+    """A rig now; `measured` by instance."""
+    servers = told.servers
+    found = [(each, servers[each.service]) for each in plan.instances]
+    instances = [tuple(_instances(each, server, measured)) for each, server in found]
+    gateway, wrong = _gateway(plan, told.gateway)
+    down = chain(*(_down(each, server, now) for (each, server), now in zip(found, instances, strict=True)))
+    problems = [*down, *_missing(plan, told), *wrong]
+    return RigSnapshot(
+        name=plan.rig,
+        instances=tuple(chain(*instances)),
+        cards=tuple(_cards(plan, told)),
+        change=_change(*told.release) if told.release else None,
+        problems=tuple(problems),
+        gateway=gateway,
+    )
+
+
+def _instances(plan: InstancePlan, told: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
+    """A server by itself, or each instance of a group."""
+    state, why = _state(plan, told)
+    for each in instances_of(plan):
+        of_model = _group_state(told.models.get(each.model)) if plan.members and state == "serves" else (state, why)
+        yield _instance(each, told, measured.get(each.name), *of_model, plan.name if plan.members else None)
+
+
+def _group_state(said: str | None) -> tuple[InstanceState, str]:
+    """What one of several models does whose server serves, by what that says of it."""
+    match said:
+        case "loaded" | "sleeping":
+            return "serves", ""
+        case "loading":
+            return "loads", "its model is being loaded"
+        case "failed":
+            return "down", "its model ended with an error when it was last loaded"
+        case _:
+            return "waits", "its model is not loaded"
+
+
+def _instance(
+    plan: InstancePlan, told: ServerStatus, measured: Speed | None, state: InstanceState, why: str, group: str | None
+) -> InstanceSnapshot:
+    serves = state == "serves"
+    return InstanceSnapshot(
+        name=plan.name,
+        model=" or ".join(plan.endpoint.models),
+        port=plan.endpoint.port,
+        state=state,
+        why=why,
+        streams=told.busy if serves else None,
+        slots=(told.slots or plan.endpoint.streams) if serves else None,
+        reading=told.reading if serves else None,
+        waiting=told.waiting if serves else None,
+        tokens_per_second=told.wrote[0] * 1000 / told.wrote[1] if serves and told.wrote else None,
+        measured=measured,
+        expected=plan.expect.decode if plan.expect else None,
+        group=group,
+    )
+
+
+def _state(plan: InstancePlan, told: ServerStatus) -> tuple[InstanceState, str]:
+    """What it is, and why, where it does not serve."""
+    what = "unit" if plan.backend == "systemd" else "container"
+    if told.active == ABSENT:
+        return "down", f"there is no {what} of it"
+    if told.doing.startswith("auto-restart") or told.active == "restarting":
+        return "down", f"its {what} fails, and is started again{_ended(told)}"
+    if told.still:
+        return "hangs", "its process is stopped" if told.still == "stopped" else "it answers nobody, and does nothing"
+    starts = told.active in _STARTS or (what == "container" and told.doing in _STARTS)
+    match told.health:
+        case "200":
+            return ("busy", "it answers later than in 2 s") if told.silent else ("serves", "")
+        case "" if told.active in _RUNS:  # it has begun to answer, and goes on with that
+            return "busy", "it answers later than in 2 s"
+        case "silent":
+            return "busy", "it answers later than in 2 s"
+        case "503":
+            return "loads", "it says that it is not ready"
+        case "refused" if starts:
+            return "loads", "it starts"
+        case "refused":
+            return "down", f"nothing listens at port {plan.endpoint.port}"
+        case "broken":
+            return "down", f"what listens at port {plan.endpoint.port} breaks off"
+        case "":
+            return "down", f"its {what} is {told.active}{_ended(told)}" if told.active else "nothing is known of it"
+        case status:
+            return "down", f"it answers {status} when it is asked for its health"
+
+
+def _ended(told: ServerStatus) -> str:
+    """How a unit ended, where that was not as it should."""
+    return f" ({told.ended})" if told.ended not in ("", "success") else ""
+
+
+def _down(plan: InstancePlan, told: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
+    """That a server serves nobody, or a group one of its models; and where to look."""
+    state, why = _state(plan, told)
+    down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
+    for name, state, why in down:
+        if state not in ANSWERS:
+            verb = "is down" if state == "down" else state
+            yield f"{name} {verb}: {why}; {_suggestion(plan, state, told)}"
+
+
+def _suggestion(plan: InstancePlan, state: InstanceState, told: ServerStatus) -> str:
+    """What a person can do."""
+    if told.active == ABSENT:
+        return f"`herd up {plan.server.rig}` makes it"
+    if state == "hangs":
+        return f"`herd up {plan.server.rig}` starts it again"
+    log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
+    return f"see `{log} {plan.service}` there"
+
+
+def _missing(plan: Plan, told: CheckedStatus) -> Iterator[str]:
+    """GPUs that are declared and not there."""
+    if told.driver:
+        yield f"its GPUs are not known: {told.driver}; `herd preflight {plan.rig}` says more"
+        return
+    for card in plan.cards:
+        if card.at and not _planned_card(card.at, told.cards):
+            yield f"GPU {card.name} is not there; `herd preflight {plan.rig}` says which are"
+
+
+def _cards(plan: Plan, told: CheckedStatus) -> Iterator[CardSnapshot]:
+    """Those that are declared, in that order, then all others of the host."""
+    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, told.cards))}
+    order = [*named, *(id(each) for each in told.cards if id(each) not in named)]
+    for card in sorted(told.cards, key=lambda each: order.index(id(each))):
+        yield CardSnapshot(
+            name=named.get(id(card), card.pci),
+            model=card.name,
+            memory_used=None if card.used is None else round(card.used * _MIB),
+            memory_total=None if card.total is None else round(card.total * _MIB),
+            watts=card.watts,
+            limit_watts=card.limit,
+            celsius=card.celsius,
+            busy_percent=card.busy,
+        )
+
+
+def _planned_card(at: str, cards: Sequence[CardStatus]) -> CardStatus | None:
+    """The GPU that a plan means; a host's only one needs no address."""
+    return find_gpu(at, cards) if at else next(iter(cards), None) if len(cards) == 1 else None
+
+
+def _change(number: int, release: Release) -> LastChange:
+    at = release.at.replace("T", " ").replace("+00:00", " UTC")
+    return LastChange(number, at, release.origin.user, release.changes, release.failed)
+
+
+def _gateway(plan: Plan, found: GatewayState | GatewayError | None) -> tuple[GatewaySnapshot | None, list[str]]:
+    """What the gateway does that is on this rig, and what is wrong with it."""
+    if plan.gateway is None:
+        return None, []
+    if not isinstance(found, GatewayState):
+        return None, [f"{found.message}; {found.fix}"] if found else []
+    try:
+        now = gateway_snapshot(found)
+    except RemoteError as error:
+        return None, [f"{error.message}; {error.help}"]
+    served = [(model.name, server.name) for model in plan.gateway.models for server in model.servers]
+    wrong = [f"the gateway finds {server} down; `herd gateway status` says more" for server in now.down]
+    wrong += [
+        f"{server} is not at the gateway yet; `herd up {plan.rig}` puts it there" for server in now.absent(served)
+    ]
+    return now, wrong
+
+
+PATIENCE = 15
+"""Seconds that hosts are waited for: a look takes little more than one, and twelve where everything on it hangs."""
+_AT_ONCE = 64
+"""Hosts that are asked at the same time: so many may hang before another one has to wait for them."""
+_SECONDS = 30
+"""After which one is given up that has not answered."""
+
+
+class StatusQuery:
+    """Hosts that are asked again and again. One that is late is not waited for a second time."""
+
+    def __init__(
+        self,
+        planned: Mapping[str, tuple[Rig, Plan]],
+        measured: Mapping[tuple[str, str], Speed],
+        patience: float = PATIENCE,
+    ) -> None:
+        self._planned, self._measured, self._patience = planned, measured, patience
+        self._under_way: dict[str, Future[RigSnapshot]] = {}
+        self._turns = BoundedSemaphore(_AT_ONCE)
+
+    def ask(self) -> tuple[RigSnapshot, ...]:
+        """What all of them do now, in their order. Who does not answer in time is away."""
+        begun = [name for name in self._planned if name not in self._under_way]
+        self._under_way |= {name: self._begin(name) for name in begun}
+        wait([self._under_way[name] for name in begun], self._patience)
+        return tuple(self._found(name) for name in self._planned)
+
+    def _begin(self, name: str) -> Future[RigSnapshot]:
+        """One that is asked, by a thread that nobody waits for when the program ends."""
+        answer: Future[RigSnapshot] = Future()
+        Thread(target=self._ask, args=(name, answer), daemon=True).start()
+        return answer
+
+    def _ask(self, name: str, answer: Future[RigSnapshot]) -> None:
+        rig, plan = self._planned[name]
+        measured = {instance: speed for (of, instance), speed in self._measured.items() if of == name}
+        try:
+            with self._turns:
+                given = status_input(plan)
+                found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", given, HostStatus, _SECONDS)
+            told = check_status(found, [instance.service for instance in plan.instances])
+            answer.set_result(rig_snapshot(plan, told, measured))
+        except RemoteError as error:
+            answer.set_result(RigSnapshot(name, away=f"{error.message}; {error.help}"))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    def _found(self, name: str) -> RigSnapshot:
+        if not self._under_way[name].done():
+            late = f"it has not answered within {self._patience:g} s; look at the host's load and at the connection"
+            return RigSnapshot(name, away=late)
+        return self._under_way.pop(name).result()
+
+
+def status_input(plan: Plan) -> StatusInput:
+    """Return the input of a query of a host's state: its servers, GPUs and gateway. It contains no secret."""
+    servers = tuple(
+        ServerInput(
+            name=instance.service,
+            backend=instance.backend,
+            host=instance.endpoint.local_address,
+            port=instance.endpoint.port,
+            health=instance.endpoint.health_path,
+            figures=_figure_paths(instance.endpoint),
+            in_turn=tuple(instance.endpoint.models) if instance.endpoint.swaps else (),
+            models=instance.endpoint.models_path,
+            key=str(instance.key_file) if instance.key_file else None,
+            one_process=instance.server.one_process,
+        )
+        for instance in plan.instances
+    )
+    return StatusInput(servers, gpus=bool(plan.cards), gateway=plan.gateway is not None)
+
+
+def _figure_paths(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+    """Return the paths of its slots and metrics; of a server of several models, a pair for each model."""
+    paths = ("/slots", endpoint.metrics_path)
+    every = ((endpoint.of_model(paths[0], model), endpoint.of_model(paths[1], model)) for model in endpoint.models)
+    return tuple(dict.fromkeys(every))
+
+
+def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> dict[tuple[str, str], Speed]:
+    """What was last measured of each instance, by rig and instance, where anything was."""
+    found: dict[tuple[str, str], Speed] = {}
+    for name, (_, plan) in planned.items():
+        for instance in chain(*map(instances_of, plan.instances)):
+            last = last_result(results, name, instance.name, results)
+            decode = fastest_decode(last) if last else None
+            if last and decode:
+                found[name, instance.name] = Speed(decode.value, decode.low, decode.high, last.began, decode.counted)
+    return found

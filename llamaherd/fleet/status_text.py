@@ -1,0 +1,209 @@
+"""The state of the fleet as tables, and as lines of a terminal that never wrap. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
+
+from llamaherd.fleet.snapshot import CardSnapshot, FleetSnapshot, InstanceSnapshot, RigSnapshot, Speed
+from llamaherd.measure.report.tables import NONE, Table, rounded, short
+from llamaherd.text.terminal import shown
+
+INSTANCES = ("rig", "instance", "state", "port", "model", "streams", "waiting", "t/s now", "measured")
+CARDS = ("rig", "GPU", "memory", "power", "heat", "busy", "model")
+CHANGES = ("rig", "change", "when", "by", "what")
+GATEWAYS = ("gateway", "model", "waiting", "server", "state", "streams", "answered")
+USERS = ("gateway", "user", "streams")
+_GIB = 1 << 30
+
+
+def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
+    """Those that have rows."""
+    made = (
+        Table("Instances", INSTANCES, tuple(row for rig in now.rigs for row in _instances(rig))),
+        Table("GPUs", CARDS, tuple(_card(rig.name, card) for rig in now.rigs for card in rig.cards)),
+        Table("Last changes", CHANGES, tuple(row for rig in now.rigs for row in _changes(rig)), prose=True),
+        Table("Gateways", GATEWAYS, tuple(row for rig in now.rigs for row in _servers(rig))),
+        Table("Users of gateways", USERS, tuple(row for rig in now.rigs for row in _users(rig))),
+    )
+    return tuple(table for table in made if table.rows)
+
+
+def status_summary(now: FleetSnapshot) -> str:
+    """All of it in a line."""
+    every = [each for rig in now.rigs for each in rig.instances]
+    serves = f"{sum(each.ok for each in every)} of {len(every)} instances serve"
+    away = sum(bool(rig.away) for rig in now.rigs)
+    hosts = f", {away} of {len(now.rigs)} rigs not reached" if away else ""
+    address = f", {now.address.line}" if now.address and now.address.ok else ""
+    return f"{serves}{hosts}{address}, {now.at}"
+
+
+def _instances(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
+    if rig.away:
+        yield (rig.name, NONE, "away", *(NONE,) * (len(INSTANCES) - 3))
+    for each in rig.instances:
+        yield (
+            *(rig.name, each.name, each.state, str(each.port), each.model),
+            *(_of(each.streams, each.slots), _count(each.waiting), _rate(each), _measured(each)),
+        )
+
+
+def _rate(each: InstanceSnapshot) -> str:
+    """Tokens a second; `reading` where all that it works on are prompts."""
+    if not each.streams or each.tokens_per_second is None:
+        return NONE
+    if not each.tokens_per_second and each.reading == each.streams:
+        return "reading"
+    # A second tells no more digits.
+    return f"{each.tokens_per_second:.0f}" if each.tokens_per_second >= 100 else f"{each.tokens_per_second:.1f}"
+
+
+def _measured(each: InstanceSnapshot) -> str:
+    if each.measured:
+        return _plus_minus(each.measured)
+    return f"{each.expected:g} expected" if each.expected else NONE
+
+
+def _plus_minus(speed: Speed) -> str:
+    """As a report writes it."""
+    if speed.low is None or speed.high is None:
+        return f"{rounded(speed.value)} ({speed.counted})"
+    half = (speed.high - speed.low) / 2
+    return f"{rounded(speed.value)} ± {short(half) if half < speed.value / 2 else 'over 50 %'}"
+
+
+def _card(rig: str, card: CardSnapshot) -> tuple[str, ...]:
+    memory = NONE
+    if card.memory_used is not None and card.memory_total is not None:
+        memory = f"{card.memory_used / _GIB:.1f} of {card.memory_total / _GIB:.1f} GiB"
+    return (rig, card.name, memory, _power(card), _unit(card.celsius, "°C"), _unit(card.busy_percent, "%"), card.model)
+
+
+def _power(card: CardSnapshot) -> str:
+    if card.watts is None or card.limit_watts is None:
+        return _unit(card.watts, "W")
+    return f"{card.watts:.0f} of {card.limit_watts:.0f} W"
+
+
+def _changes(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
+    change = rig.change
+    if change is None:
+        return
+    first, more = (change.changes or ("nothing",))[0], len(change.changes) - 1
+    what = f"{first}{f', and {more} more' if more > 0 else ''}"
+    failed = f"failed: {change.failed[0]}" if change.failed else what
+    yield rig.name, str(change.number), change.at, change.who or NONE, failed
+
+
+def _servers(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
+    for model in rig.gateway.models if rig.gateway else ():
+        for server in model.servers:
+            streams = _of(server.streams, server.most)
+            yield rig.name, model.name, str(model.waiting), server.name, server.state, streams, str(server.answered)
+
+
+def _users(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
+    for user in rig.gateway.users if rig.gateway else ():
+        yield rig.name, user.name, _of(user.streams, user.most)
+
+
+def _of(some: int | None, every: int | None) -> str:
+    return NONE if some is None else f"{some} of {every}" if every is not None else str(some)
+
+
+def _count(value: int | None) -> str:
+    return NONE if value is None else str(value)
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return NONE if value is None else f"{value:.0f} {unit}"
+
+
+Paint = Callable[[str, str], str]
+"""Gives a text a colour, by its name."""
+
+COLOURS = {
+    **dict.fromkeys(("serves", "up"), "green"),
+    **dict.fromkeys(("busy", "loads", "draining"), "yellow"),
+    **dict.fromkeys(("hangs", "down", "away"), "red"),
+}
+"""Of states."""
+_CUT = ("what", "model", "instance", "server", "by", "rig", "gateway", "user", "GPU")
+"""Columns that are cut where there is no room, the first ones first."""
+_LEFT_OUT = ("busy", "port", "answered", "model", "measured", "by", "waiting", "when")
+"""Those that go then."""
+_LEAST = 6
+"""Cells that a column keeps which is cut."""
+_GAP = 2
+
+
+def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterator[str]:
+    """All of it, each line of at most `width` cells; of any length where that is None."""
+    yield paint(_cut(status_summary(now), width), "green" if now.ok else "red")
+    for problem in now.problems:
+        # It ends in what to do: nothing of it is cut off.
+        lines = wrap(shown(problem), width, subsequent_indent="  ") if width else [shown(problem)]
+        yield from (paint(_cut(line, width), "red") for line in lines)
+    for table in status_tables(now):
+        yield ""
+        yield from _table_lines(table, width, paint)
+
+
+def _table_lines(table: Table, width: int | None, paint: Paint) -> Iterator[str]:
+    rows = [[shown(cell) for cell in row] for row in (table.headings, *table.rows)]
+    kept = [at for at, _ in enumerate(table.headings) if any(row[at] not in (NONE, "") for row in rows[1:])]
+    widths = _widths(table.headings, rows, kept, width)
+    first = ""
+    for number, row in enumerate(rows):
+        again = number > 1 and row[0] == first
+        first = row[0]
+        cells = [("" if again and at == 0 else row[at], wide) for at, wide in widths.items()]
+        texts = [_padded(_cut(text, wide), wide) for text, wide in cells]
+        painted = [paint(text, COLOURS[text.strip()]) if text.strip() in COLOURS else text for text in texts]
+        line = (" " * _GAP).join(painted).rstrip()
+        yield paint(line, "bold") if number == 0 else line
+
+
+def _widths(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], kept: list[int], width: int | None
+) -> dict[int, int]:
+    """The cells of each column that is shown: first some are cut, then some left out, where there is no room."""
+    widths = {at: max(cells(row[at]) for row in rows) for at in kept}
+    if width is None:
+        return widths
+
+    def over() -> int:
+        return sum(widths.values()) + _GAP * (len(widths) - 1) - width
+
+    for name in _CUT:
+        at = headings.index(name) if name in headings else -1
+        if at in widths and over() > 0:
+            widths[at] = max(min(widths[at], _LEAST), widths[at] - over())
+    for name in _LEFT_OUT:
+        if name in headings and over() > 0:
+            widths.pop(headings.index(name), None)
+    while over() > 0 and len(widths) > 1:
+        widths.popitem()
+    return widths if over() <= 0 else dict.fromkeys(widths, width)
+
+
+def cells(text: str) -> int:
+    """The cells of a terminal that a text takes: an ideograph takes two, a combining mark none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, width: int | None) -> str:
+    """A text that takes no more cells."""
+    if width is None or cells(text) <= width:
+        return text
+    while text and cells(text) > width - 1:
+        text = text[: -max(1, (cells(text) - width) // 2)]
+    return f"{text}…" if width > 0 else ""
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cells(text))

@@ -1,1 +1,0 @@
-"""What was done to a host: releases, which it keeps itself."""

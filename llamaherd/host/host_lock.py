@@ -1,0 +1,80 @@
+"""Hold the lock of a host by a connection: one run at a time changes the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from llamaherd.host.program import Events, packed_program, request
+from llamaherd.host.protocol import query_verb, result_of
+from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
+from llamaherd.inventory.schema import Connect
+from llamaherd.layout import LOCK_WAIT
+from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput
+
+_SECONDS = 60
+_MOST_CHARACTERS = 200
+"""Of who holds it."""
+
+
+class HostLock:
+    """A run's turn on a host. Others wait until it is given back, or until its connection is gone."""
+
+    def __init__(self, rig: str, connect: Connect, who: str) -> None:
+        self._rig, self._connect = rig, connect
+        self._who = " ".join(who.split())[:_MOST_CHARACTERS]  # one line of the lock
+        self._shell: Shell | None = None
+        self._ready: Shell | None = None
+
+    def log_in(self) -> None:
+        """Log in for it, to take it quickly; or, where it is ours, for the first script. Raises RemoteError."""
+        self._ready = Shell(self._connect)
+
+    def ready(self) -> Shell | None:
+        """The shell that was logged in to, if it still waits. It is the caller's."""
+        shell, self._ready = self._ready, None
+        return shell if shell and shell.alive else None
+
+    def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
+        """Take the lock, or keep it. Return whether it was taken now: another run may have changed the host.
+
+        Wait so many seconds for another run, and report that. Raise UserError if another run keeps the lock for longer,
+        RemoteError if the host cannot be reached, and NoPythonError.
+        """
+        if self._shell and self._shell.alive:
+            return False
+        shell = self.ready() or Shell(self._connect)
+        self.give_back()
+        complaints: list[str] = []
+
+        def hear(stream: str, line: str) -> None:
+            if stream == "stderr":
+                complaints.append(line)
+            else:
+                say(line.rstrip("\n"))
+
+        events = Events(hear)
+        document = request("llamaherd.host_lock.hold", HoldInput(self._rig, self._who, wait))
+        # The verb waits for other runs, and then for changes that a killed run has begun.
+        patience = Patience.within(2 * wait + _SECONDS, "waiting for other runs")
+        try:
+            with closing(shell.values(packed_program(), document, events, patience)) as values:
+                if HELD in values:
+                    self._shell = shell
+                    return True
+            result_of(events, complaints)
+            raise RemoteError("the host has not given its lock to this run", "run the command again")
+        finally:
+            if self._shell is not shell:
+                shell.close()
+
+    def give_back(self) -> None:
+        """Let the next run have it."""
+        for shell in filter(None, (self._shell, self._ready)):
+            shell.close()
+        self._shell = self._ready = None
+
+
+def unlock_host(connect: Connect) -> Unlocked:
+    """Break the lock of a host. Return what became of it. Raise RemoteError."""
+    return query_verb(Remote(connect), "llamaherd.host_lock.unlock", UnlockInput(), Unlocked, _SECONDS)

@@ -1,0 +1,74 @@
+"""Write files in the inventory folder atomically and never readable by other users."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.text.numbers import whole_number
+
+
+def write_atomically(file: Path, text: str, mode: int) -> None:
+    """Put all of a file in the place of what was there. Raises OSError."""
+    with _part(file, text, mode) as part:
+        part.replace(file)
+
+
+def create_atomically(file: Path, text: str, mode: int) -> None:
+    """Write a file that is not there yet; one that somebody else has written meanwhile stays. Raises OSError."""
+    with _part(file, text, mode) as part, suppress(FileExistsError):
+        file.hardlink_to(part)
+
+
+def remove_abandoned(*files: Path) -> None:
+    """Remove what runs left beside these files that were killed; those of processes that still run stay.
+
+    A folder that is not there, or may not be written to, is no matter here: whoever writes says so.
+    """
+    for file in files:
+        for part in file.parent.glob(f".{escape(file.name)}.*.part"):
+            number = part.name.removeprefix(f".{file.name}.").removesuffix(".part")
+            if (process := whole_number(number)) is not None and not _runs(process):
+                with suppress(OSError):
+                    part.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
+
+
+@contextmanager
+def report_write_errors() -> Iterator[None]:
+    """What a disk refuses, as a sentence. Raises UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename}: {error.strerror}", "check its mode and its disk") from None
+
+
+@contextmanager
+def _part(file: Path, text: str, mode: int) -> Iterator[Path]:
+    """The same text in a file beside, which is gone afterwards."""
+    remove_abandoned(file)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        # Nobody else may read it at any moment.
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as writer:
+            writer.write(text)
+            writer.flush()
+            os.fsync(writer.fileno())
+        part.chmod(mode)
+        yield part
+    finally:
+        part.unlink(missing_ok=True)

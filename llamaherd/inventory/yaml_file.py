@@ -1,0 +1,324 @@
+"""Read a YAML file with the position of each key and value, so that findings can point at them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llamaherd.diagnostics.findings import Finding, InventoryError, Place, Rule
+from llamaherd.inventory.yaml_text import (
+    MERGE,
+    MOST_BYTES,
+    MOST_NODES,
+    STR,
+    Dumper,
+    Loader,
+    explain_yaml_error,
+    nodes_of,
+)
+from llamaherd.text.characters import harmful
+from llamaherd.text.textfile import UnreadableError, read_text
+
+UNREADABLE = Rule(
+    "LH001",
+    "A file cannot be read.",
+    why="""
+    A file is not there, may not be read, is not UTF-8, or is not YAML. A recipe may also be too large, or hold
+    nothing that is known here. The place is where the reader gave up: the mistake often stands a line earlier.
+    """,
+    example="""
+    rig: attic
+      connect: {host: attic.lan}
+    """,
+    way_out="""
+    correct indentation, colons and quotes there. Quote values with `: ` or ` #` in them. Use spaces, not tabs. A
+    recipe is a shell script, a systemd unit, a Compose file or a `.wslconfig`: give it by that name.
+    """,
+)
+
+
+NO_RIG = Rule(
+    "LH002",
+    "A file holds no rig.",
+    why="It is empty, or its top is a list or a text rather than a mapping.",
+    example="""
+    - attic
+    - cellar
+    """,
+    way_out="""
+    start the file with `rig: NAME`. Each `.yaml` and `.yml` file of an inventory's folder must be a rig, except
+    `defaults.yaml`. Move other files elsewhere.
+    """,
+)
+
+
+KEY_TWICE = Rule(
+    "LH003",
+    "A key stands twice in one mapping.",
+    why="YAML readers usually keep the last one and drop the others without a word.",
+    example="""
+    instances:
+      coder: {engine: main, model: 35b, context: 8192, port: 8001}
+      coder: {engine: main, model: 35b, context: 4096, port: 8002}
+    """,
+    way_out="keep one of the two, or rename one.",
+)
+
+
+HARMFUL_CHARACTER = Rule(
+    "LH013",
+    "A text holds a character that it may not hold, such as a line end in a name.",
+    why="""
+    Control characters, ends of lines, and characters that turn the order of a text round mean something to a
+    shell, to systemd, to YAML or to a terminal. A carriage return in a variable would begin a new line of the
+    unit, and root would obey that line.
+    """,
+    example=r"""
+    instance_defaults:
+      environment: {GREETING: "a\rb"}
+    """,
+    after="""
+    Line ends and tabs may stand where texts have several lines: in `extra_args`, in values of `environment`, and
+    in the texts of `overlay`. Names, paths, addresses and all else may not hold them.
+    """,
+    way_out="take the character out. It may be invisible, and copied along: the message has its number in Unicode.",
+)
+
+
+TOO_LARGE = Rule(
+    "LH014",
+    "A file stands for more values than a fleet could have.",
+    why="""
+    An alias (`*name`) repeats what its anchor (`&name`) marks, and aliases of aliases multiply: nine lines can
+    stand for a billion values. So can defaults that are spread over very many instances.
+    """,
+    example="""
+    $ herd check
+    /home/tom/fleet/duo.yaml:9:5: error LH014: this stands for more than 10,000 values, with all that aliases stand for
+      help: write what is meant without `*`, or in several files
+    """,
+    language="console",
+    after="""
+    A file of an inventory may have up to 1 MiB, 10,000 values and 100 levels. A lock may have 3 MiB and 200,000
+    values. Of a recipe, `herd` reads the first 200 servers or services.
+    """,
+    way_out="write what is meant without aliases, or as rigs in several files.",
+)
+
+
+__all__ = ["Document", "Dumper", "Path_", "parse_yaml", "read_yaml"]
+
+Path_ = tuple[str | int, ...]
+
+_QUOTED = frozenset("\"'|>")
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """The plain data of a YAML file, and where each path in it stands."""
+
+    file: Path
+    data: dict[str, Any]
+    keys: dict[Path_, Place] = field(repr=False)
+    values: dict[Path_, Place] = field(repr=False)
+    raws: dict[Place, str] = field(repr=False, default_factory=dict)
+    """Texts of several words as they are written, quotes and indentation included, by where they begin."""
+
+    def word(self, path: Path_, words: Sequence[str], index: int) -> Place:
+        """Where a word of a text stands that was split into `words`; where the item does, if it is a list."""
+        place = self.value((*path, index))
+        raw, start = self.raws.get(place), 0
+        if raw is None or place != self.values.get(path):
+            return place
+        for word in words[: index + 1]:
+            found = raw.find(word, start)
+            if found < 0:
+                return place
+            at, start = found, found + len(word)
+        line = raw.count("\n", 0, at)
+        column = at - raw.rfind("\n", 0, at) if line else place.column + at
+        return Place(place.file, place.line + line, column)
+
+    def key(self, path: Path_) -> Place:
+        """Where the key at `path` stands; where its nearest parent does, if it is not there."""
+        return self._nearest(self.keys, path)
+
+    def value(self, path: Path_) -> Place:
+        """Where the value at `path` stands; where its nearest parent does, if it is not there."""
+        return self._nearest(self.values, path)
+
+    def _nearest(self, places: dict[Path_, Place], path: Path_) -> Place:
+        for length in range(len(path), 0, -1):
+            if path[:length] in places:
+                return places[path[:length]]
+        return Place(self.file)
+
+
+def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
+    """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003, LH013, LH014).
+
+    `most` bytes may it have, and `nodes` values with all that its aliases stand for. `merging`: it may have Compose's
+    own tags, `!reset` and `!override`.
+    """
+    try:
+        text = read_text(file, most)
+    except UnreadableError as error:
+        raise InventoryError([UNREADABLE.at(Place(file), f"cannot read this file: {error}", error.help)]) from None
+    return parse_yaml(file, text, nodes, merging=merging)
+
+
+def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
+    """Read a text as the YAML that a file holds. Raises InventoryError, as `read_yaml` does."""
+    try:
+        node = nodes_of(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InventoryError([_not_yaml(file, text, error)]) from None
+    if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
+        help_ = "start it with `rig: NAME`; `herd explain inventory` shows a whole one"
+        raise InventoryError([NO_RIG.at(Place(file), "this file holds no rig", help_)])
+    walk = _Walk(file, nodes)
+    if merging:
+        _merge_tags(node)
+    try:
+        walk.into(node, ())
+        if walk.findings:
+            raise InventoryError(walk.findings)
+        raws = {_place(file, each): text[each.start_mark.index : each.end_mark.index] for each in _scalars(node)}
+        data = Loader("").construct_document(node)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InventoryError([_not_yaml(file, text, error)]) from None
+    return Document(file, data, walk.keys, walk.values, raws)
+
+
+def _merge_tags(top: yaml.Node) -> None:
+    """Do what Compose's tags say where no other file comes before: `!override` is the value, `!reset` leaves it out
+    (compose-spec/spec.md, "Reset value" and "Replace value")."""
+    waiting, seen = [top], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.tag == "!override":
+            node.tag = ""
+            node.tag = _meant(node)
+        if isinstance(node, yaml.MappingNode):
+            node.value = [(key, value) for key, value in node.value if value.tag != "!reset"]
+            waiting += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            node.value = [item for item in node.value if item.tag != "!reset"]
+            waiting += node.value
+
+
+def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """Texts of several words below a node, each node once: an alias may stand for much, and often."""
+    waiting, seen = [node], set[int]()
+    while waiting:
+        here = waiting.pop()
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        if isinstance(here, yaml.MappingNode):
+            waiting += [value for _, value in here.value]
+        elif isinstance(here, yaml.SequenceNode):
+            waiting += here.value
+        elif isinstance(here, yaml.ScalarNode) and len(here.value.split(None, 1)) > 1:
+            yield here
+
+
+def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
+    if isinstance(error, RecursionError):
+        return UNREADABLE.at(Place(file), "this is nested too deeply to be read", "write it with fewer levels")
+    told = explain_yaml_error(text, error)
+    return UNREADABLE.at(Place(file, told.line, told.column), told.message, told.help)
+
+
+@dataclass
+class _Walk:
+    """One walk through all nodes of a file: where each stands, and what is wrong with them."""
+
+    file: Path
+    most: int
+    keys: dict[Path_, Place] = field(default_factory=dict)
+    values: dict[Path_, Place] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    sizes: dict[int, int | None] = field(default_factory=dict)
+    """Of every node that was walked, how many it stands for, written out; None while the walk is still inside it."""
+
+    def into(self, node: yaml.Node, path: Path_) -> int:
+        """Note a node and all below it; how many nodes they are, with all aliases written out."""
+        self.values[path] = _place(self.file, node)
+        if id(node) in self.sizes:
+            # An alias: what it stands for has its places where it is written.
+            size = self.sizes[id(node)]
+            if size is None:
+                message = "this is not YAML that can be used: it contains itself"
+                self._wrong(node, message, "write out what the `*` stands for")
+            return size or 0
+        self.sizes[id(node)] = None
+        self._check(node)
+        if isinstance(node, yaml.MappingNode):
+            size = sum(self._pair(key, value, path) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            size = sum(self.into(item, (*path, index)) for index, item in enumerate(node.value))
+        else:
+            size = 0
+        if size > self.most:
+            # At once: what is around it would only be larger.
+            message = f"this stands for more than {self.most:,} values, with all that aliases stand for"
+            raise InventoryError([TOO_LARGE.at(_place(self.file, node), message, "write what is meant without `*`")])
+        self.sizes[id(node)] = size + 1
+        return size + 1
+
+    def _pair(self, key: yaml.Node, value: yaml.Node, path: Path_) -> int:
+        if key.tag == MERGE:
+            # What `<<` takes over has its places where it is written.
+            return self.into(value, (*path, "<<"))
+        self._check(key)
+        here = (*path, str(key.value))
+        if here in self.keys:
+            message = f"`{key.value}` stands here twice; the first is at line {self.keys[here].line}"
+            help_ = "rename one of the two" if isinstance(value, yaml.MappingNode) else "keep one of the two"
+            self.findings.append(KEY_TWICE.at(_place(self.file, key), message, help_))
+            here = (*path, f"{key.value} again")  # what is below it stands nowhere twice
+        self.keys[here] = _place(self.file, key)
+        return 1 + self.into(value, here)
+
+    def _check(self, node: yaml.Node) -> None:
+        """Refuse tags, which mean nothing here, and halves of characters, which are no text."""
+        if node.tag != _meant(node):
+            message = f"`{_shown_tag(node.tag)}` is a tag, which no value here has"
+            self._wrong(node, message, "write the value without it")
+        if isinstance(node, yaml.ScalarNode) and not node.value.isascii() and _HALVES.search(node.value):
+            message = f"this text holds {harmful(_HALVES.findall(node.value)[0])}, which is no text"
+            self._wrong(node, message, "write the whole character, or take it out", HARMFUL_CHARACTER)
+
+    def _wrong(self, node: yaml.Node, message: str, help_: str, rule: Rule = UNREADABLE) -> None:
+        self.findings.append(rule.at(_place(self.file, node), message, help_))
+
+
+def _meant(node: yaml.Node) -> str:
+    """The tag that a node has by its form; a text in quotes is a text."""
+    if isinstance(node, yaml.MappingNode):
+        return "tag:yaml.org,2002:map"
+    if isinstance(node, yaml.SequenceNode):
+        return "tag:yaml.org,2002:seq"
+    if not isinstance(node, yaml.ScalarNode) or node.tag == STR or node.style in _QUOTED:
+        return STR
+    resolvers = Loader.yaml_implicit_resolvers.get(node.value[:1], [])
+    return next((str(tag) for tag, pattern in resolvers if pattern.match(node.value)), STR)
+
+
+def _shown_tag(tag: str) -> str:
+    """A tag as people write it: `!!set`."""
+    return tag.replace("tag:yaml.org,2002:", "!!")[:40]
+
+
+def _place(file: Path, node: yaml.Node) -> Place:
+    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)

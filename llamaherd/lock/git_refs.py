@@ -1,0 +1,213 @@
+"""Resolve a tag or branch of a git repository to its commit, with the controller's own git."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.text.numbers import show_size
+
+TIMEOUT = 60.0  # seconds for one question; the list of llama.cpp's refs takes two
+_PROTOCOLS = "https:http:ssh:git:file"  # not `ext`, by which a URL would run commands here
+_LINE = re.compile(r"(?P<commit>[0-9a-f]{40})\trefs/(?P<kind>heads|tags)/(?P<name>.+)")
+_SHORTEST = 7  # digits that git shortens a commit to
+_AGAIN = "check the network and any proxy, and try again"
+_ODD = "check the spelling of `git`, and any proxy in between"
+_MOST = 32 << 20  # bytes that git may print: llama.cpp's list of refs has three million
+_MEMORY_KIB = 200 << 10  # that git may take to read what a server says; it needs some 10,000
+_MAX_COMPARED = 20_000  # names that are compared with one that is not there
+_NOT_FOUND = 127  # what a shell ends with that has not found its command
+
+
+class GitError(UserError):
+    """A ref that cannot be resolved: one sentence, and a way out. Neither holds a password of the URL."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The commit that a name stands for; `note` says what a person may not expect about it."""
+
+    commit: str
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class _Refs:
+    """Names and commits; of an annotated tag, the commit that it is for."""
+
+    tags: Mapping[str, str]
+    branches: Mapping[str, str]
+
+
+def commit_of(git: str, ref: str) -> Ref:
+    """Ask the repository at the URL `git` for the commit of `ref`: a tag, else a branch. Raises GitError."""
+    found = _list_refs(git, f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}")
+    tag, branch = found.tags.get(ref), found.branches.get(ref)
+    if tag and branch and tag != branch:
+        return Ref(tag, f"{plain_url(git)} has a tag and a branch named `{ref}`; the tag is taken")
+    if commit := tag or branch:
+        return Ref(commit)
+    raise GitError(f"{plain_url(git)} has no tag and no branch `{ref}`", _suggest(git, ref))
+
+
+def plain_url(git: str) -> str:
+    """A git URL without the user and password that may be in it."""
+    return re.sub(r"(?<=://)[^/]*@", "", git)
+
+
+def _suggest(git: str, ref: str) -> str:
+    refs = _list_refs(git, "refs/tags/*", "refs/heads/*")
+    known = {**refs.branches, **refs.tags}
+    begun = next((commit for commit in known.values() if commit.startswith(ref)), None)
+    if begun and len(ref) >= _SHORTEST:
+        return f"that may be `commit: {begun}`"
+    close = get_close_matches(ref, list(known)[:_MAX_COMPARED], n=5, cutoff=0.5)
+    # llama.cpp's tags, such as b11434, are hexadecimal digits as well.
+    if not close and re.fullmatch(rf"[0-9a-f]{{{_SHORTEST},40}}", ref):
+        return "for a commit, give all 40 digits of it"
+    names = close or list(refs.branches)[:5]
+    return f"nearest: {', '.join(f'`{name}`' for name in names)}" if names else "that repository is empty"
+
+
+def _list_refs(git: str, *patterns: str) -> _Refs:
+    """The refs that match. Raises GitError."""
+    if git.startswith("-") or not git.isprintable():
+        raise GitError(f"{git!r} is no git URL", "write it like `https://github.com/ggml-org/llama.cpp`")
+    tags: dict[str, str] = {}
+    branches: dict[str, str] = {}
+    for line in _run_git(git, "ls-remote", "--", git, *patterns).splitlines():
+        if match := _LINE.fullmatch(line):
+            named = tags if match["kind"] == "tags" else branches
+            # The line with `^{}` follows that of the tag itself, and is for the commit rather than the tag's text.
+            named[match["name"].removesuffix("^{}")] = match["commit"]
+    return _Refs(tags, branches)
+
+
+def _run_git(git: str, *arguments: str) -> str:
+    """What git prints. Raises GitError."""
+    environment = {
+        **os.environ,
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": _PROTOCOLS,
+        # Of a repository that herd may be started in, git is to take no settings.
+        "GIT_DIR": os.devnull,
+    }
+    try:
+        # In a session of its own it has no terminal, so that ssh asks nobody for a passphrase.
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f'ulimit -d {_MEMORY_KIB} 2>/dev/null; exec git "$@"', "git", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _no_git(error.strerror or type(error).__name__) from None
+    with process:
+        try:
+            out, complaints = _read_output(process, git)
+        except BaseException:
+            _kill(process)
+            raise
+    if process.returncode == _NOT_FOUND:
+        raise _no_git("it is not there")
+    if process.returncode != 0:
+        raise _refusal(git, complaints.decode(errors="replace"))
+    return out.decode(errors="replace")
+
+
+def _read_output(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
+    """All that a process prints and complains of until it ends. Raises GitError if that is too much, or too late."""
+    deadline = time.monotonic() + TIMEOUT
+    heard = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream}
+    with selectors.DefaultSelector() as open_ones:
+        for stream in heard:
+            open_ones.register(stream, selectors.EVENT_READ)
+        while open_ones.get_map():
+            ready = open_ones.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise _too_late(git)
+            for stream in heard:
+                if any(key.fileobj is stream for key, _ in ready):
+                    piece = os.read(stream.fileno(), 1 << 16)
+                    heard[stream] += piece
+                    if not piece:
+                        open_ones.unregister(stream)
+            if sum(map(len, heard.values())) > _MOST:
+                raise GitError(f"{plain_url(git)} answers with more than {show_size(_MOST)}", _ODD)
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise _too_late(git) from None
+    out, complaints = heard.values()
+    return bytes(out), bytes(complaints)
+
+
+def _too_late(git: str) -> GitError:
+    return GitError(f"{plain_url(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
+
+
+def _no_git(reason: str) -> GitError:
+    return GitError(f"git cannot be run here: {reason}", "install git on this machine")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End git and what it started: a transport that goes on would hold the pipes open."""
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+# What git, curl in it and ssh say (in the C locale), the sentence about it, and the way out.
+_REFUSALS = (
+    (
+        r"transport '.*' not allowed|protocol '.*' is not supported|remote helper|Unable to find remote helper",
+        "{url} is reached by no protocol that is allowed here",
+        "give an https, ssh or file URL",
+    ),
+    (
+        r"Could not resolve host|Name or service not known|Temporary failure in name resolution|Failed to connect"
+        r"|Couldn't connect|Connection (refused|timed out|reset|closed)|unable to connect|No route to host",
+        "{url} cannot be reached",
+        _AGAIN,
+    ),
+    (r"[Oo]ut of memory|Cannot allocate memory", "{url} answers with more than a repository has to say", _ODD),
+    (r"certificate|SSL", "{url} shows no certificate that is trusted here", "check the host's name and any proxy"),
+    (
+        r"Host key verification failed",
+        "the SSH key of {url} is not known here",
+        "log in there once by hand, so that its key is kept",
+    ),
+    (
+        r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts disabled"
+        r"|error: 40[13]",
+        "{url} shows no such repository without a login",
+        "check the spelling; if it is private, let a credential helper or an SSH key of this machine log in",
+    ),
+    (
+        r"not found|does not exist|does not appear to be a git repository|No such file",
+        "there is no git repository at {url}",
+        "check the spelling of `git`",
+    ),
+    (r"error: 429", "{url} has had too many requests (429)", "try again in some minutes"),
+    (r"error: 5\d\d", "{url} is in trouble", "try again later"),
+)
+
+
+def _refusal(git: str, complaints: str) -> GitError:
+    for pattern, message, help_ in _REFUSALS:
+        if re.search(pattern, complaints):
+            return GitError(message.format(url=plain_url(git)), help_)
+    said = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
+    reason = plain_url(said.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
+    return GitError(
+        f"git cannot ask {plain_url(git)}: {reason or 'it says nothing'}", "try `git ls-remote` with it by hand"
+    )

@@ -1,1 +1,0 @@
-"""What moving names stand for now: hubs, registries and git are asked."""

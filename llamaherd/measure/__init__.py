@@ -1,0 +1,1 @@
+"""Measure servers: benchmarks, comparisons, tuning and reports."""

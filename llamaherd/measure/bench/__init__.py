@@ -1,0 +1,1 @@
+"""Benchmark a server: its workloads, and the steps from connection to outcome."""

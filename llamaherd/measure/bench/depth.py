@@ -1,0 +1,303 @@
+"""Measure speed by depth: in one growing prompt, or in separate requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.job import WorkloadContext, workload_error
+from llamaherd.measure.client.http_client import (
+    Answer,
+    Failure,
+    JsonResponse,
+    Patience,
+    Target,
+    request_json,
+    stream_answer,
+)
+from llamaherd.measure.client.requests import run_from_answer
+from llamaherd.measure.client.stream import Timings, timings_of
+from llamaherd.measure.client.suite import cache_buster, long_text
+from llamaherd.measure.results.result import Condition, Run
+
+_CLIMB_PATIENCE = Patience(first=3600, silence=3600, total=3600)
+"""A long prompt is read in silence."""
+
+_KEPT = ["tokens", "timings", "stop_type"]
+"""Of an answer: its prompt is known here."""
+
+Complete = Callable[[Sequence[int], int, bool], JsonResponse | Failure]
+"""Asks for so many tokens after these, and whether what is in the cache is to be taken."""
+
+
+@dataclass(frozen=True)
+class RungAnswer:
+    """One answer: on which rung, its number there, and why it does not count, if so."""
+
+    rung: int
+    number: int
+    at: float
+    timings: Timings
+    total_ms: float
+    excluded: str | None
+
+
+@dataclass
+class Climb:
+    """One way up: the prompt so far, and how much of it the server has in its cache.
+
+    On each depth `tokens` are written `times` times.
+    """
+
+    depths: Sequence[int]
+    tokens: int
+    times: int
+    complete: Complete
+    clock: Callable[[], float]
+    prompt: list[int] = field(default_factory=list)
+    cached: int = 0
+
+    def answers(self, words: Sequence[int]) -> Iterator[RungAnswer]:
+        """All of them; the prompt grows by these words. Raises UserError where the server gives none."""
+        used = 0
+        for rung, depth in enumerate(self.depths):
+            used += self._grow(depth, words[used:])
+            for number in range(self.times):
+                yield self._answer(rung, number)
+            # Where the server does not give back what it wrote, the way goes on from the prompt.
+            used += self._grow(depth + self.tokens * self.times, words[used:])
+
+    def _grow(self, length: int, words: Sequence[int]) -> int:
+        missing = length - len(self.prompt)
+        self.prompt += words[:missing]
+        return missing
+
+    def _answer(self, rung: int, number: int) -> RungAnswer:
+        at = self.clock()
+        found = self.complete(self.prompt, self.tokens, self.cached > 0)
+        if isinstance(found, Failure):
+            raise UserError(f"at a depth of {len(self.prompt):,} tokens: {found.message}", found.help)
+        value = found.value if isinstance(found.value, dict) else {}
+        told = value.get("timings")
+        timings = timings_of(told if isinstance(told, dict) else {})
+        excluded = self._why_not(timings)
+        self._extend(value.get("tokens"))
+        return RungAnswer(rung, number, at, timings, found.total_ms, excluded)
+
+    def _why_not(self, timings: Timings) -> str | None:
+        """Why an answer says nothing of its depth: the cache had less than was there, or nobody knows."""
+        if timings.prompt_n is None or timings.predicted_n is None:
+            return "the server does not tell what it read and wrote"
+        if timings.predicted_n != self.tokens:
+            return f"it wrote {timings.predicted_n:,} tokens, and not {self.tokens:,}"
+        expected = min(self.cached, len(self.prompt) - 1)
+        # ik_llama.cpp tells only what it has read.
+        found = len(self.prompt) - timings.prompt_n if timings.cache_n is None else timings.cache_n
+        if found != expected:
+            return f"{found:,} tokens came from the cache, and not the {expected:,} that were there"
+        return None
+
+    def _extend(self, written: Any) -> None:
+        """The last token that was written was never read: it is not in the cache."""
+        self.cached = len(self.prompt)
+        if _are_tokens(written) and len(written) == self.tokens:
+            self.prompt += written
+            self.cached = len(self.prompt) - 1
+
+
+def token_completion(target: Target, model: str) -> Complete:
+    """Asks a server, always for the same slot: a text that goes on is no task that could be done."""
+
+    def complete(prompt: Sequence[int], most: int, reuse: bool) -> JsonResponse | Failure:
+        body = {"prompt": list(prompt), "n_predict": most, "ignore_eos": True, "cache_prompt": reuse, "id_slot": 0}
+        body |= {"return_tokens": True, "response_fields": _KEPT, "stream": False, "model": model}
+        return request_json(target, "/completion", body, _CLIMB_PATIENCE)
+
+    return complete
+
+
+def prompt_tokens(target: Target, model: str, most: int, text_of: Callable[[int], str]) -> Sequence[int]:
+    """So many tokens by the server's own tokenizer, of a text of so many letters. Raises UserError."""
+    for letters in (5, 10, 20):
+        body = {"model": model, "content": text_of(most * letters), "add_special": True}
+        found = request_json(target, "/tokenize", body, _CLIMB_PATIENCE)
+        if isinstance(found, Failure):
+            raise UserError(f"a text for a depth cannot be counted: {found.message}", found.help)
+        tokens = found.value.get("tokens") if isinstance(found.value, dict) else None
+        if not _are_tokens(tokens):
+            break
+        if len(tokens) >= most:
+            return tokens[:most]
+    raise UserError("the server does not tell the tokens of a text", "leave out `--depth`")
+
+
+def _are_tokens(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(each) is int for each in value)
+
+
+DEPTH_TOKENS, DEPTH_TIMES = 128, 3
+"""Tokens that are written at once, and how often on each rung."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A depth. `begin` is what was in the cache before: the piece from there on is read at once."""
+
+    begin: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Depths from the least on. `tokens` are written `times` times on each."""
+
+    depths: tuple[int, ...]
+    tokens: int = DEPTH_TOKENS
+    times: int = DEPTH_TIMES
+    name: str = "depth"
+    one_by_one: bool = True
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """Each depth, and where the one before has ended."""
+        ends = [0, *(depth + self.tokens * self.times for depth in self.depths)]
+        return tuple(Rung(begin, depth) for begin, depth in zip(ends, self.depths, strict=False))
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """For each rung its piece of the prompt, by the range that it has, and what is written there."""
+        return tuple(each for rung in self.rungs for each in (self._piece(rung), self._decode(rung)))
+
+    @property
+    def rule(self) -> str:
+        """When it is enough."""
+        return f"{self.times} times {self.tokens} tokens at each of {len(self.depths)} depths, in one prefill"
+
+    @property
+    def context(self) -> int:
+        """Tokens that the last rung takes."""
+        return self.depths[-1] + self.tokens * self.times if self.depths else 0
+
+    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Two runs of the first answer on each rung, of the piece and of what was written; one of each other."""
+        target, model = road.served.root, road.served.model
+        climb = Climb(self.depths, self.tokens, self.times, token_completion(target, model), road.clock)
+        words = prompt_tokens(
+            target, model, self.context, lambda letters: cache_buster(road.session, 0) + long_text(letters)
+        )
+        for each in climb.answers(words):
+            run = _rung_run(each)
+            if each.number == 0:
+                yield 2 * each.rung, run.model_copy(update={"predicted_n": None, "predicted_ms": None})
+            yield 2 * each.rung + 1, run.model_copy(update={"prompt_n": None, "prompt_ms": None})
+
+    def _piece(self, rung: Rung) -> Condition:
+        piece = Condition(kind="long", depth=rung.begin, prompt=rung.depth - rung.begin, sampling="instance")
+        return piece.model_copy(update={"cache": "warm" if rung.begin else "cold"})
+
+    def _decode(self, rung: Rung) -> Condition:
+        return Condition(kind="long", depth=rung.depth, generated=self.tokens, cache="warm", sampling="instance")
+
+
+def fit_ladder(ladder: Ladder, context: int | None) -> tuple[Ladder, str | None]:
+    """The rungs that the server has room for, and a sentence of those that are left out."""
+    room = (context or 0) - ladder.tokens * ladder.times
+    kept = tuple(depth for depth in ladder.depths if context is None or depth <= room)
+    left = [f"{depth:,}" for depth in ladder.depths if depth not in kept]
+    if not left:
+        return ladder, None
+    told = f"a slot of the server has room for {context:,} tokens: {' and '.join(left)} deep is left out"
+    return Ladder(kept, ladder.tokens, ladder.times), told
+
+
+def _rung_run(each: RungAnswer) -> Run:
+    told = each.timings
+    return Run(
+        at=round(each.at, 3),
+        prompt_n=told.prompt_n,
+        cache_n=told.cache_n,
+        prompt_ms=told.prompt_ms,
+        predicted_n=told.predicted_n,
+        predicted_ms=told.predicted_ms,
+        draft_n=told.draft_n,
+        draft_n_accepted=told.draft_n_accepted,
+        total_ms=each.total_ms,
+        excluded=each.excluded,
+    )
+
+
+SEPARATE_TIMES = 2
+"""Requests of each depth."""
+
+_FIRST_SALT = 140_000
+_NEAR = 0.1
+"""The share by which a prompt may be longer or shorter than its depth."""
+
+_GO_ON = "\n\nGo on with this text where it ends: write a long next chapter."
+_SEPARATE_PATIENCE = Patience(first=3600, silence=120, total=3600)
+
+
+@dataclass(frozen=True)
+class SeparateDepths:
+    """Depths from the least on, twice each: the conditions of decode are those of a ladder."""
+
+    depths: tuple[int, ...]
+    name: str = "depth"
+    one_by_one: bool = True
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """For each depth the whole prompt, and what is written after it."""
+        return tuple(each for depth in self.depths for each in (_prompt_condition(depth), _decode_condition(depth)))
+
+    @property
+    def rule(self) -> str:
+        """When it is enough."""
+        return f"{SEPARATE_TIMES} requests at each of {len(self.depths)} depths"
+
+    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Two runs of each answer, of the prompt and of what was written. Raises UserError."""
+        for place, depth in enumerate(self.depths):
+            text = road.text_of(depth) + _GO_ON
+            for number in range(SEPARATE_TIMES):
+                at = road.clock()
+                before = cache_buster(road.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
+                answer = stream_answer(
+                    road.served.target, road.served.chat, _depth_body(road, before + text), _SEPARATE_PATIENCE
+                )
+                if isinstance(answer, Answer):
+                    run = run_from_answer(
+                        answer, _prompt_condition(depth).model_copy(update={"generated": DEPTH_TOKENS}), at=at
+                    )
+                    yield from _split_run(run, depth, place)
+                elif answer.why in ("refused", "empty"):
+                    # Mostly a context that is too short, of which nobody knew.
+                    yield 2 * place + 1, Run(at=round(at, 3), excluded=answer.message)
+                    break
+                else:
+                    raise workload_error(f"at a depth of {depth:,} tokens", answer)
+
+
+def _split_run(run: Run, depth: int, place: int) -> Iterator[tuple[int, Run]]:
+    if run.prompt_n is None or abs(run.prompt_n / depth - 1) > _NEAR:
+        read = "nobody tells how many" if run.prompt_n is None else f"{run.prompt_n:,}"
+        run = run.model_copy(update={"excluded": run.excluded or f"of a prompt of {depth:,} tokens it read {read}"})
+    yield 2 * place, run.model_copy(update={"predicted_n": None, "predicted_ms": None, "pieces_ms": ()})
+    yield 2 * place + 1, run.model_copy(update={"prompt_n": None, "prompt_ms": None, "first_token_ms": None})
+
+
+def _prompt_condition(depth: int) -> Condition:
+    return Condition(kind="long", prompt=depth, cache="cold", sampling="instance")
+
+
+def _decode_condition(depth: int) -> Condition:
+    return Condition(kind="long", depth=depth, generated=DEPTH_TOKENS, cache="warm", sampling="instance")
+
+
+def _depth_body(road: WorkloadContext, text: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": road.served.model, "messages": [{"role": "user", "content": text}]}
+    body |= {"max_tokens": DEPTH_TOKENS, "stream_options": {"include_usage": True}}
+    # Others may refuse what they do not know.
+    return body | ({"ignore_eos": True} if road.served.engine == "vllm" else {})

@@ -1,0 +1,439 @@
+"""Measure a declared instance: load, warm up, run each series, save the result with its provenance."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.bench.job import (
+    Job,
+    MakeSeries,
+    ObstacleError,
+    ProgressReporter,
+    SavedResult,
+    ServerProfile,
+    Workload,
+)
+from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
+from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
+from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
+from llamaherd.measure.client.endpoint import Served, ServerFacts, count_tokens, is_native, server_facts
+from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
+from llamaherd.measure.client.requests import Requests, Series
+from llamaherd.measure.client.suite import long_text_of, suite
+from llamaherd.measure.meter.meter import Meter, Watch
+from llamaherd.measure.meter.obstacles import HostSnapshot, gpus_of, obstacles
+from llamaherd.measure.meter.readings import Readings
+from llamaherd.measure.meter.telemetry import memory_peaks, unmeasured_sentences, usage_telemetry
+from llamaherd.measure.meter.usage import Usage
+from llamaherd.measure.results.result import (
+    Around,
+    Cell,
+    Engine,
+    Gpu,
+    Host,
+    Method,
+    ModelFile,
+    Provenance,
+    Result,
+    Server,
+    Start,
+    Telemetry,
+)
+from llamaherd.measure.results.store import (
+    Journal,
+    last_result,
+    read_result,
+    result_folder,
+    result_stem,
+    unfinished_journal,
+)
+from llamaherd.plan import InstancePlan, ModelPlan, Plan
+
+_SNAPSHOT_SECONDS = 60.0
+"""Seconds that looking around may take before."""
+
+
+def load_model(job: Job, target: Target, teller: ProgressReporter) -> None:
+    """Load it, once nothing is in the way: what others ask of the group's other models ends first.
+
+    Nothing is done for a server of its own. Raises InTheWayError, and UserError where it does not load.
+    """
+    if job.group is None:
+        return
+    with Meter(job.connect, job.group, _SNAPSHOT_SECONDS) as meter:
+        job.let_through(obstacles(meter.first_look, job.plan, job.group))
+    teller.progress(0.0, job.seconds, f"loading {job.instance.model}")
+    request_load(job, job.group, target)
+
+
+def request_load(job: Job, group: InstancePlan, target: Target) -> None:
+    """Ask the group's server what the model is like, for which it is loaded. Raises UserError."""
+    seconds = group.server.start_seconds + group.drain
+    found = request_json(
+        target, _model_path(job.instance), patience=Patience(first=seconds, silence=seconds, total=seconds)
+    )
+    if isinstance(found, Failure):
+        raise UserError(
+            f"{group.name} does not load {job.instance.model}: {found.message}",
+            f"see its log: journalctl -u {group.service}",
+        )
+
+
+def _model_path(instance: InstancePlan) -> str:
+    """Where a model tells of itself, for which it is loaded."""
+    endpoint = instance.endpoint
+    return endpoint.of_model(endpoint.locked_path, instance.model, load=True)
+
+
+def instance_provenance(
+    job: Job,
+    readings: Readings,
+    look: HostSnapshot,
+    uuids: Sequence[str],
+    facts: ServerFacts,
+) -> Provenance:
+    """All that is known before the first request."""
+    plan, instance = job.plan, job.instance
+    spec = instance.server
+    drivers = [readings.facts[uuid].driver for uuid in uuids if uuid in readings.facts]
+    return Provenance(
+        host=_host(readings, look),
+        gpus=tuple(_gpu(readings, look, uuid) for uuid in uuids),
+        driver=next(iter(drivers), None),
+        engine=_engine(plan, instance, facts),
+        model=instance.model,
+        files=tuple(_files(plan, instance)),
+        server=Server(
+            spec=instance.spec,
+            arguments=spec.arguments,
+            environment=dict(spec.environment),
+            user=spec.user,
+            context=facts.context,
+            slots=facts.slots,
+            group=job.group.name if job.group else None,
+        ),
+        around=_around(job, look, uuids),
+    )
+
+
+def with_links(found: Provenance, used: Usage, uuids: Sequence[str]) -> Provenance:
+    """The same with the links of GPUs as they were under load: idle ones fall back to the first generation."""
+    by_uuid = {gpu.uuid: gpu for gpu in used.gpus}
+    gpus = tuple(
+        gpu.model_copy(update={"pcie_generation": each.generation, "pcie_lanes": each.lanes})
+        if (each := by_uuid.get(uuid))
+        else gpu
+        for gpu, uuid in zip(found.gpus, uuids, strict=True)
+    )
+    return found.model_copy(update={"gpus": gpus})
+
+
+def _host(readings: Readings, look: HostSnapshot) -> Host:
+    hello = readings.hello
+    assert hello
+    told = hello.host
+    return Host(
+        name=told.name or None,
+        os=told.os or None,
+        kernel=told.kernel or None,
+        libc=told.libc or None,
+        cpu=told.cpu or None,
+        microcode=told.microcode or None,
+        threads=told.threads,
+        smt=told.smt,
+        governor=told.governor or None,
+        ram_bytes=told.ram_bytes,
+        swapped_bytes=look.swapped_bytes or None,
+    )
+
+
+def _gpu(readings: Readings, look: HostSnapshot, uuid: str) -> Gpu:
+    facts, sample = readings.facts.get(uuid), look.gpus.get(uuid)
+    if facts is None:
+        return Gpu(name="unknown", uuid=uuid)
+    return Gpu(
+        name=facts.name,
+        uuid=uuid,
+        address=facts.address,
+        memory_bytes=facts.memory_bytes,
+        vbios=facts.vbios,
+        power_limit_watts=sample.limit or None if sample else None,
+        power_default_watts=facts.power_default_watts or None,
+        most_sm_mhz=facts.most_sm_mhz,
+        most_memory_mhz=facts.most_memory_mhz,
+        ecc=facts.ecc,
+        idle_celsius=sample.celsius if sample else None,
+    )
+
+
+def _engine(plan: Plan, instance: InstancePlan, facts: ServerFacts) -> Engine:
+    build = next((each for each in plan.builds if each.id == instance.build), None)
+    if build is None:
+        return Engine(kind=instance.engine, version=facts.build, image=instance.server.image)
+    source = build.source
+    return Engine(
+        kind=build.kind,
+        version=facts.build,
+        commit=source.commit or source.sha256,
+        build=build.id,
+        options=tuple(f"{name}={value}" for name, value in sorted(build.options.items())),
+        cuda=build.cuda,
+        image=instance.server.image,
+    )
+
+
+def _files(plan: Plan, instance: InstancePlan) -> Iterator[ModelFile]:
+    """Those of its model, and of the one that drafts for it."""
+    for model in plan.models:
+        if model.folder == instance.model_folder:
+            yield from _of_model(model, draft=False)
+        elif model.folder == instance.draft_folder:
+            yield from _of_model(model, draft=True)
+
+
+def _of_model(model: ModelPlan, *, draft: bool) -> Iterator[ModelFile]:
+    for file in model.files:
+        yield ModelFile(
+            part="draft" if draft else "projector" if file.name == model.mmproj else "weights",
+            name=file.name,
+            repo=model.repo,
+            revision=model.revision,
+            sha256=file.sha256 or None,
+            size=file.size,
+        )
+
+
+def _around(job: Job, look: HostSnapshot, uuids: Sequence[str]) -> Around:
+    apps = [app for app in look.apps or () if app.uuid in uuids and app.pid not in look.ours]
+    names = [app.name or f"process {app.pid}" for app in apps] + [str(other) for other in look.others]
+    # The others of its group have no model loaded meanwhile.
+    server = job.group or job.instance
+    others = tuple(each.name for each in job.plan.instances if each.name != server.name)
+    return Around(instances=others, processes=tuple(dict.fromkeys(names)), load=look.load)
+
+
+def finish_result(
+    result: Result,
+    session: Session,
+    whole: Usage | None,
+    rest: Telemetry | None,
+    instance: InstancePlan,
+    readings: Readings,
+    uuids: tuple[str, ...],
+) -> Result:
+    """The result with that, and without conditions that nothing was measured of."""
+    cells = [
+        cell.model_copy(update={"telemetry": session.telemetry_of(number)}) for number, cell in enumerate(result.cells)
+    ]
+    update: dict[str, object] = {
+        "cells": tuple(cell for cell in cells if cell.runs),
+        "rest": rest,
+        "unmeasured": tuple(_with_gpu_numbers(each, uuids) for each in unmeasured_sentences(readings)),
+    }
+    if whole:
+        update |= {
+            "work": usage_telemetry(whole, uuids),
+            "peaks": tuple(memory_peaks(whole, uuids, instance.memory)),
+            "provenance": with_links(result.provenance, whole, uuids),
+        }
+    return result.model_copy(update=update)
+
+
+def _with_gpu_numbers(sentence: str, uuids: tuple[str, ...]) -> str:
+    for number, uuid in enumerate(uuids):
+        sentence = sentence.replace(uuid, str(number))
+    return sentence
+
+
+_ENDING = 120
+"""Seconds that watching may go on beyond the time: for what comes before the first request, and for the last one."""
+
+_LETTERS = 4
+"""Of a token, roughly, where a server has no tokenizer to ask."""
+
+_ABOUT = 32
+"""Tokens around the long text: its beginning, and what the chat template adds."""
+
+
+def measure_instance(
+    job: Job, make: MakeSeries, teller: ProgressReporter, chosen: Selection = QUICK_ONLY
+) -> SavedResult:
+    """The result of all series, and of what was chosen beside them.
+
+    Raises InTheWayError before anything is asked, and UserError where it cannot go on.
+    """
+    began = utc_now()
+    with ServerConnection(job.connect, job.instance, job.who) as way, job.aside(teller.say):
+        _load_for_job(job, way, teller)
+        with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
+            return _Measurement(job, teller, way, meter, began).run(make, chosen)
+
+
+def _load_for_job(job: Job, way: ServerConnection, teller: ProgressReporter) -> None:
+    try:
+        load_model(job, way.target, teller)
+    except ObstacleError:
+        raise
+    except UserError as error:
+        raise way.refused() or error from None
+
+
+class _Measurement:
+    """One measurement, once its host is watched and its server can be asked."""
+
+    def __init__(self, job: Job, teller: ProgressReporter, way: ServerConnection, meter: Meter, began: str) -> None:
+        self._job, self._teller, self._way, self._meter, self._began = job, teller, way, meter, began
+        self._until = time.monotonic() + job.seconds
+        endpoint = job.instance.endpoint
+        self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
+
+    def run(self, make: MakeSeries, chosen: Selection) -> SavedResult:
+        """All of it."""
+        look, job = self._meter.first_look, self._job
+        overruled = self._overruled(look)
+        uuids = gpus_of(look, job.instance.server.cards)
+        gpus = self._holding(chosen, uuids)
+        watch = Watch(self._meter, uuids)
+        facts = server_facts(self._way.target, self._props_path)
+        self._teller.progress(0.0, job.seconds, "at rest")
+        rest = watch.rest(chosen.rest_seconds)
+        self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
+        warm = self._warm()
+        old = self._to_go_on_with()
+        known = self._known(facts, warm, old)
+        series = make(known)
+        served = self._served(facts)
+        courses, sentences = chosen.courses(served)
+        begun = self._begun(look, uuids, facts, warm, known, (*series, *courses), overruled)
+        with gpus as holding, self._journal(old, begun) as journal:
+            for sentence in (*sentences, *chosen.beforehand(series)):
+                self._teller.say(sentence)
+            hold = holding.hold if holding else None
+            requests, teller = self._requests, self._teller
+            session = Session(job, requests, watch, self._meter, journal, teller, self._until, overruled, hold)
+            session.run(series)
+            for course in courses:
+                session.run_course(course, served, self._text_of)
+            whole = watch.use_since(session.began)
+            readings = self._meter.readings
+            journal.result = finish_result(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
+            path = journal.finish(utc_now())
+        return SavedResult(path, read_result(path))
+
+    def _holding(self, chosen: Selection, uuids: tuple[str, ...]) -> AbstractContextManager[PowerHold | None]:
+        """What holds its GPUs to power limits, if they are to be held. Raises UserError where nobody knows which."""
+        if not chosen.limits:
+            return nullcontext()
+        if not uuids:
+            name = self._job.instance.name
+            raise UserError(f"{name} is on no GPU that this host tells of", "measure without `--power`")
+        return PowerHold(self._job.connect, uuids, chosen.limits, self._job.seconds + chosen.most_seconds)
+
+    def _warm(self) -> WarmUp:
+        try:
+            return warm_up(self._requests, self._job.seconds)
+        except UserError as error:
+            raise self._way.refused() or error from None
+
+    def _overruled(self, look: HostSnapshot) -> tuple[str, ...]:
+        """The codes of what is in the way and may be. Raises InTheWayError."""
+        found = obstacles(look, self._job.plan, self._job.instance)
+        self._job.let_through(found)
+        for each in found:
+            self._teller.say(f"measured anyway: {each.code}: {each.message}")
+        return tuple(dict.fromkeys(each.code for each in found))
+
+    @property
+    def _process(self) -> str | None:
+        return self._meter.readings.hello.server.process if self._meter.readings.hello else None
+
+    @property
+    def _props_path(self) -> str | None:
+        endpoint = self._job.instance.endpoint
+        return endpoint.of_model(endpoint.props_path, self._requests.model) if endpoint.props_path else None
+
+    def _to_go_on_with(self) -> Result | None:
+        """What was cut off of the very same start of this server, with the same prompts."""
+        job, process = self._job, self._process
+
+        def same(found: Result) -> bool:
+            last = found.starts[-1].process if found.starts else None
+            spec = found.provenance.server.spec
+            return bool(process) and (last, spec, found.suite) == (process, job.instance.spec, suite().ref)
+
+        path = unfinished_journal(job.results, job.plan.rig, job.instance.name, same)
+        return read_result(path) if path else None
+
+    def _served(self, facts: ServerFacts) -> Served:
+        requests = self._requests
+        target = requests.target
+        native = facts.build is not None and is_native(target, requests.model)
+        return Served(
+            target, target, requests.path, requests.model, None, facts.build, facts.context, facts.slots, native
+        )
+
+    def _known(self, facts: ServerFacts, warm: WarmUp, old: Result | None) -> ServerProfile:
+        slots = max(1, self._job.instance.endpoint.streams)
+        last = last_result(self._job.results, self._job.plan.rig, self._job.instance.name)
+        return ServerProfile(
+            seconds=max(1.0, self._until - time.monotonic()),
+            seed=old.method.seed if old and old.method.seed else secrets.token_hex(4),
+            context=facts.context or self._job.instance.context // slots,
+            decode=warm.decode,
+            prefill=warm.prefill,
+            text_of=self._text_of,
+            before=old.conditions if old else (),
+            last=last.conditions if last else (),
+        )
+
+    def _text_of(self, tokens: int) -> str:
+        target, model = self._way.target, self._requests.model
+
+        def count(text: str) -> int:
+            counted = count_tokens(target, model, text)
+            return len(text) // _LETTERS if counted is None else counted
+
+        return long_text_of(tokens - _ABOUT, count)
+
+    def _begun(
+        self,
+        look: HostSnapshot,
+        uuids: tuple[str, ...],
+        facts: ServerFacts,
+        warm: WarmUp,
+        known: ServerProfile,
+        parts: Sequence[Series | Workload],
+        overruled: tuple[str, ...],
+    ) -> Result:
+        job = self._job
+        conditions = dict.fromkeys(condition for each in parts for condition in each.conditions)
+        return Result(
+            llamaherd=__version__,
+            rig=job.plan.rig,
+            instance=job.instance.name,
+            began=self._began,
+            suite=suite().ref,
+            method=Method(
+                client=self._way.client,
+                seed=known.seed,
+                warm_up=warm.requests,
+                rule="; ".join(f"{each.name}: {each.rule}" for each in parts),
+                anyway=overruled,
+            ),
+            provenance=instance_provenance(job, self._meter.readings, look, uuids, facts),
+            starts=(Start(process=self._process),),
+            cells=tuple(Cell(condition=condition) for condition in conditions),
+        )
+
+    def _journal(self, old: Result | None, begun: Result) -> Journal:
+        """The one that was cut off, where it is of the same conditions; else a new one."""
+        if old and {cell.condition for cell in old.cells} == {cell.condition for cell in begun.cells}:
+            runs = sum(len(cell.runs) for cell in old.cells)
+            self._teller.say(f"going on with the measurement of {old.began}, which was cut off after {runs} runs")
+            return Journal.resume(result_folder(self._job.results, old) / f"{result_stem(old)}.jsonl")
+        return Journal.begin(self._job.results, begun)

@@ -1,0 +1,237 @@
+"""Reserve a host for a measurement: the tunnel to its server, the lock, and power limits of its GPUs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.remote import Patience, Shell
+from llamaherd.host.ssh import Forward, RemoteError, place
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.layout import LOCKS
+from llamaherd.measure.client.http_client import Target
+from llamaherd.onhost.exclusivity import HELD, ExclusivityInput
+from llamaherd.onhost.limits import LimitsInput
+from llamaherd.plan import InstancePlan
+from llamaherd.text.numbers import parse_real
+from llamaherd.text.quoting import url_host
+
+_LOCK_SECONDS = 60
+_PROHIBITED = "administratively prohibited"
+_LETTERS = 200
+"""Of who measures."""
+
+
+class ServerConnection:
+    """From `with` to its end, `target` is the server of an instance, as it is asked from here.
+
+    `client` is where the requests come from: the host itself, or the machine that it is reached from by SSH.
+    """
+
+    target: Target
+
+    def __init__(self, connect: Connect, instance: InstancePlan, who: str) -> None:
+        self._connect, self._endpoint = connect, instance.endpoint
+        self._who = " ".join(who.split())[:_LETTERS]
+        self._shell: Shell | None = None
+        self._said: Iterator[str] = iter(())
+        self._patience = Patience.within(_LOCK_SECONDS, "taking the lock of measurements")
+        self.client: Literal["host", "controller"] = "host" if connect.host == LOCAL else "controller"
+
+    def __enter__(self) -> Self:
+        """Connect. Raises RemoteError, and UserError where there is no key, or another measurement goes on."""
+        key = self._key()
+        if self.client == "host":
+            self.target = Target(self._endpoint.url(), key)
+            forward = None
+        else:
+            port = _free_port()
+            self.target = Target(f"http://127.0.0.1:{port}", key)
+            forward = Forward(port, url_host(self._endpoint.local_address), self._endpoint.port)
+        self._shell = Shell(self._connect, fresh=True, forward=forward)
+        try:
+            self._keep_others_off(self._shell)
+        except BaseException:
+            self._shell.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+        if self._shell:
+            self._shell.hang_up()
+            self._shell.close()
+
+    def refused(self) -> UserError | None:
+        """That the host's SSH server forwards no ports, where that is why nothing was answered. Then this is over."""
+        if self._shell is None:
+            return None
+        self._shell.hang_up()
+        self._patience.renew(_LOCK_SECONDS)
+        with suppress(UserError):
+            list(self._said)
+        if not any(_PROHIBITED in line for line in self._shell.complaints):
+            return None
+        return UserError(
+            f"the SSH server of {place(self._connect)} forwards no ports, and its servers are asked through it",
+            "allow it in sshd_config there: `AllowTcpForwarding local`",
+        )
+
+    def _key(self) -> str | None:
+        try:
+            return read_key(self._endpoint.key) if self._endpoint.key else None
+        except UnreadableKeyError as error:
+            raise UserError(str(error), "put the key there") from None
+
+    def _keep_others_off(self, shell: Shell) -> None:
+        # Kept: what it says is listened to for as long as it is there.
+        self._patience.renew(_LOCK_SECONDS)
+        self._said = shell.converse("llamaherd.exclusivity.hold", ExclusivityInput(self._who), self._patience)
+        if next(self._said, None) == HELD:
+            return
+        *_, why = ("it does not report why", *shell.complaints)
+        raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+_SILENCE = 120
+"""Seconds without a word of the host: it says one every 15."""
+
+_WORD_SECONDS = 3600
+"""Seconds until the response to one command: each of 16 GPUs takes two minutes where its driver hardly responds."""
+
+_SPARE = 900
+"""Seconds beyond what is planned: a line that was cut and nobody knows of yet."""
+
+
+@dataclass(frozen=True)
+class PowerRange:
+    """What a GPU is held to, and the least and the most that it takes, in watts; None where it does not tell."""
+
+    uuid: str
+    now: float | None
+    least: float | None
+    most: float | None
+
+    @classmethod
+    def parse(cls, line: str) -> PowerRange:
+        """The GPU of a line that begins with `gpu`."""
+        _, uuid, *words = line.split(" ")
+        now, least, most = (_watts(word) for word in (*words, "", "", "")[:3])
+        return cls(uuid, now, least, most)
+
+    def refuses(self, limits: Sequence[int]) -> UserError | None:
+        """Why it cannot be held to all of these."""
+        if self.now is None:
+            return UserError(
+                f"GPU {self.uuid} takes no power limit",
+                "laptops, WSL and some virtual machines have none that can be set: measure without `--power`",
+            )
+        least, most = self.least or 0.0, self.most or float("inf")
+        if wrong := next((each for each in limits if not least <= each <= most), None):
+            return UserError(
+                f"GPU {self.uuid} takes power limits from {least:g} to {most:g} W, and not {wrong} W",
+                "name limits within these, as `--power LEAST..MOST/STEP`",
+            )
+        return None
+
+
+class PowerHold:
+    """From `with` to its end, GPUs can be held to power limits. What they were held to is back afterwards.
+
+    `within` a measurement that keeps other runs off its host already. `ranges` are its GPUs as they were.
+    """
+
+    def __init__(
+        self, connect: Connect, uuids: Sequence[str], limits: Sequence[int], seconds: float, *, within: bool = False
+    ) -> None:
+        self.ranges: tuple[PowerRange, ...] = ()
+        self._connect, self._limits = connect, tuple(limits)
+        self._given = limits_input(uuids, seconds, within=within)
+        self._shell: Shell | None = None
+        self._lines: Iterator[str] = iter(())
+        self._patience = Patience(_SILENCE, _WORD_SECONDS)
+
+    def __enter__(self) -> Self:
+        """Begin: nothing is changed yet. Raises UserError where a GPU does not take all of the limits."""
+        self._shell = Shell(self._connect, fresh=True)
+        try:
+            self._begin_to_wait()
+            self._lines = self._shell.converse("llamaherd.limits.hold", self._given, self._patience)
+            while (line := self._hear("gpu", "armed")) != "armed":
+                found = PowerRange.parse(line)
+                if why := found.refuses(self._limits):
+                    raise why
+                self.ranges += (found,)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait until the host has brought back what was."""
+        self._end()
+
+    def hold(self, watts: int | None) -> None:
+        """Hold each GPU to so many watts; None: to what it was held to before. Raises UserError where it is not."""
+        assert self._shell
+        self._begin_to_wait()
+        self._shell.tell(f"hold {watts}" if watts is not None else "free")
+        line = self._hear("held", "free", "failed")
+        if line.startswith("failed "):
+            raise UserError(line.removeprefix("failed "), "see `nvidia-smi -q -d POWER` there")
+
+    def _begin_to_wait(self) -> None:
+        """The next response has all of the time."""
+        self._patience.renew(_WORD_SECONDS, "setting power limits")
+
+    def _hear(self, *words: str) -> str:
+        """The next line that begins with one of these words. Raises UserError where none comes in time."""
+        for line in self._lines:
+            if line.split(" ", 1)[0] in words:
+                return line
+        assert self._shell
+        *_, why = ("it does not say why", *self._shell.complaints)
+        raise RemoteError(
+            f"holding GPUs to power limits ended halfway: {why[:300]}",
+            "what they were held to before comes back by itself; run again to go on",
+        )
+
+    def _end(self) -> None:
+        assert self._shell
+        self._shell.hang_up()
+        self._begin_to_wait()
+        try:
+            for _ in self._lines:
+                pass
+        except UserError:
+            pass  # the host restores them alone
+        finally:
+            self._shell.close()
+
+
+def limits_input(uuids: Sequence[str], seconds: float, *, within: bool = False) -> LimitsInput:
+    """Return the input of the verb that sets limits of these GPUs, for so many seconds at most.
+
+    `within`: a measurement runs, and its own connection holds the lock of the host.
+    """
+    return LimitsInput(tuple(uuids), int(seconds) + _SPARE, within)
+
+
+def _watts(word: str) -> float | None:
+    try:
+        return parse_real(word)
+    except ValueError:
+        return None

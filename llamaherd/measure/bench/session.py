@@ -1,0 +1,234 @@
+"""Warm up a server, run the steps of each series, and save each run at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.ssh import RemoteError
+from llamaherd.measure.bench.job import Job, ProgressReporter, Workload, WorkloadContext, approximate_text, seconds_left
+from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import Requests, RequestSpec, Series, SeriesProgress, Step, run_from_answer
+from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, suite
+from llamaherd.measure.meter.meter import Meter, Watch, with_telemetry
+from llamaherd.measure.meter.obstacles import obstacles
+from llamaherd.measure.meter.telemetry import combined_telemetry
+from llamaherd.measure.results.metrics import DECODE
+from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry
+from llamaherd.measure.results.store import Journal
+from llamaherd.text.numbers import utc_stamp
+
+_TOKENS, _FEWEST, _MOST_ASKED = 48, 2, 6
+_STEADY = 0.03
+"""The share within which two in a row must agree."""
+_SHARE = 0.15
+"""Of the time, that warming up may take."""
+_CONDITION = Condition(kind="prose")
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How many requests it took, and about how fast the server is: tokens per second."""
+
+    requests: int
+    decode: float | None
+    prefill: float | None
+
+
+def warm_up(requests: Requests, seconds: float) -> WarmUp:
+    """Ask until two in a row are alike, or a share of the time is over. Raises UserError where it does not answer."""
+    until, runs = time.monotonic() + _SHARE * seconds, list[Run]()
+    while len(runs) < _FEWEST or (len(runs) < _MOST_ASKED and time.monotonic() < until and not _steady(runs)):
+        prompts = suite().prompts["prose"]
+        # The last numbers of all: those that count begin at 0.
+        wanted = RequestSpec(
+            None, prompts[len(runs) % len(prompts)].text, _TOKENS, salt=MOST_CACHE_BUSTERS - 1 - len(runs)
+        )
+        answer = requests.send(wanted, seconds)
+        if isinstance(answer, Failure):
+            raise UserError(answer.message, answer.help)
+        runs.append(run_from_answer(answer, _CONDITION, at=0.0))
+        if time.monotonic() > until and len(runs) == 1:
+            break
+    last = runs[-1]
+    decode = DECODE.of(last)
+    prefill = last.prompt_n / last.prompt_ms * 1000 if last.prompt_n and last.prompt_ms else None
+    return WarmUp(len(runs), decode.rate if decode else None, prefill)
+
+
+def _steady(runs: list[Run]) -> bool:
+    before, last = (DECODE.of(run) for run in runs[-2:])
+    return before is not None and last is not None and abs(last.rate / before.rate - 1) < _STEADY
+
+
+_LOOK_EVERY = 20.0
+"""Seconds after which it is looked who else is there."""
+_SEE = "see `herd verify` and the server's log"
+_OTHERS = ("busy", "gpu-shared", "host-busy")
+"""What somebody else may do meanwhile."""
+
+
+class Session:
+    """One program's part of a measurement. `took` is what runs of each cell took, `began` when the first step did."""
+
+    def __init__(
+        self,
+        job: Job,
+        requests: Requests,
+        watch: Watch,
+        meter: Meter,
+        journal: Journal,
+        teller: ProgressReporter,
+        until: float,
+        overruled: Sequence[str] = (),
+        hold: Callable[[int | None], None] | None = None,
+    ) -> None:
+        """`hold` holds each GPU to so many watts, and with None to what it was held to before."""
+        self.began = time.monotonic()
+        self.took: dict[int, list[Telemetry]] = {}
+        self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
+        self._journal, self._teller, self._until = journal, teller, until
+        self._minded = tuple(code for code in _OTHERS if code not in overruled)
+        self._hold = hold
+        self._held: int | None = None
+        self._steps = 0
+        self._start = max(0, len(journal.result.starts) - 1)
+        self._epoch = datetime.fromisoformat(journal.result.began).timestamp()
+        self._places = {cell.condition: number for number, cell in enumerate(journal.result.cells)}
+        self._looked, self._since_look = time.monotonic(), list[tuple[int, int]]()
+
+    def run(self, series: Sequence[Series]) -> None:
+        """All of them, each to its end. Raises UserError where the server, or its host, does not answer any more."""
+        try:
+            for each in series:
+                self._run(each)
+            self._hold_to(None)
+            self._look_around()
+        except RemoteError as error:
+            raise self._ended(error.message, error.help) from None
+
+    def _run(self, series: Series) -> None:
+        while step := series.next_step(so_far := self._so_far(series)):
+            self._teller.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
+            self._do(series, step)
+            if time.monotonic() - self._looked > _LOOK_EVERY:
+                self._look_around()
+
+    def run_course(self, course: Workload, served: Served, text_of: Callable[[int], str] = approximate_text) -> None:
+        """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
+        road = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
+        began = time.monotonic()
+        try:
+            for cell, run in course.runs(road):
+                condition = course.conditions[cell]
+                share = (cell + 1) / len(course.conditions)
+                left = seconds_left(share, time.monotonic() - began)
+                self._teller.progress(share, left, f"{course.name}: {condition}")
+                if not self._watch.server_is_there:
+                    raise UserError(self._gone, _SEE)
+                number = self._places[condition]
+                self._since_look.append((number, len(self._journal.result.cells[number].runs)))
+                self._journal.add_run(number, run.model_copy(update={"start": self._start}))
+                if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
+                    self._look_around()
+            self._look_around()
+        except UserError as error:
+            raise self._ended(error.message, error.help) from None
+
+    def _so_far(self, series: Series) -> SeriesProgress:
+        cells = tuple(self._cell(condition) for condition in series.conditions)
+        return SeriesProgress(cells, self._until - time.monotonic(), self._steps)
+
+    def _cell(self, condition: Condition) -> Cell:
+        return self._journal.result.cells[self._places[condition]]
+
+    def _do(self, series: Series, step: Step) -> None:
+        self._steps += 1
+        self._hold_to(step.watts)
+        if step.rest:
+            time.sleep(step.rest)
+        groups = [step.asks] if step.at_once else [(ask,) for ask in step.asks]
+        for asks in groups:
+            began = self._watch.begin()
+            at = time.time() - self._epoch
+            answers = self._answers(asks)
+            took = self._watch.end(began)
+            for ask, answer in zip(asks, answers, strict=True):
+                self._keep(series, step, ask, answer, at, took if len(asks) == 1 else None)
+            numbers = {self._places[series.conditions[ask.cell]] for ask in asks if ask.cell is not None}
+            if took and len(numbers) == 1:
+                self.took.setdefault(numbers.pop(), []).append(took)
+
+    def _hold_to(self, watts: int | None) -> None:
+        """Have each GPU held to so many watts from now on. Raises UserError where it is not."""
+        if watts == self._held or self._hold is None:
+            return
+        try:
+            self._hold(watts)
+        except UserError as error:
+            raise self._ended(error.message, error.help) from None
+        self._held = watts
+
+    def _answers(self, asks: Sequence[RequestSpec]) -> list[Answer | Failure]:
+        left = self._until - time.monotonic()
+        if len(asks) == 1:
+            return [self._requests.send(asks[0], left)]
+        with ThreadPoolExecutor(len(asks)) as pool:
+            return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
+
+    def _keep(
+        self, series: Series, step: Step, ask: RequestSpec, answer: Answer | Failure, at: float, took: Telemetry | None
+    ) -> None:
+        """Put a run into the journal. Raises UserError where the server failed, or is another one now."""
+        condition = series.conditions[ask.cell] if ask.cell is not None else None
+        if not self._watch.server_is_there:
+            raise self._ended(self._gone)
+        if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
+            raise self._ended(answer.message, answer.help)
+        if condition is None:
+            return
+        if isinstance(answer, Failure):
+            run = Run(at=round(at, 3), start=self._start, block=step.block, excluded=answer.message)
+        else:
+            run = with_telemetry(run_from_answer(answer, condition, at=at, start=self._start, block=step.block), took)
+        if condition.cache == "warm" and run.cache_n == 0:
+            run = run.model_copy(update={"excluded": "nothing of the prompt came from the cache"})
+        number = self._places[condition]
+        self._since_look.append((number, len(self._journal.result.cells[number].runs)))
+        self._journal.add_run(number, run)
+
+    @property
+    def _gone(self) -> str:
+        """That what was measured runs no more."""
+        if self._job.group is None:
+            return "the server ended, or was restarted, while it was measured"
+        other = f"another model of group {self._job.group.name} was asked for"
+        return f"{other}, or the server ended, while {self._job.instance.name} was measured"
+
+    def _ended(self, message: str, help_: str = _SEE) -> UserError:
+        return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
+
+    def _look_around(self) -> None:
+        """Exclude what was measured since the last look where somebody else is there by now."""
+        found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
+        in_the_way = [each for each in found if each.code in self._minded]
+        for each in in_the_way:
+            self._teller.say(f"{each.code}: {each.message}")
+        if in_the_way:
+            for cell, number in self._since_look:
+                self._journal.exclude(cell, number, f"meanwhile {in_the_way[0].message}")
+        self._looked, self._since_look = time.monotonic(), []
+
+    def telemetry_of(self, cell: int) -> Telemetry | None:
+        """What the runs of a cell took, put together."""
+        return combined_telemetry(self.took.get(cell, []))
+
+
+def utc_now() -> str:
+    """The time as results have it."""
+    return utc_stamp(datetime.now(UTC))

@@ -1,0 +1,1 @@
+"""Send requests to a server and time its responses."""

@@ -1,0 +1,162 @@
+"""Inspect a server by its URL: API paths, model, engine, context and token counts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.client.http_client import Failure, JsonResponse, Target, request_json
+from llamaherd.text.terminal import shown
+
+_VERSIONED = re.compile(r"/v\d\w*$")
+_MOST_NAMED, _LETTERS = 8, 200
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server by its URL. `root` is where llama.cpp's own paths lie, `chat` the path below `target`.
+
+    `slots` and `context`, of each slot, are what it says that it has. `native`: it has llama.cpp's own API, which
+    takes tokens and counts what comes from its cache.
+    """
+
+    target: Target
+    root: Target
+    chat: str
+    model: str
+    engine: str | None = None
+    version: str | None = None
+    context: int | None = None
+    slots: int | None = None
+    native: bool = False
+
+
+def inspect_url(target: Target, model: str | None = None) -> Served:
+    """What a URL serves. Raises UserError in a sentence where it is no such server."""
+    base = replace(target, url=target.url.rstrip("/"))
+    versioned = _VERSIONED.search(urlsplit(base.url).path)
+    root = replace(base, url=base.url[: -len(versioned[0])]) if versioned else base
+    api, listed = "", request_json(base, "/models") if versioned else Failure("path", "", "", 404)
+    if not versioned:
+        api, listed = "/v1", request_json(base, "/v1/models")
+        if _is_missing(listed) and not _is_missing(below := request_json(base, "/models")):
+            api, listed = "", below
+    if isinstance(listed, Failure) and not (model and _is_missing(listed)):
+        raise unusable_url(target, listed)
+    models = _models(listed.value) if isinstance(listed, JsonResponse) else []
+    entry = _select_model(models, model, target)
+    served = Served(base, root, f"{api}/chat/completions", str(entry["id"]), context=_count(entry.get("max_model_len")))
+    return _engine_of(served, entry)
+
+
+def unusable_url(target: Target, failed: Failure) -> UserError:
+    """That a URL cannot be measured, and why."""
+    return UserError(f"{_address(target)}: {failed.message}", failed.help)
+
+
+def _address(target: Target) -> str:
+    """A URL as people are shown it: without users, passwords and queries, which may hold keys."""
+    return shown(re.sub(r"//[^/]*@", "//", re.split(r"[?#]", target.url)[0]))[:_LETTERS]
+
+
+def _is_missing(found: JsonResponse | Failure) -> bool:
+    return isinstance(found, Failure) and found.why == "path" and found.status in (404, 405)
+
+
+def _models(value: Any) -> list[dict[str, Any]]:
+    listed = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(listed, list):
+        return []
+    return [each for each in listed if isinstance(each, dict) and _text(each.get("id"))]
+
+
+def _select_model(models: list[dict[str, Any]], model: str | None, target: Target) -> dict[str, Any]:
+    """The model that was named, or the only one."""
+    if model is not None:
+        # Many servers answer to names that they do not list: whether this one does is seen when it is asked.
+        return next((each for each in models if each["id"] == model), {"id": model})
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise UserError(f"{_address(target)} names no model", "name it with `--model NAME`")
+    names = ", ".join(shown(str(each["id"]))[:_LETTERS] for each in models[:_MOST_NAMED])
+    more = f" and {len(models) - _MOST_NAMED:,} more" if len(models) > _MOST_NAMED else ""
+    raise UserError(f"{_address(target)} serves {len(models):,} models", f"say which with `--model`: {names}{more}")
+
+
+def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
+    """With what the engine tells of itself: each in its own way."""
+    if entry.get("owned_by") == "vllm":
+        return replace(served, engine="vllm", version=_version(served, "/version"))
+    props = _object(request_json(served.root, "/props"))
+    if not (build := _text(props.get("build_info"))):
+        version = _version(served, "/api/version")
+        return replace(served, engine="ollama", version=version) if version else served
+    settings = props.get("default_generation_settings")
+    context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
+    return replace(
+        served,
+        version=build,
+        context=context or served.context,
+        slots=_count(props.get("total_slots")),
+        native=is_native(served.root, served.model),
+    )
+
+
+def is_native(root: Target, model: str) -> bool:
+    """Whether there is llama.cpp's own API: of others, only vLLM has a path of this name, and asks otherwise."""
+    said = request_json(root, "/tokenize", {"model": model, "content": "one two"})
+    tokens = _object(said).get("tokens")
+    return isinstance(tokens, list) and bool(tokens) and all(type(each) is int for each in tokens)
+
+
+def _version(served: Served, path: str) -> str | None:
+    return _text(_object(request_json(served.root, path)).get("version"))
+
+
+def _object(found: JsonResponse | Failure) -> dict[str, Any]:
+    return found.value if isinstance(found, JsonResponse) and isinstance(found.value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return shown(value)[:_LETTERS] if isinstance(value, str) and value else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < 1 << 40 else None
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What it says that it has: of a slot of its cache, how many of them, and what it was built from."""
+
+    context: int | None = None
+    slots: int | None = None
+    build: str | None = None
+
+
+def server_facts(target: Target, props_path: str | None) -> ServerFacts:
+    """By the path where llama.cpp and ik_llama.cpp tell it; nothing where there is none."""
+    found = request_json(target, props_path) if props_path else None
+    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
+        return ServerFacts()
+    settings, build = found.value.get("default_generation_settings"), found.value.get("build_info")
+    context = settings.get("n_ctx") if isinstance(settings, dict) else None
+    slots = _token_count(found.value.get("total_slots"))
+    return ServerFacts(_token_count(context), slots, build if isinstance(build, str) else None)
+
+
+def count_tokens(target: Target, model: str, text: str) -> int | None:
+    """How many tokens a text has by the server's own tokenizer: `content` is llama.cpp's word, `prompt` vLLM's."""
+    found = request_json(target, "/tokenize", {"model": model, "content": text, "prompt": text})
+    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
+        return None
+    tokens = found.value.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else _token_count(found.value.get("count"))
+
+
+def _token_count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 40 else None

@@ -1,0 +1,339 @@
+"""Request a streamed answer or a JSON value from a server, with the standard library alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from llamaherd.measure.client.stream import (
+    Events,
+    NonsenseError,
+    Piece,
+    Reading,
+    RefusedError,
+    Timings,
+    Usage,
+    error_text,
+    reason,
+    short,
+)
+
+FailureKind = Literal["unreachable", "key", "path", "busy", "refused", "nonsense", "cut", "late", "empty"]
+_MOST_ERROR, _BLOCK = 64 << 10, 64 << 10
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds: to connect, until the answer begins, between two pieces of it, and for all of it."""
+
+    connect: float = 10.0
+    first: float = 900.0
+    silence: float = 120.0
+    total: float = 1800.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server: the URL that paths are added to, such as http://box:8080, and the key that it wants."""
+
+    url: str
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Target({self.url!r})"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer. Times are milliseconds since the request was sent, on an open connection."""
+
+    connect_ms: float
+    first_token_ms: float
+    last_token_ms: float
+    total_ms: float
+    pieces: tuple[Piece, ...]
+    text: str
+    finish: str | None
+    timings: Timings | None
+    usage: Usage | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no whole answer: one sentence and a way out. `pieces` came before that."""
+
+    why: FailureKind
+    message: str
+    help: str
+    status: int = 0
+    pieces: int = 0
+
+
+_HELP: Mapping[FailureKind, str] = {
+    "unreachable": "check that the server runs, and its address and port",
+    "key": "check the key",
+    "path": "check the URL: the API lies below it, mostly at /v1",
+    "busy": "wait until it has loaded, or until nobody else uses it",
+    "refused": "see the server's log",
+    "nonsense": "check that the URL is that of a server of models, and of its API",
+    "cut": "see the server's log: it may have crashed, or a proxy ended the connection",
+    "late": "see whether the server is stuck, or allow it more time",
+    "empty": "ask it for a longer answer, or see its log",
+}
+
+Clock = Callable[[], float]
+
+
+def stream_answer(
+    target: Target, path: str, body: Mapping[str, Any], patience: Patience = Patience(), clock: Clock = time.monotonic
+) -> Answer | Failure:
+    """One streamed answer to a request: `path` is added to the target's URL."""
+    return run_exchange(_Streamed, target, path, {**body, "stream": True}, patience, clock)
+
+
+T = TypeVar("T")
+
+
+def run_exchange(
+    kind: type[Exchange[T]],
+    target: Target,
+    path: str,
+    body: Mapping[str, Any] | None,
+    patience: Patience,
+    clock: Clock = time.monotonic,
+) -> T | Failure:
+    """One request and its answer, of this kind; without a body nothing is sent, and something is only looked at."""
+    try:
+        connection, prefix = _connection(target, patience)
+        headers = _headers(target, kind.accepted)
+        data = None if body is None else json.dumps(body).encode()
+    except (ValueError, http.client.InvalidURL) as error:
+        return failure("path", f"the server cannot be asked: {short(str(error))}")
+    exchange = kind(connection, target.key, patience, clock)
+    try:
+        return exchange.run(prefix + path, data, headers)
+    finally:
+        exchange.end()
+
+
+class Exchange(ABC, Generic[T]):
+    """One request and its answer on a connection of their own."""
+
+    accepted: ClassVar[str]
+    """The type of its answer."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, key: str | None, patience: Patience, clock: Clock
+    ) -> None:
+        self._connection, self._key = connection, key
+        self._patience, self._clock = patience, clock
+        self._connect_ms, self._pieces = 0.0, 0
+        self._socket: socket.socket | None = None
+        self._overdue = False
+        self._cut = threading.Timer(patience.total, self._cut_off)
+        self._cut.daemon = True
+
+    def run(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
+        """The answer, or why there is none."""
+        began = self._clock()
+        try:
+            self._connection.connect()
+            # The connection forgets it where an answer ends with it, long before that has come.
+            self._socket = self._connection.sock
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return failure("unreachable", f"the server cannot be reached: {reason(error)}")
+        self._connect_ms = 1000 * (self._clock() - began)
+        try:
+            return self._exchanged(path, data, headers)
+        except NonsenseError as error:
+            return self._failed("nonsense", f"the server {error}")
+        except RefusedError as error:
+            return self._failed("refused", f"the server gave up: {short(str(error))}")
+        except TimeoutError:
+            return self._failed("late", "the server says nothing any more")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return self._failed("cut", f"the connection was cut: {reason(error)}")
+
+    def end(self) -> None:
+        """Leave nothing open, and nobody waiting."""
+        self._cut.cancel()
+        self._connection.close()
+
+    def _exchanged(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
+        self._cut.start()
+        self._wait(self._patience.first)
+        sent = self._clock()
+        self._connection.request("GET" if data is None else "POST", path, data, dict(headers))
+        response = self._connection.getresponse()
+        if response.status != http.client.OK:
+            return self._refused(response)
+        return self._taken(response, sent)
+
+    @abstractmethod
+    def _taken(self, response: http.client.HTTPResponse, sent: float) -> T | Failure:
+        """The answer that begins here. Raises NonsenseError and RefusedError."""
+
+    def _refused(self, response: http.client.HTTPResponse) -> Failure:
+        """Why, as far as the server says so."""
+        body, status = response.read(_MOST_ERROR), response.status
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        said = error_text(value) if isinstance(value, dict) else None
+        said = said or body.decode(errors="replace").strip() or response.reason or "and says nothing"
+        why: FailureKind = _BY_STATUS.get(status, "refused")
+        return self._failed(why, f"the server answers {status}: {short(said)}", status)
+
+    def _failed(self, why: FailureKind, message: str, status: int = 0) -> Failure:
+        """A failure; whatever an answer looks like that we have cut, it was late. Servers may repeat a wrong key."""
+        if self._overdue:
+            why, message = "late", f"the answer was not whole after {self._patience.total:g} s"
+        if self._key:
+            message = message.replace(self._key, "…")
+        return failure(why, message, status, self._pieces)
+
+    def _wait(self, seconds: float) -> None:
+        """How long the connection may be silent from now on."""
+        if self._socket:
+            self._socket.settimeout(seconds)
+
+    def _cut_off(self) -> None:
+        """End an answer that never ends: a byte now and then keeps every timeout of a socket waiting."""
+        self._overdue = True
+        if self._socket:
+            # By the plain socket's own method: that of TLS would pull the rug from under who reads.
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class _Streamed(Exchange[Answer]):
+    """One whose answer comes piece by piece."""
+
+    accepted = "text/event-stream"
+
+    def _taken(self, response: http.client.HTTPResponse, sent: float) -> Answer | Failure:
+        kind = response.headers.get_content_type()
+        if kind != self.accepted:
+            raise NonsenseError(f"streams nothing: its answer is {short(kind)}")
+        reading = Reading()
+        try:
+            self._read(response, sent, reading)
+        finally:
+            self._pieces = len(reading.pieces)
+        if not reading.done and reading.finish is None:
+            return self._failed("cut", "the answer ends in the middle")
+        if not reading.pieces:
+            return self._failed("empty", "the server answered without a single token")
+        return Answer(
+            connect_ms=self._connect_ms,
+            first_token_ms=reading.pieces[0].at,
+            last_token_ms=reading.pieces[-1].at,
+            total_ms=1000 * (self._clock() - sent),
+            pieces=tuple(reading.pieces),
+            text="".join(reading.texts),
+            finish=reading.finish,
+            timings=reading.timings,
+            usage=reading.usage,
+        )
+
+    def _read(self, response: http.client.HTTPResponse, sent: float, reading: Reading) -> None:
+        events = Events()
+        while not reading.done:
+            data = response.read1(_BLOCK)
+            at = 1000 * (self._clock() - sent)
+            if not data:
+                return
+            for event in events.feed(data):
+                reading.take(event, at)
+            if reading.pieces:
+                self._wait(self._patience.silence)
+
+
+_BY_STATUS: Mapping[int, FailureKind] = {401: "key", 403: "key", 404: "path", 405: "path", 429: "busy", 503: "busy"}
+
+
+def failure(why: FailureKind, message: str, status: int = 0, pieces: int = 0) -> Failure:
+    """A failure with the way out that goes with it."""
+    return Failure(why, message, _HELP[why], status, pieces)
+
+
+def _connection(target: Target, patience: Patience) -> tuple[http.client.HTTPConnection, str]:
+    """A connection that is not open yet, and what paths are added to. Raises ValueError."""
+    parts = urlsplit(target.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must begin with http:// or https:// and a host")
+    if parts.username or parts.query or parts.fragment:
+        raise ValueError("it may have a host, a port and a path, and nothing else")
+    prefix = parts.path.rstrip("/")
+    if not (prefix.isascii() and prefix.isprintable()) or " " in prefix:
+        raise ValueError("its path has letters that no path has")
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=patience.connect, context=context
+        ), prefix
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=patience.connect), prefix
+
+
+def _headers(target: Target, accepted: str) -> dict[str, str]:
+    """What goes along; an encoded stream would tell no times. Raises ValueError, which does not tell the key."""
+    headers = {"Content-Type": "application/json", "Accept": accepted, "Accept-Encoding": "identity"}
+    if target.key is not None:
+        if not target.key.isascii() or not target.key.isprintable():
+            raise ValueError("the key has letters that no key has")
+        headers["Authorization"] = f"Bearer {target.key}"
+    return headers
+
+
+MOST_JSON_BYTES = 8 << 20
+"""Bytes of an answer: the numbers of a million tokens."""
+
+SHORT_PATIENCE = Patience(first=60, silence=60, total=120)
+"""For what takes a server no thought."""
+
+
+@dataclass(frozen=True)
+class JsonResponse:
+    """What a server has answered: any JSON value. `total_ms` is how long it took, on an open connection."""
+
+    value: Any
+    total_ms: float
+
+
+def request_json(
+    target: Target, path: str, body: Mapping[str, Any] | None = None, patience: Patience = SHORT_PATIENCE
+) -> JsonResponse | Failure:
+    """What a server says at a path; without a body it is asked by GET."""
+    return run_exchange(_JsonExchange, target, path, body, patience)
+
+
+class _JsonExchange(Exchange[JsonResponse]):
+    """One whose answer is one JSON value."""
+
+    accepted = "application/json"
+
+    def _taken(self, response: http.client.HTTPResponse, sent: float) -> JsonResponse | Failure:
+        kind = response.headers.get_content_type()
+        if kind != self.accepted:
+            raise NonsenseError(f"answers with {short(kind)}, and not with JSON")
+        data = response.read(MOST_JSON_BYTES + 1)
+        total_ms = 1000 * (self._clock() - sent)
+        if len(data) > MOST_JSON_BYTES:
+            raise NonsenseError(f"answers with more than {MOST_JSON_BYTES >> 20} MiB")
+        if self._overdue or (response.length or 0) > 0:
+            return self._failed("cut", "the answer ends in the middle")
+        try:
+            return JsonResponse(json.loads(data), total_ms)
+        except (ValueError, RecursionError):
+            raise NonsenseError("answers with what is no JSON") from None

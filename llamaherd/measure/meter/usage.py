@@ -1,0 +1,385 @@
+"""Compute what a server used in a window of time: energy, power, heat, clocks and memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import fsum
+from statistics import median
+from typing import NamedTuple
+
+from llamaherd.measure.meter.readings import Figures, GpuFacts, GpuSample, Readings
+
+
+class Point(NamedTuple):
+    """A reading."""
+
+    at: float
+    value: float
+
+
+class Window(NamedTuple):
+    """A time by the host's clock."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.end - self.begin
+
+
+class Clocks(NamedTuple):
+    """By how many seconds the host's clock is ahead of ours, and how wrong that may be."""
+
+    ahead: float
+    error: float
+
+    def on_host(self, ours: float) -> float:
+        """A time of ours by the host's clock."""
+        return ours + self.ahead
+
+
+def value_at(points: Sequence[Point], at: float) -> float:
+    """The value at a time: between two readings on the line from one to the other, before and after all the nearest."""
+    place = bisect_left(points, at, key=lambda point: point.at)
+    if place == 0:
+        return points[0].value
+    if place == len(points):
+        return points[-1].value
+    (before, low), (after, high) = points[place - 1], points[place]
+    if at == after:
+        return high
+    return low + (high - low) * (at - before) / (after - before)
+
+
+def integral(points: Sequence[Point], window: Window) -> float | None:
+    """The area below the readings in a window: joules of watts. None without a reading."""
+    if not points:
+        return None
+    first = bisect_right(points, window.begin, key=lambda point: point.at)
+    last = bisect_left(points, window.end, key=lambda point: point.at)
+    ends = (Point(each, value_at(points, each)) for each in window)
+    begin, end = ends
+    inside = (begin, *points[first:last], end)
+    return fsum((one.value + two.value) / 2 * (two.at - one.at) for one, two in pairwise(inside))
+
+
+def time_mean(points: Sequence[Point], window: Window) -> float | None:
+    """The mean over time; None without a reading, or where the window has no length."""
+    area = integral(points, window)
+    return None if area is None or window.seconds <= 0 else area / window.seconds
+
+
+def counter_rise(points: Sequence[Point], window: Window) -> float | None:
+    """By how much a counter rose in a window. None where it was not read before and after, or fell: it began anew."""
+    if not points or points[0].at > window.begin or points[-1].at < window.end:
+        return None
+    if any(two.value < one.value for one, two in pairwise(points)):
+        return None
+    return value_at(points, window.end) - value_at(points, window.begin)
+
+
+def unwrapped(points: Iterable[Point], size: float) -> tuple[Point, ...]:
+    """A counter that begins at 0 again after `size`, as if it did not. It does so once between two readings at most."""
+    found: list[Point] = []
+    turns, before = 0, 0.0
+    for at, value in points:
+        turns += value < before
+        before = value
+        found.append(Point(at, value + turns * size))
+    return tuple(found)
+
+
+def points_within(points: Iterable[Point], window: Window) -> tuple[Point, ...]:
+    """The readings of a window."""
+    return tuple(point for point in points if window.begin <= point.at <= window.end)
+
+
+def longest_gap(points: Iterable[Point], window: Window) -> float:
+    """The longest time in a window without a reading, its ends included."""
+    times = (window.begin, *(point.at for point in points_within(points, window)), window.end)
+    return max(two - one for one, two in pairwise(times))
+
+
+def match_clocks(exchanges: Iterable[tuple[float, float, float]]) -> Clocks | None:
+    """Two clocks by exchanges: when we asked, what the host's clock said, when we heard it. The shortest counts.
+
+    On the way back it took as long as on the way there, give or take all of both.
+    """
+    best = min(exchanges, key=lambda each: each[2] - each[0], default=None)
+    if best is None:
+        return None
+    asked, there, heard = best
+    return Clocks(there - (asked + heard) / 2, (heard - asked) / 2)
+
+
+POWER_CAP, HEAT = "power cap", "heat"
+REASONS = {0x4: POWER_CAP, 0x8: "hardware", 0x20: HEAT, 0x40: HEAT, 0x80: "power brake"}
+"""Why a GPU's clock is lower than it could be, by the bits of nvml.h: SwPowerCap, HwSlowdown, SwThermalSlowdown,
+HwThermalSlowdown, HwPowerBrakeSlowdown. Others, as that it is idle, are no slowing."""
+
+_APART = 0.05
+"""Counted and integrated energy may differ by so much."""
+_GAP = 2.0
+"""Seconds without a reading, after which a window is not known any more."""
+_NEAR = 0.5
+"""Seconds from an end of a window, within which its counter must have been read."""
+_BLURRED = 10.0
+"""Seconds of a window, below which a mean of power over the last second says more of what was before it."""
+_READ = 1_000_000
+"""Bytes that a server may read from the disk: its log, a library."""
+_OTHERS = 0.5
+"""Processors that others may use."""
+
+
+@dataclass(frozen=True)
+class GpuUsage:
+    """A GPU in a window. `counted` is by its own counter of energy, `integrated` by its power; joules.
+
+    `slowed`: the share of readings at which its clock was held down, by the reason. `sm_mhz` is the median.
+    """
+
+    uuid: str
+    name: str
+    counted: float | None
+    integrated: float | None
+    watts: float | None
+    peak_watts: float | None
+    celsius_begin: float | None
+    celsius_end: float | None
+    celsius_most: float | None
+    sm_mhz: float | None
+    slowed: Mapping[str, float]
+    memory_bytes: int | None
+    generation: int | None
+    lanes: int | None
+
+    @property
+    def joules(self) -> float | None:
+        """By the counter, where there is one."""
+        return self.integrated if self.counted is None else self.counted
+
+
+@dataclass(frozen=True)
+class HostUsage:
+    """The host in a window. Bytes are those of the server at their most; `peak_bytes` since it was started.
+
+    `group_peak_bytes` are those of its group since then: with all that it has read from the disk and is still kept.
+    `others` are processors that programs beside the server used, and `meter` those that watching took.
+    """
+
+    joules: float | None = None
+    resident_bytes: int | None = None
+    anonymous_bytes: int | None = None
+    peak_bytes: int | None = None
+    group_peak_bytes: int | None = None
+    swapped_bytes: int = 0
+    faults: int | None = None
+    read_bytes: int | None = None
+    processors: float | None = None
+    others: float | None = None
+    meter: float | None = None
+    celsius: float | None = None
+    mhz: float | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """All of it. `doubts` are sentences: what speaks against taking it as it is."""
+
+    window: Window
+    gpus: tuple[GpuUsage, ...]
+    host: HostUsage
+    doubts: tuple[str, ...] = field(default=())
+
+    @property
+    def joules(self) -> float | None:
+        """Of all GPUs; None where one of them does not tell."""
+        return _sum(gpu.joules for gpu in self.gpus)
+
+    @property
+    def watts(self) -> float | None:
+        """Of all GPUs, on average."""
+        joules = self.joules
+        return None if joules is None or self.window.seconds <= 0 else joules / self.window.seconds
+
+    @property
+    def celsius(self) -> float | None:
+        """The warmest GPU at its warmest."""
+        return max((gpu.celsius_most for gpu in self.gpus if gpu.celsius_most is not None), default=None)
+
+    @property
+    def sm_mhz(self) -> float | None:
+        """The median clock of the slowest GPU."""
+        return min((gpu.sm_mhz for gpu in self.gpus if gpu.sm_mhz is not None), default=None)
+
+    def net_joules(self, idle: Usage) -> float | None:
+        """What it took beyond what the same GPUs take at rest."""
+        joules, rest = self.joules, idle.watts
+        return None if joules is None or rest is None else joules - rest * self.window.seconds
+
+
+def usage_of(readings: Readings, window: Window, uuids: Iterable[str] | None = None) -> Usage:
+    """What was used in a window, by these GPUs, or by all."""
+    facts = readings.facts
+    wanted = readings.gpus if uuids is None else dict.fromkeys(uuids)
+    gpus = tuple(_gpu_usage(readings, window, uuid, facts.get(uuid)) for uuid in wanted)
+    host = _host_usage(readings, window)
+    doubts = [doubt for gpu in gpus for doubt in _gpu_doubts(gpu, readings.gpus.get(gpu.uuid, ()), window)]
+    return Usage(window, gpus, host, (*doubts, *_host_doubts(host, readings, window)))
+
+
+def _points(samples: Iterable[GpuSample], *names: str) -> tuple[Point, ...]:
+    """What GPUs tell by the first of these names that has anything."""
+    samples = tuple(samples)
+    for name in names:
+        told = tuple(Point(each.at, value) for each in samples if (value := getattr(each, name)) is not None)
+        if told:
+            return told
+    return ()
+
+
+def _covered(points: Sequence[Point], window: Window) -> bool:
+    """Whether a window is known by these readings."""
+    return bool(points) and longest_gap(points, window) <= _GAP
+
+
+def _counted(points: Sequence[Point], window: Window) -> bool:
+    """Whether a counter was read near both ends of a window: it goes on counting in between."""
+    return all(any(abs(point.at - end) <= _NEAR for point in points) for end in window)
+
+
+def _gpu_usage(readings: Readings, window: Window, uuid: str, facts: GpuFacts | None) -> GpuUsage:
+    samples = readings.gpus.get(uuid, ())
+    power, heat = _points(samples, "watts", "mean_watts"), points_within(_points(samples, "celsius"), window)
+    counts = tuple(Point(each.t, each.mj[uuid] / 1000) for each in readings.counters if uuid in each.mj)
+    inside = [each for each in samples if window.begin <= each.at <= window.end]
+    known = _covered(power, window)
+    return GpuUsage(
+        uuid=uuid,
+        name=facts.name if facts else "",
+        counted=counter_rise(counts, window) if _counted(counts, window) else None,
+        integrated=integral(power, window) if known else None,
+        watts=time_mean(power, window) if known else None,
+        peak_watts=max((point.value for point in points_within(power, window)), default=None),
+        celsius_begin=heat[0].value if heat else None,
+        celsius_end=heat[-1].value if heat else None,
+        celsius_most=max((point.value for point in heat), default=None),
+        sm_mhz=_median(each.sm_mhz for each in inside),
+        slowed=_slowed([each.reasons for each in inside if each.reasons is not None]),
+        memory_bytes=max((each.memory_bytes for each in inside if each.memory_bytes is not None), default=None),
+        generation=max((each.generation for each in inside if each.generation is not None), default=None),
+        lanes=max((each.lanes for each in inside if each.lanes is not None), default=None),
+    )
+
+
+def slowdown_reasons(mask: int) -> frozenset[str]:
+    """Why a clock is held down."""
+    return frozenset(reason for bit, reason in REASONS.items() if mask & bit)
+
+
+def _slowed(masks: Sequence[int]) -> dict[str, float]:
+    """The share of readings for each reason that there was."""
+    found = [slowdown_reasons(mask) for mask in masks]
+    names = dict.fromkeys(reason for reason in REASONS.values() if any(reason in each for each in found))
+    return {reason: sum(reason in each for each in found) / len(found) for reason in names}
+
+
+def _host_usage(readings: Readings, window: Window) -> HostUsage:
+    near = _around(readings.figures, window)
+    servers = [each.server for each in near if each.server]
+    packages = {name for each in readings.counters for name in each.uj}
+    ran = _processors(readings.figures, window)
+    return HostUsage(
+        joules=_sum(_package_joules(readings, name, window) for name in packages) if packages else None,
+        resident_bytes=_most(servers, "rss"),
+        anonymous_bytes=_most(servers, "anon"),
+        peak_bytes=_most(servers, "most"),
+        group_peak_bytes=_most(servers, "peak"),
+        swapped_bytes=_most(servers, "swap") or 0,
+        faults=_grown(readings.figures, "faults", window),
+        read_bytes=_grown(readings.figures, "read", window),
+        processors=ran.get("server"),
+        others=ran.get("others"),
+        meter=ran.get("meter"),
+        celsius=max((each.celsius for each in near if each.celsius is not None), default=None),
+        mhz=_median(each.mhz for each in near),
+    )
+
+
+def _around(figures: Sequence[Figures], window: Window) -> Sequence[Figures]:
+    """The readings of a window, and the next ones on both sides: the window may be shorter than from one to another."""
+    first = bisect_left(figures, window.begin, key=lambda each: each.t)
+    last = bisect_right(figures, window.end, key=lambda each: each.t)
+    return figures[max(0, first - 1) : last + 1]
+
+
+def _package_joules(readings: Readings, name: str, window: Window) -> float | None:
+    size = readings.hello.rapl.get(name, 0) if readings.hello else 0
+    points = unwrapped((Point(each.t, each.uj[name]) for each in readings.counters if name in each.uj), size)
+    told = counter_rise(points, window) if _covered(points, window) else None
+    return None if told is None else told / 1e6
+
+
+def _processors(figures: Sequence[Figures], window: Window) -> dict[str, float]:
+    """How many processors were used by whom."""
+    computed = counter_rise([Point(each.t, each.cpu) for each in figures], window)
+    meter = counter_rise([Point(each.t, each.own) for each in figures], window)
+    server = counter_rise([Point(each.t, each.server["cpu"]) for each in figures if "cpu" in each.server], window)
+    if computed is None or meter is None or window.seconds <= 0:
+        return {}
+    others = max(0.0, computed - meter - (server or 0))
+    spans = {"meter": meter, "others": others} | ({} if server is None else {"server": server})
+    return {name: span / 1e6 / window.seconds for name, span in spans.items()}
+
+
+def _gpu_doubts(gpu: GpuUsage, samples: Sequence[GpuSample], window: Window) -> Iterable[str]:
+    name = f"GPU {gpu.uuid}"
+    counted, summed = gpu.counted, gpu.integrated
+    if counted is not None and summed is not None and abs(counted - summed) > _APART * max(counted, summed):
+        yield f"{name} counted {counted:.0f} J, and its power over that time makes {summed:.0f} J"
+    if gpu.counted is None and summed is not None and window.seconds < _BLURRED and not _points(samples, "watts"):
+        yield f"the power of {name} is a mean over a second, and this took only {window.seconds:.1f} s"
+    if gpu.joules is None and _points(samples, "watts", "mean_watts"):
+        yield f"{name} was not read for more than {_GAP:.0f} s: what it took is not known"
+    for reason, share in gpu.slowed.items():
+        if reason != POWER_CAP:
+            yield f"{name} was slowed in {share:.0%} of readings: {reason}"
+
+
+def _host_doubts(host: HostUsage, readings: Readings, window: Window) -> Iterable[str]:
+    inside = [each for each in readings.figures if window.begin <= each.t <= window.end]
+    if readings.hello and readings.hello.server.pid and any(not each.server for each in inside):
+        yield "the server ended meanwhile"
+    if host.swapped_bytes:
+        yield f"{host.swapped_bytes / 1e6:.0f} MB of the server lay in swap"
+    if host.faults and (host.read_bytes is None or host.read_bytes >= _READ):
+        size = "" if host.read_bytes is None else f", {host.read_bytes / 1e6:.0f} MB"
+        yield f"the server waited for the disk: {host.faults} major page faults{size}"
+    if host.others is not None and host.others > _OTHERS:
+        yield f"other programs used {host.others:.1f} processors"
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """All together; None where one is not known, or there is none."""
+    values = list(values)
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _most(servers: Iterable[Mapping[str, int]], name: str) -> int | None:
+    return max((each[name] for each in servers if name in each), default=None)
+
+
+def _grown(figures: Iterable[Figures], name: str, window: Window) -> int | None:
+    told = counter_rise([Point(each.t, each.server[name]) for each in figures if name in each.server], window)
+    return None if told is None else round(told)

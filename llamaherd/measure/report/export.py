@@ -1,0 +1,278 @@
+"""Export a report as HTML, Markdown, CSV or JSON, and write it to a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.report.geometry import draw_bars, draw_pane
+from llamaherd.measure.report.page import Page, Part, page
+from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
+from llamaherd.measure.report.searches import FinishedSearch
+from llamaherd.measure.report.sources import Gathered
+from llamaherd.measure.report.tables import Table
+from llamaherd.measure.tune.result import result_json
+from llamaherd.resources import TEMPLATES
+from llamaherd.text.terminal import shown
+
+_COLUMNS = (
+    *("rig", "instance", "label", "stack", "measured", "by", "id", "suite", "condition", "kind", "depth", "prompt"),
+    *("generated", "concurrency", "cache", "context", "power_limit_watts"),
+    *("metric", "unit", "value", "low", "high", "n", "of"),
+)
+_FORMULA = ("=", "+", "-", "@")
+"""What begins a formula for a spreadsheet."""
+
+
+def to_csv(results: Sequence[Measured]) -> str:
+    """A line for each figure."""
+    to = io.StringIO()
+    writer = csv.DictWriter(to, _COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for each in results:
+        for cell in each.cells:
+            for row in _figures(cell):
+                writer.writerow(
+                    {key: _csv_value(value) for key, value in (_about(each) | _condition(cell) | row).items()}
+                )
+    return to.getvalue()
+
+
+def results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
+    """An object for each result."""
+    return [
+        {
+            **_about(each),
+            "machine": list(each.machine),
+            "doubts": list(each.doubts),
+            "notes": list(each.notes),
+            "cells": [
+                {
+                    "condition": cell.condition.model_dump(mode="json"),
+                    "figures": list(_figures(cell)),
+                }
+                for cell in each.cells
+            ],
+        }
+        for each in results
+    ]
+
+
+def search_json(each: FinishedSearch) -> dict[str, Any]:
+    """A search that has come to its end."""
+    head = each.head
+    about = {"rig": head.rig, "instance": head.instance, "began": head.began, "ended": each.ended, "file": each.file}
+    return about | result_json(each.end)
+
+
+def _about(each: Measured) -> dict[str, Any]:
+    return {
+        "rig": each.rig,
+        "instance": each.instance,
+        "label": each.label,
+        "stack": each.stack,
+        "measured": each.began if each.dated else "",
+        "by": each.source,
+        "id": each.id,
+        "suite": each.suite,
+    }
+
+
+def _condition(cell: MeasuredCell) -> dict[str, Any]:
+    told = cell.condition.model_dump(mode="json")
+    return {"condition": str(cell.condition)} | {key: told[key] for key in _COLUMNS if key in told}
+
+
+def _figures(cell: MeasuredCell) -> Iterator[dict[str, Any]]:
+    for each in cell.figures:
+        yield _figure(each)
+    if cell.total:
+        low, high = cell.total.low, cell.total.high
+        yield {"metric": "together", "unit": "t/s", "value": cell.total.value, "low": low, "high": high}
+    alone = (("accepted", "", cell.acceptance), ("power", "W", cell.watts), ("energy", "J/token", cell.joules))
+    for metric, unit, value in alone:
+        if value is not None:
+            yield {"metric": metric, "unit": unit, "value": value}
+
+
+def _figure(each: Figure) -> dict[str, Any]:
+    low, high = each.ends or (None, None)
+    of = {"n": each.estimate.n, "of": each.estimate.unit}
+    return {"metric": each.metric.name, "unit": each.metric.unit, "value": each.value, "low": low, "high": high} | of
+
+
+def _csv_value(value: Any) -> Any:
+    """A value of which no spreadsheet makes a formula."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else "" if value is None else value
+
+
+_MEANING = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
+"""What Markdown could take for more than a letter: names of others are text, and mention nobody."""
+
+
+def to_markdown(page: Page) -> str:
+    """The whole page but for its charts, whose values stand in tables."""
+    return "\n".join(_markdown_lines(page)).rstrip() + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text on one line that means itself."""
+    return _MEANING.sub(r"\\\1", shown(" ".join(text.split())))
+
+
+def _markdown_lines(page: Page) -> Iterator[str]:
+    yield "# Measured speeds"
+    yield ""
+    yield f"{page.about}."
+    yield ""
+    yield from _markdown_list(page.notes)
+    if page.leaderboard.rows:
+        yield from ("## Leaderboard", "")
+        yield from _markdown_table(page.leaderboard)
+    for group in page.groups:
+        yield from (f"## {escaped(group.title)}", "")
+        if group.machine:
+            yield from (escaped(", ".join(group.machine)), "")
+        for part in group.parts:
+            yield from _markdown_part(part)
+
+
+def _markdown_part(part: Part) -> Iterator[str]:
+    yield from (f"### {escaped(part.title)}", "")
+    for name, value in part.facts:
+        yield f"- {name}: {escaped(value)}"
+    yield ""
+    yield from _markdown_list([f"**doubt**: {escaped(each)}" for each in part.doubts], ready=True)
+    yield from _markdown_list(part.notes)
+    if part.lines:
+        yield from ("In the inventory:", "", *(f"    {shown(line)}" for line in part.lines.splitlines()), "")
+    for table in part.rest:
+        yield from _markdown_table(table)
+    for chart in part.charts:
+        if chart.table:
+            yield from (escaped(chart.caption), "")
+            yield from _markdown_table(chart.table)
+
+
+def _markdown_list(every: Sequence[str], *, ready: bool = False) -> Iterator[str]:
+    yield from (f"- {each if ready else escaped(each)}" for each in every)
+    if every:
+        yield ""
+
+
+def _markdown_table(table: Table) -> Iterator[str]:
+    yield from (f"*{escaped(table.caption)}*", "")
+    yield f"| {' | '.join(map(escaped, table.headings))} |"
+    yield f"| --- |{' ---: |' * (len(table.headings) - 1)}"
+    for row in table.rows:
+        yield f"| {' | '.join(map(escaped, row))} |"
+    yield ""
+
+
+_MOST_BYTES = 1_950_000
+"""Bytes of a page, beyond which the instances that come later have their tables alone, and no charts."""
+
+
+def to_html(page: Page) -> str:
+    """The whole page. Whatever a result says is text in it, and never markup."""
+    template = html_environment("report").get_template("page.html.j2")
+    bare = template.render(page=page, drawn=frozenset(), version=__version__)
+    every = [part for group in page.groups for part in group.parts]
+    return template.render(page=page, drawn=_drawn(every, _MOST_BYTES - _size(bare)), version=__version__)
+
+
+def _drawn(every: Sequence[Part], room: int) -> frozenset[str]:
+    """The anchors of the parts whose charts there is room for: the first ones."""
+    template = html_environment("report").get_template("part.html.j2")
+    found, left = set[str](), room
+    for part in every:
+        if not part.charts:
+            continue
+        left -= _size(template.render(part=part, charts=part.charts)) - _size(template.render(part=part, charts=()))
+        if left < 0:
+            break
+        found.add(part.anchor)
+    return frozenset(found)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+@cache
+def html_environment(folder: str) -> Environment:
+    """Templates of pages in a folder, with the pieces and the style of this one. Every value is text, never markup."""
+    made = Environment(
+        loader=FileSystemLoader([TEMPLATES / folder, TEMPLATES / "report"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+        finalize=_printable,
+    )
+    made.globals |= {"draw": draw_pane, "draw_bars": draw_bars}
+    return made
+
+
+def _printable(value: object) -> object:
+    """Texts without control characters, which no page may hold; what templates have made stays as it is."""
+    return shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+Form = Literal["html", "markdown", "csv", "json"]
+_FORMS: dict[str, Form] = {"html": "html", "markdown": "markdown", "csv": "csv", "json": "json"}
+_ENDINGS: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv"}
+
+
+def report_form(output: Path | None, asked: str | None) -> Form | None:
+    """What is to be written: as it is asked for, or as the file is called; None: for people, here."""
+    if asked is not None:
+        return _FORMS[asked]
+    if output is None:
+        return None
+    if output.suffix.lower() not in _ENDINGS:
+        raise UserError(f"{output} does not say what it is to be", "call it .html, .md or .csv")
+    return _ENDINGS[output.suffix.lower()]
+
+
+def render_report(gathered: Gathered, form: Form) -> str:
+    """The text."""
+    if form == "html":
+        return to_html(page(gathered))
+    if form == "markdown":
+        return to_markdown(page(gathered))
+    if form == "csv":
+        return to_csv(gathered.found)
+    searches = [search_json(each) for each in gathered.searches]
+    every = {"results": results_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
+    return json.dumps(every) + "\n"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put a text into a file, whole or not at all. Raises UserError."""
+    try:
+        handle, part = mkstemp(".part", ".herd-", path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode("utf-8", "replace"))
+            Path(part).chmod(0o644)
+            Path(part).replace(path)
+        finally:
+            Path(part).unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None

@@ -1,0 +1,157 @@
+"""Read the results and searches of a report: all of an inventory, those of a rig or an instance, or files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.report.results import Measured, check_measured
+from llamaherd.measure.report.searches import FinishedSearch
+from llamaherd.measure.results.lookup import read_results
+from llamaherd.measure.results.store import read_result, result_files
+from llamaherd.measure.tune.analysis import Shares
+from llamaherd.measure.tune.journal import SEARCH_NAME, read_search, searches
+from llamaherd.measure.tune.result import search_result
+
+MOST = 2_000
+"""Results that are read for a report, the newest of each instance first."""
+_MOST_FOLDERS = 1_000
+MOST_SEARCHES = 20
+"""Searches that are shown, the newest of each instance first."""
+_MOST_READ, _MOST_TRIALS = 100, 5_000
+"""Files of searches that are read, and trials of one: no search has as many."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The results and finished searches that could be read, and a sentence for each file that could not.
+
+    `beyond` says of which there are more than are shown.
+    """
+
+    found: tuple[Measured, ...]
+    left_out: tuple[str, ...]
+    searches: tuple[FinishedSearch, ...] = ()
+    beyond: str = ""
+
+
+def gather_results(words: Sequence[str], results: Path, shares: Callable[[], Shares | None] = lambda: None) -> Gathered:
+    """What is named, or all beside the inventory where nothing is. Raises UserError where a word names nothing.
+
+    `shares` is asked for what tells the importance of keys, if there is a search.
+    """
+    found: dict[tuple[str, str, str], Measured] = {}
+    left_out: list[str] = []
+    files: dict[Path, None] = {}
+    sought: dict[Path, None] = {}
+    for word in words:
+        if not Path(word).is_file():
+            named, its = _named(word, results)
+            files |= dict.fromkeys(named)
+            sought |= dict.fromkeys(its)
+        elif SEARCH_NAME.fullmatch(Path(word).name):
+            sought[Path(word)] = None
+        else:
+            found |= {_key(each): each for each in _in_file(Path(word))}
+    if not words:
+        files |= dict.fromkeys(_all(results, result_files))
+        sought |= dict.fromkeys(_all(results, searches))
+    found |= _measured(list(files), left_out)
+    ended = _ended(list(sought), shares, left_out)
+    if not found and not ended:
+        why = left_out[0] if left_out else f"there are no results in {results}"
+        raise UserError(why, "name files with results; `herd explain report` says which can be read")
+    every = sorted(found.values(), key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
+    many = len(ended) == MOST_SEARCHES and len(sought) > MOST_SEARCHES
+    beyond = f"of {len(sought)} searches {MOST_SEARCHES} are shown; a report of one rig has its own" if many else ""
+    return Gathered(tuple(every), tuple(left_out), ended, beyond)
+
+
+def _measured(files: Sequence[Path], left_out: list[str]) -> dict[tuple[str, str, str], Measured]:
+    """The results of these files, as many as are read; what is wrong is added."""
+    found = {}
+    for path in files[:MOST]:
+        try:
+            each = check_measured(read_result(path), str(path))
+        except UserError as error:
+            left_out.append(error.message)
+        else:
+            found[_key(each)] = each
+    if len(files) > MOST:
+        left_out.append(f"{len(files) - MOST:,} older results are left out: no more than {MOST:,} are read")
+    return found
+
+
+def _ended(
+    files: Sequence[Path], shares: Callable[[], Shares | None], left_out: list[str]
+) -> tuple[FinishedSearch, ...]:
+    """The searches of these files that have come to their end, as many as are shown; what is wrong is added."""
+    found: list[FinishedSearch] = []
+    told = shares() if files else None
+    for path in files[:_MOST_READ]:
+        if len(found) == MOST_SEARCHES:
+            break
+        try:
+            search = read_search(path)
+        except UserError as error:
+            left_out.append(error.message)
+            continue
+        if len(search.trials) > _MOST_TRIALS:
+            left_out.append(f"{path} has {len(search.trials):,} trials, which no search has")
+        elif search.found:
+            end = search_result(search, shares=told)
+            found.append(FinishedSearch(search.head, search.found.ended, path.name, end, tuple(search.told)))
+    return tuple(sorted(found, key=lambda each: (each.head.rig, each.head.instance, each.head.began)))
+
+
+def _key(each: Measured) -> tuple[str, str, str]:
+    return each.began, each.id, each.label
+
+
+def _in_file(path: Path) -> Iterator[Measured]:
+    """The results of a file, called after it where they have no other name, as `herd compare` calls them."""
+    read = read_results(path)
+    for number, result in enumerate(read, start=1):
+        each = check_measured(result, str(path))
+        name = f"{path.name}:{number}" if len(read) > 1 else path.name
+        if result.shared:
+            # All that are for others call their rig and instance alike: two of them need not be of the same.
+            each = replace(each, rig="shared", instance=path.name, label=path.name)
+        yield replace(each, label=name) if each.less and not result.stack else each
+
+
+def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
+    """The files of results, and those of searches, of a rig or an instance. Raises UserError."""
+    rig, _, instance = word.partition("/")
+    if not _NAME.fullmatch(rig) or (instance and not _NAME.fullmatch(instance)):
+        raise UserError(f"there is no file {word}", "name a file with results, a rig, or RIG/INSTANCE")
+    names = [instance] if instance else _folders(results / rig)
+    files = [file for name in names for file in result_files(results, rig, name)]
+    sought = list(_in_turn([searches(results, rig, name) for name in names]))
+    if not files and not sought:
+        raise UserError(f"there is no result of {word} in {results}", "name a file with results instead")
+    return files, sought
+
+
+def _all(results: Path, of: Callable[[Path, str, str], Sequence[Path]]) -> Iterator[Path]:
+    """All there are: the newest of each instance before the second of any."""
+    return _in_turn([of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)])
+
+
+def _in_turn(each: Sequence[Sequence[Path]]) -> Iterator[Path]:
+    for place in range(max(map(len, each), default=0)):
+        yield from (files[place] for files in each if place < len(files))
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as there:
+            entries = [each for _, each in zip(range(_MOST_FOLDERS), there, strict=False)]
+        return sorted(each.name for each in entries if _NAME.fullmatch(each.name) and each.is_dir())
+    except OSError:
+        return []

@@ -1,0 +1,118 @@
+"""Tables of a report, and the text of their numbers: four digits, an interval, a count. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
+from llamaherd.measure.results.metrics import METRICS
+
+NONE = "-"
+"""Where nothing was measured."""
+
+
+def rounded(value: float) -> str:
+    """Four digits, or all that stand before the point."""
+    digits = len(f"{abs(value):.0f}")
+    return f"{value:,.{max(0, 4 - digits)}f}"
+
+
+def figure(each: Figure | None) -> str:
+    """A value with its interval: `249.3 (247.2 to 251.4)`, or `249.3 (n = 2, too few)`."""
+    if each is None:
+        return NONE
+    if each.ends is None:
+        few = f" ({each.estimate.counted})" if each.estimate.n > 1 else ""
+        return f"{rounded(each.value)}{few}"
+    low, high = map(rounded, each.ends)
+    return f"{rounded(each.value)} ({low} to {high})"
+
+
+def plus_minus(each: Figure | None) -> str:
+    """A value with half of its interval: `249.3 ± 2.1`. One wider than the value is not told in digits."""
+    if each is None or each.ends is None:
+        return figure(each)
+    low, high = each.ends
+    half = (high - low) / 2
+    return f"{rounded(each.value)} ± {short(half) if half < each.value / 2 else 'over 50 %'}"
+
+
+def short(value: float) -> str:
+    """Two digits of an error are enough."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def share(value: float | None) -> str:
+    """A share in percent."""
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def optional(value: float | None) -> str:
+    """A number that may not be known."""
+    return NONE if value is None else rounded(value)
+
+
+def counted(cell: MeasuredCell) -> str:
+    """How many independent values the figures of a cell are made of."""
+    if not cell.figures:
+        return NONE
+    most = max((each.estimate for each in cell.figures), key=lambda each: each.n)
+    return f"{most.n} {most.unit}s" if most.unit == "start" else str(most.n)
+
+
+def tokens(value: float) -> str:
+    """Tokens of a context: `4K`, `198K`, `1M`."""
+    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings; the first cell of each says what the row is of. `grey` are rows by their numbers.
+
+    `prose`: the last column has sentences, which are wrapped.
+    """
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    grey: frozenset[int] = frozenset()
+    prose: bool = False
+
+
+def without_empty(table: Table) -> Table:
+    """The table without columns in which nothing was measured."""
+    kept = [at for at in range(len(table.headings)) if at == 0 or any(row[at] not in (NONE, "") for row in table.rows)]
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    return Table(table.caption, tuple(table.headings[at] for at in kept), rows, table.grey)
+
+
+def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
+    """All that was measured under some conditions: a row for each."""
+    headings = ["condition", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in METRICS)]
+    headings += ["together, t/s", "accepted", "power, W", "J/token", "n"]
+    rows = []
+    for cell in cells:
+        figures = [figure(cell.figure(each)) for each in METRICS]
+        together = rounded(cell.total.value) if cell.total and cell.condition.concurrency > 1 else NONE
+        rest = [together, share(cell.acceptance), optional(cell.watts), optional(cell.joules), counted(cell)]
+        rows.append((str(cell.condition), *figures, *rest))
+    return without_empty(Table(caption, tuple(headings), tuple(rows)))
+
+
+def memory_table(each: Measured) -> Table | None:
+    """The most memory that was held, beside what was planned."""
+    known = [peak for peak in each.peaks if peak.held_bytes is not None]
+    if not known:
+        return None
+    rows = []
+    for peak in known:
+        held, planned = (peak.held_bytes or 0) / (1 << 20), peak.planned_bytes
+        beside = f"{100 * (held * (1 << 20) / planned - 1):+.1f} %" if planned else NONE
+        where = "RAM" if peak.gpu is None else f"GPU {peak.gpu}"
+        rows.append((where, rounded(held), rounded(planned / (1 << 20)) if planned else NONE, beside))
+    headings = ("memory", "most held, MiB", "planned, MiB", "beside the plan")
+    return without_empty(Table("The most memory that was held, beside the plan", headings, tuple(rows)))

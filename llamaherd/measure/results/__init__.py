@@ -1,0 +1,1 @@
+"""Store, read, compare and evaluate the results of measurements."""

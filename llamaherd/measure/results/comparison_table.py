@@ -1,0 +1,223 @@
+"""Print a comparison as tables and a forest chart, or return it as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import log
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from llamaherd.measure.results.comparison import Comparison, ComparisonRow
+from llamaherd.measure.results.metrics import Metric
+from llamaherd.measure.statistics import Estimate, Ratio
+from llamaherd.text.terminal import printable
+
+_SPANS = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""How far an axis goes to the slow side, as shares; the fast side is its mirror."""
+
+_DRAWN, _PLAIN = tuple("░│├─┤●◀▶"), tuple(":|[-]o<>")
+
+
+def axis_span(ratios: Iterable[Ratio]) -> float:
+    """The axis on which all intervals can be seen, up to the widest one."""
+    ends = [abs(log(end)) for each in ratios for end in (each.low or each.value, each.high or each.value)]
+    return next((span for span in _SPANS if -log(1 - span) >= max(ends, default=0.0)), _SPANS[-1])
+
+
+def forest_line(ratio: Ratio, margin: float | None, span: float, width: int, *, plain: bool = False) -> str:
+    """One line of the chart: slower on the left, faster on the right, equal in the middle."""
+    band, middle, left, line, right, point, beyond_left, beyond_right = _PLAIN if plain else _DRAWN
+    letters = [" "] * width
+    if margin:
+        for at in range(_column(1 - margin, span, width), _column(1 + margin, span, width) + 1):
+            letters[at] = band
+    letters[width // 2] = middle
+    low, high = ratio.low or ratio.value, ratio.high or ratio.value
+    first, last = _column(low, span, width), _column(high, span, width)
+    for at in range(first, last + 1):
+        letters[at] = line
+    if last > first:
+        letters[first], letters[last] = left, right
+    letters[_column(ratio.value, span, width)] = point
+    if _beyond_axis(low, span) < 0:
+        letters[0] = beyond_left
+    if _beyond_axis(high, span) > 0:
+        letters[-1] = beyond_right
+    return "".join(letters)
+
+
+def axis_scale(span: float, width: int) -> str:
+    """What the axis says at its ends and in its middle."""
+    ends = f"{1 - span:.2f}", f"{1 / (1 - span):.2f}"
+    middle = "1.00".center(width - len(ends[0]) - len(ends[1]))
+    return f"{ends[0]}{middle}{ends[1]}"
+
+
+def _column(ratio: float, span: float, width: int) -> int:
+    """The column of a ratio; the nearest one there is for what lies beyond."""
+    half = width // 2
+    column = half + round(log(ratio) / -log(1 - span) * half)
+    return min(max(column, 0), width - 1)
+
+
+def _beyond_axis(ratio: float, span: float) -> int:
+    edge = -log(1 - span) * (1 + 1e-9)
+    return (log(ratio) > edge) - (log(ratio) < -edge)
+
+
+VERDICT_STYLES = {"slower": "bold red", "faster": "green", "same": "dim", "not known yet": "yellow"}
+"""Of verdicts."""
+_LONGEST = 60
+"""Letters of a value that is told among others: arguments are hundreds."""
+
+_WIDTH = 41
+"""Columns of the chart."""
+
+
+def print_comparison(found: Comparison, to: Console) -> None:
+    """What is different, then the cells, then the chart, then what is to be known of both."""
+    to.print(f"A is [bold]{printable(found.a)}[/], B is [bold]{printable(found.b)}[/]")
+    _print_differences(found, to)
+    if found.rows:
+        _print_rows(found.rows, to)
+        _print_forest(found.rows, to)
+    else:
+        to.print("nothing was measured in both under the same conditions")
+        to.print(f"  help: {printable(found.help)}", highlight=False)
+    for name, only in (("A", found.only_a), ("B", found.only_b)):
+        if only:
+            to.print(f"in {name} alone: {'; '.join(map(str, only))}")
+    for text in _all_notes(found):
+        to.print(f"[yellow]note[/]: {printable(text)}")
+
+
+def _all_notes(found: Comparison) -> Iterator[str]:
+    """What is to be known, of both at once where it goes for both."""
+    yield from found.notes
+    of_a, of_b = (*found.notes_a, *found.doubts_a), (*found.notes_b, *found.doubts_b)
+    for text in dict.fromkeys([*of_a, *of_b]):
+        whose = "A and B" if text in of_a and text in of_b else "A" if text in of_a else "B"
+        yield f"{whose}: {text}"
+
+
+def _print_differences(found: Comparison, to: Console) -> None:
+    if not found.differences:
+        to.print("nothing is known to be different about them")
+        return
+    table = _table("different", "A", "B")
+    for each in found.differences:
+        table.add_row(printable(each.what), *(printable(_cut(text)) for text in (each.a, each.b)))
+    to.print(table)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
+    table = _table("cell", "", "A", "B", "B beside A", "verdict")
+    last = None
+    for row in rows:
+        cell = "" if row.condition == last else str(row.condition)
+        last = row.condition
+        verdict = f"[{VERDICT_STYLES[row.judgement.verdict]}]{row.judgement}[/]" if row.judgement else ""
+        name = f"{row.metric.name}, {row.metric.unit}" if row.metric.unit else row.metric.name
+        values = (show_estimate(row.a, row.metric), show_estimate(row.b, row.metric), show_ratio(row))
+        table.add_row(printable(cell), name, *values, verdict)
+    to.print(table)
+
+
+def _print_forest(rows: Sequence[ComparisonRow], to: Console) -> None:
+    """The chart: letters of ASCII alone where nothing else can be printed."""
+    span = axis_span(row.ratio for row in rows)
+    plain = not to.encoding.lower().startswith("utf")
+    chart = _table("", f"slower{'faster':>{_WIDTH - 6}}")
+    for row in rows:
+        line = forest_line(row.ratio, row.metric.margin, span, _WIDTH, plain=plain)
+        chart.add_row(f"{printable(str(row.condition))}: {row.metric.name}", Text(line))
+    chart.add_row("B / A", axis_scale(span, _WIDTH))
+    to.print(chart)
+
+
+def show_estimate(each: Estimate, metric: Metric) -> str:
+    """A value with its interval and its number: `249 (247 to 251), n = 10`, or `249, n = 2, too few`."""
+    value = _number(metric.shown(each.value))
+    if each.low is None or each.high is None:
+        return f"{value}, {each.counted}"
+    low, high = sorted((metric.shown(each.low), metric.shown(each.high)))
+    return f"{value} ({_number(low)} to {_number(high)}), {each.counted}"
+
+
+def show_ratio(row: ComparisonRow) -> str:
+    """How much faster B is: `-5.0 % (-6.1 to -3.9)`."""
+    value = f"{100 * (row.ratio.value - 1):+.1f} %"
+    if row.ratio.ends is None:
+        return value
+    low, high = row.ratio.ends
+    return f"{value} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+
+
+def _number(value: float) -> str:
+    """Four digits, or all that stand before the point."""
+    digits = len(f"{abs(value):.0f}")
+    return f"{value:,.{max(0, 4 - digits)}f}"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """The comparison for machines. Ratios are of speeds: above 1, B is faster."""
+    return {
+        "a": found.a,
+        "b": found.b,
+        "differences": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differences],
+        "cells": list(_rows_json(found.rows)),
+        "help": found.help or None,
+        "only_a": [each.model_dump(mode="json") for each in found.only_a],
+        "only_b": [each.model_dump(mode="json") for each in found.only_b],
+        "notes": list(found.notes),
+        "notes_a": list(found.notes_a),
+        "notes_b": list(found.notes_b),
+        "doubts_a": list(found.doubts_a),
+        "doubts_b": list(found.doubts_b),
+    }
+
+
+def _rows_json(rows: Sequence[ComparisonRow]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        ratio, judgement = row.ratio, row.judgement
+        yield {
+            "condition": row.condition.model_dump(mode="json"),
+            "metric": row.metric.name,
+            "unit": row.metric.unit,
+            "margin": row.metric.margin,
+            "a": _estimate_json(row.a, row.metric),
+            "b": _estimate_json(row.b, row.metric),
+            "ratio": {"value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n, "of": ratio.unit},
+            "verdict": judgement.verdict if judgement else None,
+            "more": {"n": judgement.more, "of": judgement.unit}
+            if judgement and judgement.verdict == "not known yet"
+            else None,
+        }
+
+
+def _estimate_json(each: Estimate, metric: Metric) -> dict[str, Any]:
+    known = [metric.shown(end) for end in (each.low, each.high) if end is not None]
+    low, high = (min(known), max(known)) if known else (None, None)
+    return {
+        "value": metric.shown(each.value),
+        "low": low,
+        "high": high,
+        "n": each.n,
+        "runs": each.runs,
+        "of": each.unit,
+    }

@@ -1,0 +1,211 @@
+"""Parse and write a result as a JSON document or as journal lines, and render its JSON Schema."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.result import FORMAT, Cell, Result, Run, Start
+
+MOST_RESULT_BYTES, _MOST_VALUES = 8 << 20, 400_000
+"""Bytes and values of a result. A run has some 400 bytes and 22 values, and 256 more where it has its pieces."""
+
+_TAKE_BACK = "take the last good one back from version control, or leave it out"
+
+
+def with_id(result: Result) -> Result:
+    """The result with its id."""
+    return result.model_copy(update={"id": content_id(result)})
+
+
+def content_id(result: Result) -> str:
+    """The hash of all of a result but its id: 12 hexadecimal digits."""
+    value = result.model_dump(mode="json", exclude={"id"}, exclude_defaults=True)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def result_bytes(result: Result) -> bytes:
+    """The document, a line for each run. What is as it is by default is left out. Raises UserError."""
+    value = {"format": FORMAT} | result.model_dump(mode="json", exclude_defaults=True, exclude={"cells"})
+    head = json.dumps(value, indent=1)
+    cells = ",\n  ".join(map(_cell_text, result.cells))
+    data = f'{head[:-2]},\n "cells": [\n  {cells}\n ]\n}}\n'.encode()
+    if len(data) > MOST_RESULT_BYTES:
+        raise UserError("this result is larger than what is read again", "measure fewer conditions at a time")
+    return data
+
+
+def _cell_text(cell: Cell) -> str:
+    runs = ",\n    ".join(json.dumps(run.model_dump(mode="json", exclude_defaults=True)) for run in cell.runs)
+    condition = json.dumps(cell.condition.model_dump(mode="json", exclude_defaults=True))
+    took = cell.telemetry.model_dump(mode="json", exclude_defaults=True) if cell.telemetry else None
+    telemetry = f'"telemetry": {json.dumps(took)},\n   ' if took is not None else ""
+    return f'{{"condition": {condition},\n   {telemetry}"runs": [\n    {runs}]}}'
+
+
+def parse_result(data: bytes, name: str) -> Result:
+    """The result in a document of this name. Raises UserError."""
+    value = load_json(data, name)
+    found = value.get("format") if isinstance(value, dict) else None
+    if type(found) is not int or "cells" not in value:
+        raise UserError(f"{name} is no result of a measurement", "name a file that a measurement has written")
+    if found > FORMAT:
+        raise UserError(
+            f"{name} is a result of format {found}, and this llamaherd, {__version__}, reads format {FORMAT}",
+            "use the llamaherd that wrote it, or a newer one",
+        )
+    result = _validated(data, name)
+    if result.id != content_id(result):
+        raise UserError(f"{name} is not as it was measured: its content has another hash than its id", _TAKE_BACK)
+    return result
+
+
+def load_json(data: bytes, name: str) -> Any:
+    """The JSON in some bytes, within bounds. Raises UserError."""
+    if len(data) > MOST_RESULT_BYTES:
+        raise unusable_result(name, f"it is larger than {MOST_RESULT_BYTES >> 20} MiB")
+    try:
+        value = json.loads(data.decode())
+    except RecursionError:
+        raise unusable_result(name, "it is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise unusable_result(name, "it is no text") from None
+    except ValueError:
+        raise unusable_result(name, "it is no JSON, or ends in the middle") from None
+    if has_too_many_values(value):
+        raise unusable_result(name, f"it holds more than {_MOST_VALUES:,} values")
+    return value
+
+
+def has_too_many_values(value: Any, most: int = _MOST_VALUES) -> bool:
+    """Whether it holds more values than are looked at: each that is wrong would be told one by one."""
+    left, count = [value], 0
+    while left and count <= most:
+        each = left.pop()
+        inner = list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else []
+        count += len(inner)
+        left += [deeper for deeper in inner if isinstance(deeper, dict | list)]
+    return count > most
+
+
+def unusable_result(name: str, why: str) -> UserError:
+    """That a file cannot be used as a result, and why."""
+    return UserError(f"{name} is no result that can be used: {why}", _TAKE_BACK)
+
+
+def _validated(data: bytes, name: str) -> Result:
+    try:
+        return Result.model_validate_json(data)
+    except ValidationError as error:
+        raise unusable_result(name, _problem(error)) from None
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"`{place or 'cells'}`: {problem[0].lower()}{problem[1:]}"
+
+
+def head_line(result: Result) -> bytes:
+    """The first line of a journal: all that is known before the first run."""
+    return _journal_line({"begin": result.model_dump(mode="json", exclude_defaults=True)})
+
+
+def start_line(start: Start) -> bytes:
+    """A line of a journal: the server was started once more."""
+    return _journal_line({"start": start.model_dump(mode="json", exclude_defaults=True)})
+
+
+def run_line(cell: int, run: Run) -> bytes:
+    """A line of a journal: a run under the condition of this number."""
+    return _journal_line({"cell": cell, "run": run.model_dump(mode="json", exclude_defaults=True)})
+
+
+def exclusion_line(cell: int, number: int, why: str) -> bytes:
+    """A line of a journal: a run of a cell, by their numbers, does not count, as it came to be known later."""
+    return _journal_line({"cell": cell, "excluded": number, "why": why})
+
+
+def _journal_line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def fold_journal(data: bytes, name: str) -> tuple[Result, int]:
+    """What a journal has so far, and how many of its bytes are whole lines. Raises UserError.
+
+    A power cut leaves a last line that ends in the middle, or is no text: it is left out.
+    """
+    if len(data) > MOST_RESULT_BYTES:
+        raise unusable_result(name, f"it is larger than {MOST_RESULT_BYTES >> 20} MiB")
+    lines = data.splitlines(keepends=True)
+    values: list[dict[str, Any]] = []
+    whole = 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = load_json(line, f"line {number} of {name}")
+        except UserError:
+            if number == len(lines):
+                break
+            raise
+        if not line.endswith(b"\n"):
+            break
+        values.append(value)
+        whole += len(line)
+    return _folded(values, name), whole
+
+
+def _has_run(cells: Sequence[dict[str, Any]], cell: int, place: int) -> bool:
+    """Whether a journal's cell has a run of this number."""
+    runs = cells[cell]["runs"] if 0 <= cell < len(cells) else []
+    return 0 <= place < len(runs) and isinstance(runs[place], dict)
+
+
+def _folded(values: list[dict[str, Any]], name: str) -> Result:
+    if not values or not isinstance(values[0], dict) or not isinstance(begun := values[0].get("begin"), dict):
+        raise unusable_result(name, "it does not say what was to be measured")
+    cells = [dict(each, runs=[]) for each in begun.get("cells", ()) if isinstance(each, dict)]
+    starts = list(begun.get("starts", ()))
+    for number, value in enumerate(values[1:], start=2):
+        match value:
+            case {"start": start}:
+                starts.append(start)
+            case {"cell": int(cell), "run": run} if 0 <= cell < len(cells):
+                cells[cell]["runs"].append(run)
+            case {"cell": int(cell), "excluded": int(place), "why": str(why)} if _has_run(cells, cell, place):
+                cells[cell]["runs"][place]["excluded"] = why
+            case _:
+                raise unusable_result(name, f"line {number} says nothing that is known")
+    whole = dict(begun, cells=cells, starts=starts)
+    return _validated(json.dumps(whole).encode(), name)
+
+
+def result_schema() -> dict[str, Any]:
+    """The schema of a result's document."""
+    schema = _without_titles(Result.model_json_schema())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:llamaherd:result",
+        "title": "A measurement of llamaherd",
+        **schema,
+        "required": ["format", *schema["required"], "cells"],
+    }
+
+
+def result_schema_text() -> str:
+    """The text of `result.schema.json`."""
+    return json.dumps(result_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_titles(value: Any) -> Any:
+    """Without the titles that pydantic makes of names: they say nothing more."""
+    if isinstance(value, dict):
+        return {key: _without_titles(each) for key, each in value.items() if not (key == "title" and type(each) is str)}
+    return [_without_titles(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,177 @@
+"""Compute metrics from runs, and how far the speed of the machine drifted between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from statistics import fmean
+
+from llamaherd.measure.results.result import Cell, Run
+from llamaherd.measure.statistics import BETWEEN_STARTS, Sample
+
+DRIFT_WINDOWS = 6
+"""Parts of a measurement, that are held against each other."""
+FEWEST_REQUESTS = 12
+"""Requests: of fewer nobody can tell."""
+_FISHER_F = 2.0
+"""What the windows of a steady machine differ by in one measurement of ten, beside what requests do: F of Fisher."""
+_DRIFT_FACTOR = sqrt(2)
+"""What wanders goes on to wander: by as much more, two measurements one after the other lie apart."""
+
+
+@dataclass(frozen=True)
+class TimedSample:
+    """A request: when it was sent in seconds, what it belongs to, and what it told."""
+
+    at: float
+    cell: str
+    sample: Sample
+
+
+def speed_drift(every: Iterable[TimedSample]) -> float:
+    """The standard deviation between two measurements like this one, as a share of their speed; 0 where none is seen.
+
+    By analysis of variance: windows of time are the groups, each request beside the others of its cell.
+    """
+    seen = list(every)
+    if len(seen) < FEWEST_REQUESTS:
+        return 0.0
+    left = _cell_residuals(seen)
+    first, last = (pick(each.at for each in seen) for pick in (min, max))
+    groups: dict[int, list[float]] = {}
+    for each, rest in zip(seen, left, strict=True):
+        window = int(DRIFT_WINDOWS * (each.at - first) / (last - first)) if last > first else 0
+        groups.setdefault(min(window, DRIFT_WINDOWS - 1), []).append(rest)
+    freedom = len(seen) - len(groups) - len({each.cell for each in seen}) + 1
+    if len(groups) < 2 or freedom < 1:
+        return 0.0
+    return _DRIFT_FACTOR * sqrt(_variance_between(list(groups.values()), freedom))
+
+
+def _cell_residuals(seen: Sequence[TimedSample]) -> list[float]:
+    logs: dict[str, list[float]] = {}
+    for each in seen:
+        logs.setdefault(each.cell, []).append(log(each.sample.rate))
+    means = {cell: fmean(found) for cell, found in logs.items()}
+    return [log(each.sample.rate) - means[each.cell] for each in seen]
+
+
+def _variance_between(groups: Sequence[Sequence[float]], freedom: int) -> float:
+    """The variance of the groups' own means, without what the spread in them makes of it; 0 where that may be all."""
+    total = sum(map(len, groups))
+    within = sum((value - fmean(group)) ** 2 for group in groups for value in group) / freedom
+    among = sum(len(group) * fmean(group) ** 2 for group in groups) / (len(groups) - 1)
+    if among <= _FISHER_F * within:
+        return 0.0
+    size = (total - sum(len(group) ** 2 for group in groups) / total) / (len(groups) - 1)
+    return (among - within) / size
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a cell. `margin` is the share within which two are the same; None: it is told, and not judged.
+
+    `between_starts` is how far two starts of a server are taken to differ where only one of each was measured, and
+    `between_times` how far one does from one measurement to the next. `scale` makes the unit of the rate. With
+    `as_time`, people are shown what one takes, and not how many a second. What is not `timed` is the same however fast
+    its machine is.
+    """
+
+    name: str
+    unit: str
+    of: Callable[[Run], Sample | None]
+    margin: float | None
+    scale: float = 1.0
+    as_time: bool = False
+    between_starts: float = BETWEEN_STARTS
+    between_times: float = 0.0
+    timed: bool = True
+
+    def shown(self, rate: float) -> float:
+        """A rate in the metric's unit."""
+        return self.scale / rate if self.as_time else rate * self.scale
+
+
+FEW = 8
+"""Tokens of an answer that was asked for its prompt alone, or of a prompt whose rest was cached: no speed follows."""
+
+
+def _decode(run: Run) -> Sample | None:
+    """Tokens after the first, which comes out of the prompt."""
+    if run.predicted_n is not None and run.predicted_n <= FEW:
+        return None
+    if run.predicted_ms is None:
+        return Sample(run.predicted_per_second, 1.0) if run.predicted_per_second else None
+    return Sample(run.predicted_n - 1, run.predicted_ms / 1000) if run.predicted_n else None
+
+
+def _prefill(run: Run) -> Sample | None:
+    if run.cache_n and run.prompt_n is not None and run.prompt_n <= FEW:
+        return None
+    if run.prompt_n and run.prompt_ms:
+        return Sample(run.prompt_n, run.prompt_ms / 1000)
+    return Sample(run.prompt_per_second, 1.0) if run.prompt_per_second else None
+
+
+def _step(run: Run) -> Sample | None:
+    """Where drafts are made: without, a step is a token."""
+    seconds = run.predicted_seconds
+    return Sample(run.steps, seconds) if run.draft_n and run.steps and seconds and _decode(run) else None
+
+
+def _tokens_per_step(run: Run) -> Sample | None:
+    drafted = run.draft_n and run.steps and _decode(run)
+    return Sample(run.predicted_n - 1, run.steps) if drafted and run.steps and run.predicted_n else None
+
+
+def _accepted(run: Run) -> Sample | None:
+    return Sample(run.draft_n_accepted or 0, run.draft_n) if run.draft_n and _decode(run) else None
+
+
+def _energy(run: Run) -> Sample | None:
+    """All of a request over the tokens that came of it."""
+    return Sample(run.predicted_n, run.joules) if run.joules and run.predicted_n and _decode(run) else None
+
+
+def _first_token(run: Run) -> Sample | None:
+    return Sample(1.0, run.first_token_ms / 1000) if run.first_token_ms else None
+
+
+DECODE = Metric("decode", "t/s", _decode, 0.02)
+PREFILL = Metric("prefill", "t/s", _prefill, 0.03, between_starts=0.03)
+STEP = Metric("step", "ms", _step, 0.005, scale=1000, as_time=True)
+TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None, timed=False)
+# The way to the host and its processor are in it, and of a warm prompt hardly anything else.
+FIRST_TOKEN = Metric(
+    "first token", "ms", _first_token, 0.05, scale=1000, as_time=True, between_starts=0.05, between_times=0.05
+)
+ACCEPTED = Metric("accepted", "%", _accepted, None, scale=100, timed=False)
+ENERGY = Metric("energy", "J/token", _energy, None, as_time=True)
+METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, ACCEPTED, ENERGY)
+
+
+def by_start(runs: Sequence[Run], metric: Metric) -> list[list[Sample]]:
+    """The samples of a metric, of each start of the server."""
+    starts: dict[int, list[Sample]] = {}
+    for run in runs:
+        if (sample := metric.of(run)) and sample.amount > 0:
+            starts.setdefault(run.start, []).append(sample)
+    return [starts[number] for number in sorted(starts)]
+
+
+def cells_drift(cells: Sequence[Cell], prompts: bool) -> float:
+    """By its answers, however many kinds of text there are, or by its cold prompts; where these are few, by both.
+
+    What holds back one of them may leave the other alone, and prompts differ several times as much by chance.
+    """
+    cold = [cell for cell in cells if cell.condition.cache != "warm"]
+    own = [seen for cell in cold if bool(cell.condition.prompt) == prompts for seen in _timed_samples(cell)]
+    return speed_drift(own if len(own) >= FEWEST_REQUESTS else [seen for cell in cold for seen in _timed_samples(cell)])
+
+
+def _timed_samples(cell: Cell) -> Iterator[TimedSample]:
+    metric = PREFILL if cell.condition.prompt else DECODE
+    for run in cell.counted:
+        if run.at is not None and (sample := metric.of(run)):
+            yield TimedSample(run.at, str(cell.condition), sample)

@@ -1,0 +1,189 @@
+"""Measure the divergence of two servers: run the tool of the engine on a text, and parse its figures."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.engines.divergence import Reading
+from llamaherd.measure.client.suite import long_text
+from llamaherd.measure.results.result import Count, NotNegative, Recorded
+from llamaherd.measure.trials.host import UnitRun, is_out_of_memory
+from llamaherd.measure.trials.units import SCRATCH
+from llamaherd.memory.divergence import MOST_TOKENS
+
+_MOST_TEXT = 1 << 20
+"""Characters of the tool that are looked through."""
+_NUMBER = r"(-?(?:[0-9]{1,40}(?:\.[0-9]{1,12})?|nan|inf))"
+_ERROR = re.compile(r"^[\d.]+ E (.+)$", re.MULTILINE)
+"""The first error that it logged, which is the cause of those after it. It ends with 0 all the same."""
+_OTHER_WORDS = re.compile(r"inconsistent vocabulary \((\d{1,9}) vs (\d{1,9})\)")
+"""It says so, and goes on."""
+_FIGURE_LETTERS = 200
+_FLOOR = -0.01
+"""The least that a mean divergence may be: it is none below nothing, but logits are kept in 16 bits."""
+
+
+class Figure(Recorded):
+    """A mean, and its standard error."""
+
+    value: float
+    error: NotNegative
+
+
+class Quality(Recorded):
+    """What the tool told. Percent are of all tokens; `ppl_ratio` is the logarithm of one, on the same text.
+
+    Only the first two are judged by. Of two that are nearly the same, the tool may tell no error of the others.
+    """
+
+    kld: Figure
+    same_top: Figure
+    ppl: Figure | None = None
+    ppl_base: Figure | None = None
+    ppl_ratio: Figure | None = None
+    p_change: Figure | None = None
+
+
+class Compared(Recorded):
+    """What came of having a text read in both ways. Without `quality`, `says` is why there are no figures."""
+
+    context: Count = 0
+    chunks: Count = 0
+    quality: Quality | None = None
+    says: str = ""
+    seconds: NotNegative = 0.0
+
+    @property
+    def figures(self) -> str:
+        """Mean divergence and share of the same likeliest tokens, for people; empty where there are none."""
+        if self.quality is None:
+            return ""
+        kld, same = self.quality.kld, self.quality.same_top
+        return (
+            f"mean KLD {kld.value:.5f} ± {kld.error:.5f}, same top {same.value:.2f} ± {same.error:.2f} %, "
+            f"{self.chunks} x {self.context:,} tokens"
+        )
+
+
+class NoFiguresError(ValueError):
+    """The tool told no figures, or none that can be."""
+
+
+def parse_quality(text: str) -> Quality:
+    """The figures that the tool printed at its end. Raises NoFiguresError."""
+    text = text[-_MOST_TEXT:]
+    if other := _OTHER_WORDS.search(text):
+        raise NoFiguresError(f"both have other tokens, {int(other[1]):,} and {int(other[2]):,} of them")
+    quality = Quality(
+        kld=_required(text, "mean divergence", r"Mean +KLD: +"),
+        same_top=_required(text, "share of same likeliest tokens", r"Same top p: +"),
+        ppl=_figure(text, r"Mean PPL\(Q\) +: +"),
+        ppl_base=_figure(text, r"Mean PPL\(base\) +: +"),
+        ppl_ratio=_figure(text, r"Mean ln\(PPL\(Q\)/PPL\(base\)\) +: +"),
+        p_change=_figure(text, r"Mean +Δp: +"),
+    )
+    kld, same = quality.kld.value, quality.same_top.value
+    if kld < _FLOOR or not 0 <= same <= 100:
+        raise NoFiguresError(f"its figures cannot be: mean KLD {kld:g}, same top {same:g} %")
+    return quality
+
+
+def _required(text: str, what: str, line: str) -> Figure:
+    found = _figure(text, line)
+    if found is None:
+        wrong = _ERROR.search(text)
+        raise NoFiguresError(f"it tells no {what}{f': {wrong[1][:_FIGURE_LETTERS]}' if wrong else ''}")
+    return found
+
+
+def _figure(text: str, line: str) -> Figure | None:
+    """That of the last line that begins so; None where there is none, or it is no number."""
+    found = re.findall(rf"^{line}{_NUMBER} ± +{_NUMBER}", text, re.MULTILINE)
+    value, error = map(float, found[-1]) if found else (math.nan, math.nan)
+    return Figure(value=value, error=error) if math.isfinite(value) and math.isfinite(error) and error >= 0 else None
+
+
+LOGITS = f"{SCRATCH}/logits"
+"""Where one run keeps them for the other."""
+_LETTERS_A_TOKEN = 6
+"""At most, on average: so many of the text are sent for each token that is to be read."""
+_SPARE = 1 << 30
+"""Bytes that are left free on the disk."""
+_TRIES = 3
+"""Ways of reading the text, each a shorter one, where there is no room for the one before."""
+_RUNS = 2
+"""Of the tool: one keeps logits, and the other one compares."""
+_MESSAGE_LETTERS = 300
+_NO_DISK = "no room in"
+"""What the script says of a disk: a shorter way needs less of that, too."""
+
+UnitOf = Callable[[Reading, int], str]
+"""The unit that reads the text in both ways, one after the other, each for so many seconds at most."""
+
+
+class UnitHost(Protocol):
+    """What runs a unit in the place of a server."""
+
+    def run_to_end(self, unit: str, room: int, /) -> UnitRun:
+        """Run it to its end, with so many bytes of room on the disk."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it: what it keeps goes with it."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds."""
+        ...
+
+
+def divergence_text() -> str:
+    """What is read: our own text, long enough."""
+    return long_text(_LETTERS_A_TOKEN * MOST_TOKENS)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Has a text read on a host. `readings` are ways in which it could be, the best one first."""
+
+    host: UnitHost
+    unit_of: UnitOf
+    readings: Iterable[Reading]
+
+    def compared(self, seconds: float) -> Compared:
+        """What comes of it within so many seconds. Raises UserError where the host is gone: then nothing is known."""
+        began = self.host.clock()
+        found = Compared(says="in no way is there memory for it")
+        for reading in islice(self.readings, _TRIES):
+            left = seconds - (self.host.clock() - began)
+            found = self._read(reading, max(1, int(left / _RUNS)))
+            if found.quality or not (is_out_of_memory(found.says) or _NO_DISK in found.says):
+                break
+        return found.model_copy(update={"seconds": round(self.host.clock() - began, 3)})
+
+    def _read(self, reading: Reading, seconds: int) -> Compared:
+        found = Compared(context=reading.context, chunks=reading.chunks)
+        try:
+            unit = self.unit_of(reading, seconds)
+        except InventoryError as error:
+            return found.model_copy(
+                update={"says": "; ".join(each.message for each in error.findings)[:_MESSAGE_LETTERS]}
+            )
+        except UserError as error:
+            return found.model_copy(update={"says": error.message[:_MESSAGE_LETTERS]})
+        try:
+            ran = self.host.run_to_end(unit, reading.bytes + _SPARE)
+        finally:
+            self.host.stop()
+        if not ran.well:
+            return found.model_copy(update={"says": ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing"})
+        try:
+            return found.model_copy(update={"quality": parse_quality(ran.says)})
+        except NoFiguresError as error:
+            return found.model_copy(update={"says": str(error)})

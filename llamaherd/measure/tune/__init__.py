@@ -1,0 +1,1 @@
+"""The search for the keys with which an instance is fastest, within memory and quality."""

@@ -1,0 +1,451 @@
+"""A search as a file in the results folder, one JSON line for each step, so that an interrupted search resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Rig
+from llamaherd.measure.results.result import Count, Kind, Name, NotNegative, Positive, Recorded
+from llamaherd.measure.results.store import AppendOnlyFile, read_file
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value, Why
+from llamaherd.measure.tune.objective import Figures, Objective, Sizes
+from llamaherd.measure.tune.quality import Cost, Judged, Limits, Precision, precision_of
+
+Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+
+class FingerprintGpu(Recorded):
+    """A GPU, as far as another one is like it."""
+
+    model: str
+    memory_bytes: Count | None = None
+
+
+class Fingerprint(Recorded):
+    """What a rig and an instance have that others may have too. `header` is the digest of the model's header."""
+
+    engine: str
+    model: str
+    header: Hash | None = None
+    gpus: tuple[FingerprintGpu, ...] = ()
+    cores: Count
+    context: Count
+    parallel: Count
+
+
+def fingerprint_of(rig: Rig, name: str, header: Header | None) -> Fingerprint:
+    """That of an instance of a rig."""
+    instance = rig.instances[name]
+    model = rig.models[instance.model]
+    cards = rig.gpus.cards if rig.gpus else {}
+    return Fingerprint(
+        engine=rig.engines[instance.engine].kind,
+        model=f"{model.hf} {model.quant or model.files}" if model.hf else instance.model,
+        header=header.digest if header else None,
+        gpus=tuple(
+            FingerprintGpu(model=cards[each].model, memory_bytes=cards[each].memory_bytes) for each in instance.on
+        ),
+        cores=rig.host.cpu.cores,
+        context=instance.context,
+        parallel=instance.parallel,
+    )
+
+
+_Word = Annotated[str, StringConstraints(max_length=200)]
+_Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+_Key = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}(\.[a-z_]{1,40})?$")]
+_KeyValue = bool | _Whole | float | _Word | Annotated[list[float], Field(max_length=64)] | None
+
+
+def _apart(keys: dict[str, Any]) -> dict[str, Any]:
+    """The keys, if none is a mapping and a value at once. Raises ValueError."""
+    if both := {key.partition(".")[0] for key in keys if "." in key} & keys.keys():
+        raise ValueError(f"{min(both)} is a mapping and a value")
+    return keys
+
+
+Keys = Annotated[dict[_Key, _KeyValue], Field(max_length=64), AfterValidator(_apart)]
+"""Keys of an instance, within bounds: lines of YAML can be made of whatever is read."""
+
+
+class Head(Recorded):
+    """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys.
+
+    `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
+    says it in words, for those who know only a part of it. Searches of before have none.
+    `quality` is what coarser types of the cache and other weights may cost, where such are tried; `finest` names the
+    weights that others are judged beside. `watts` are the power limits that are
+    tried in the end, and `gpus` the names of the GPUs in the inventory.
+    """
+
+    line: Literal["head"] = "head"
+    format: Literal[1] = 1
+    llamaherd: str
+    rig: Name
+    instance: Name
+    began: str
+    identity: Hash
+    kind: Hash | None = None
+    likeness: Fingerprint | None = None
+    aim: Objective
+    declared: Keys
+    quality: Limits | None = None
+    finest: _Word = ""
+    gpus: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    watts: Annotated[tuple[Count, ...], Field(max_length=64)] = ()
+
+
+class Sized(Recorded):
+    """How much each candidate is asked, and how fast what is declared read then."""
+
+    line: Literal["sizes"] = "sizes"
+    written: Count
+    read: Count
+    prompts: Count = 1
+    prefill: NotNegative = 0.0
+    past_end: bool = False
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> Self:
+        """The line of these."""
+        return cls(
+            written=sizes.written,
+            read=sizes.read,
+            prompts=sizes.prompts,
+            prefill=sizes.prefill,
+            past_end=sizes.past_end,
+        )
+
+    @property
+    def sizes(self) -> Sizes:
+        """How much that is."""
+        return Sizes(self.written, self.read, self.prompts, self.prefill, self.past_end)
+
+
+class Trial(Recorded):
+    """A candidate and what came of it. `round` numbers those of the end, in which the best are measured again."""
+
+    line: Literal["trial"] = "trial"
+    keys: Keys
+    figures: Figures = Figures()
+    why: Why | None = None
+    says: str = ""
+    seconds: NotNegative = 0.0
+    round: Count | None = None
+
+
+class Deep(Recorded):
+    """A candidate at the full depth of its context, in one start; `says` is why there are no figures.
+
+    `prefill` is how fast all of that prompt was read, and `decode` how fast each of the answers there was written.
+    """
+
+    line: Literal["deep"] = "deep"
+    keys: Keys
+    depth: Count
+    prefill: Positive | None = None
+    decode: Annotated[tuple[Positive, ...], Field(max_length=16)] = ()
+    says: str = ""
+    seconds: NotNegative = 0.0
+
+
+class Limited(Recorded):
+    """What was found, under one power limit in one round. `as_now` is what its GPUs were held to anyway.
+
+    `speed` is the score of the aim, or of a turn where that is efficiency; `joules` are those of a token.
+    """
+
+    line: Literal["limit"] = "limit"
+    keys: Keys
+    watts: Count
+    round: Count
+    speed: Positive
+    joules: Positive
+    as_now: bool = False
+    seconds: NotNegative = 0.0
+
+
+class Found(Recorded):
+    """The end: the keys that it comes to.
+
+    `cut` is why the pass over the keys was not gone to its end, `shallow` why nothing was measured at the full depth,
+    and `unlimited` why no power limit was tried, where any of these was left out.
+    """
+
+    line: Literal["found"] = "found"
+    keys: Keys
+    ended: str
+    cut: str = ""
+    shallow: str = ""
+    unlimited: str = ""
+
+
+def candidate_of(keys: Keys) -> Candidate:
+    """The candidate that keys of a file stand for."""
+    return Candidate.of({key: tuple(value) if isinstance(value, list) else value for key, value in keys.items()})
+
+
+def keys_of(candidate: Candidate) -> Keys:
+    """A candidate's keys as a file has them."""
+
+    def said(value: Value) -> bool | int | float | str | list[float] | None:
+        return list(value) if isinstance(value, tuple) else value
+
+    return {key: said(value) for key, value in candidate.keys}
+
+
+MOST, _MOST_FILES = 8 << 20, 1_000
+_MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
+"""Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
+SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
+
+_FOR_PROMPTS = ("batch", "ubatch")
+"""Keys that change how a prompt is read, and nothing about how an answer is written."""
+_DISTURBED = 1.1
+"""How many times as fast a later reading of the same is where the first one was disturbed."""
+
+Line = Sized | Trial | Judged | Deep | Limited | Found
+"""A line after the head."""
+_LINE: TypeAdapter[Head | Line] = TypeAdapter(Annotated[Head | Line, Field(discriminator="line")])
+
+
+class Search:
+    """All that a search has written by now."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.sizes: Sizes | None = None
+        self.trials: list[Trial] = []
+        self.judged: dict[Precision, Judged] = {}
+        self.deep: dict[Candidate, Deep] = {}
+        self.limited: list[Limited] = []
+        self.found: Found | None = None
+        self._known: Trials | None = None  # of the lines that were taken by now
+
+    def take(self, line: Head | Line) -> None:
+        """Take one more line."""
+        self._known = None
+        match line:
+            case Sized():
+                self.sizes = line.sizes
+            case Trial():
+                self.trials.append(line)
+            case Judged():
+                self.judged[line.precision] = line
+            case Deep():
+                self.deep[candidate_of(line.keys)] = line
+            case Limited():
+                self.limited.append(line)
+            case Found():
+                self.found = line
+
+    @property
+    def known(self) -> Trials:
+        """What came of each candidate of the search itself."""
+        if self._known is None:
+            self._known = Trials({candidate_of(each.keys): outcome for each, outcome in self.read()})
+        return Trials(dict(self._known.outcomes))
+
+    def read(self, *more: Trial) -> Iterator[tuple[Trial, Outcome]]:
+        """Yield each trial of the search itself, and then `more`, with what came of it.
+
+        How much is computed at once (`ubatch`) changes how prompts are read, and not how answers are written. So the
+        answers of trials that differ in nothing else are those of the first one: one disturbed reading ends no climb.
+        Where a later one is much faster, the first one was disturbed.
+        """
+        written: dict[Candidate, Mapping[Kind, float]] = {}
+        for each in (*self.trials, *more):
+            if each.round is not None:
+                continue
+            others = candidate_of(each.keys).with_keys(dict.fromkeys(_FOR_PROMPTS))
+            if not each.why and self.head.aim.purpose == "turn":
+                known = written.get(others, each.figures.decode)
+                decode = {
+                    kind: known.get(kind, 0.0) if speed <= _DISTURBED * known.get(kind, 0.0) else speed
+                    for kind, speed in each.figures.decode.items()
+                }
+                written[others] = decode
+                figures = each.figures.model_copy(update={"decode": decode})
+                yield each, self.outcome(each.model_copy(update={"figures": figures}))
+            else:
+                yield each, self.outcome(each)
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took by now."""
+        tried, judged = (sum(each.seconds for each in lines) for lines in (self.trials, self.judged.values()))
+        last = sum(each.seconds for each in self.deep.values()) + sum(each.seconds for each in self.limited)
+        return tried + judged + last
+
+    def round_of(self, number: int) -> dict[Candidate, Trial]:
+        """What was measured in a round of the end."""
+        return {candidate_of(each.keys): each for each in self.trials if each.round == number}
+
+    def cost(self, candidate: Candidate) -> Cost | None:
+        """What it costs; None where it computes no less exactly than what is declared, or nothing is judged."""
+        if self.head.quality is None:
+            return None
+        precision = precision_of(candidate, candidate_of(self.head.declared), self.head.finest)
+        return Cost(precision, self.judged.get(precision)) if precision else None
+
+    def refused(self, candidate: Candidate) -> str | None:
+        """Why it is none to be proposed; None where it may be, or nobody has judged it yet."""
+        cost, limits = self.cost(candidate), self.head.quality
+        judged = cost.judged if cost else None
+        if judged is None or limits is None or judged.passes(limits):
+            return None
+        return f"{judged}, where {limits} is declared" if judged.quality else str(judged)
+
+    @property
+    def passed(self) -> tuple[Judged, ...]:
+        """What was judged and may be proposed."""
+        limits = self.head.quality
+        return tuple(each for each in self.judged.values() if limits and each.passes(limits))
+
+    @property
+    def told(self) -> list[Trial]:
+        """All trials, without the speeds of those of whose caches nobody knows that they are good enough."""
+        return [self._told(each) for each in self.trials]
+
+    def _told(self, trial: Trial) -> Trial:
+        candidate = candidate_of(trial.keys)
+        cost, refused = self.cost(candidate), self.refused(candidate)
+        if trial.why or not cost or (cost.judged and not refused):
+            return trial
+        return trial.model_copy(update={"figures": Figures(), "why": "quality", "says": refused or str(cost)})
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """A trial as the search takes it: one whose cache was found to cost too much is none, however fast."""
+        if not trial.why and (refused := self.refused(candidate_of(trial.keys))):
+            return Outcome(None, why="quality", says=refused)
+        score = None if trial.why else self.head.aim.score(trial.figures)
+        return Outcome(score, why=trial.why or ("answer" if score is None else None), says=trial.says)
+
+
+class SearchJournal:
+    """A search that is being written; use it as a context manager."""
+
+    def __init__(self, lines: AppendOnlyFile, search: Search) -> None:
+        self.path, self.search = lines.path, search
+        self._lines = lines
+
+    @classmethod
+    def begin(cls, results: Path, head: Head) -> Self:
+        """A new one. Raises UserError."""
+        stamp = head.began.replace("-", "").replace(":", "")
+        path = results / head.rig / head.instance / f"tune-{stamp}.jsonl"
+        return cls(AppendOnlyFile.begin(path, _text(head)), Search(head))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """One that was cut off, with all that it has. Raises UserError."""
+        return cls(*AppendOnlyFile.resume(path, MOST, lambda data: _fold(data, path)))
+
+    def add(self, line: Line) -> None:
+        """Keep a line."""
+        self._lines.add(_text(line))
+        self.search.take(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+
+def searches(results: Path, rig: str, instance: str) -> list[Path]:
+    """The files of an instance's searches, the newest first."""
+    folder = results / rig / instance
+    try:
+        with os.scandir(folder) as there:
+            names = [each.name for _, each in zip(range(_MOST_FILES), there, strict=False)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(filter(SEARCH_NAME.fullmatch, names), reverse=True)]
+
+
+def read_search(path: Path) -> Search:
+    """The search in a file. Raises UserError."""
+    return _fold(read_file(path, MOST), path)[0]
+
+
+def same_search(results: Path, head: Head) -> Path | None:
+    """The newest file of the same search, whether it was cut off or has come to an end."""
+    for path in searches(results, head.rig, head.instance):
+        try:
+            found = read_search(path)
+        except UserError:
+            continue
+        if (found.head.identity, found.head.aim) == (head.identity, head.aim):
+            return path
+    return None
+
+
+def found_by_twins(results: Path, head: Head) -> list[Candidate]:
+    """What other searches for the same have come to on rigs of its kind, the newest first, within bounds."""
+    found: dict[Candidate, None] = {}
+    for path in newest_searches(results):
+        with suppress(UserError):
+            search = read_search(path)
+            same = (search.head.kind, search.head.aim) == (head.kind, head.aim)
+            if search.found and head.kind and same and search.head.identity != head.identity:
+                found[candidate_of(search.found.keys)] = None
+    return list(found)[:_MOST_HINTS]
+
+
+def newest_searches(results: Path) -> list[Path]:
+    """The newest files of each instance of all rigs, the newest of all first, within bounds."""
+    every = [
+        path
+        for rig in _folders(results)
+        for instance in _folders(results / rig)
+        for path in searches(results, rig, instance)[:_NEWEST]
+    ]
+    return sorted(every, key=lambda each: each.name, reverse=True)[:_MOST_READ]
+
+
+def _folders(folder: Path) -> list[str]:
+    """The names of the folders in one; none where it cannot be read."""
+    try:
+        return sorted(each.name for each in folder.iterdir() if each.is_dir())[:_MOST_FOLDERS]
+    except OSError:
+        return []
+
+
+def _text(line: Head | Line) -> bytes:
+    value: dict[str, Any] = {"line": line.line} | line.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps(value).encode() + b"\n"
+
+
+def _fold(data: bytes, path: Path) -> tuple[Search, int]:
+    """The search in whole lines, and how many bytes those are. Raises UserError."""
+    whole = data.rfind(b"\n") + 1
+    search: Search | None = None
+    for number, line in enumerate(data[:whole].splitlines(), 1):
+        try:
+            found = _LINE.validate_json(line)
+        except (ValidationError, RecursionError):
+            raise _unusable(path, f"line {number} is none of a search") from None
+        if search is None and isinstance(found, Head):
+            search = Search(found)
+        elif search is None or isinstance(found, Head):
+            raise _unusable(path, f"line {number} does not belong there")
+        else:
+            search.take(found)
+    if search is None:
+        raise _unusable(path, "it is empty")
+    return search, whole
+
+
+def _unusable(path: Path, why: str) -> UserError:
+    return UserError(f"{path} is no search that can be used: {why}", "leave it out, or take the last good one back")

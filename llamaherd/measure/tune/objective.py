@@ -1,0 +1,277 @@
+"""The objective of a search: the figures that a candidate is scored by, and the requests that measure them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import Field
+
+from llamaherd.measure.bench.energy import SECONDS, answer_length
+from llamaherd.measure.bench.quick import ANSWERED
+from llamaherd.measure.client.requests import RequestSpec
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.metrics import ACCEPTED, DECODE, PREFILL, Metric
+from llamaherd.measure.results.result import Condition, Count, Kind, NotNegative, Positive, Recorded, Run
+from llamaherd.measure.statistics import rate
+
+Purpose = Literal["decode", "turn", "throughput", "efficiency"]
+PURPOSES: tuple[Purpose, ...] = ("turn", "decode", "throughput", "efficiency")
+
+WEIGHTS: Mapping[Kind, float] = MappingProxyType({"code": 0.6, "prose": 0.4})
+"""How much of what is written is of each kind: drafts are accepted most in the one, and least in the other."""
+
+TURN_READ, TURN_WRITTEN = 2000, 500
+"""Tokens of a turn: new ones of its prompt, and those of its answer."""
+
+
+class Figures(Recorded):
+    """What was measured of a candidate: tokens a second.
+
+    `decode` is of one request, by kind of text; `total` of all requests at once. `accepted` is the share of drafted
+    tokens. `load` are seconds. `written` and `read` are what all GPUs took for a token of each, in joules, where energy
+    is measured, and `together` for a token of all requests at once.
+    """
+
+    decode: dict[Kind, Positive] = Field(default_factory=dict)
+    prefill: Positive | None = None
+    total: Positive | None = None
+    accepted: NotNegative | None = None
+    load: NotNegative | None = None
+    written: dict[Kind, Positive] = Field(default_factory=dict)
+    read: Positive | None = None
+    together: Positive | None = None
+    runs: Count = 0
+
+
+class Objective(Recorded):
+    """What it is to be best at.
+
+    An agent's `turn`, to `decode` one answer, `throughput` of `streams` requests, or `efficiency`: a turn's energy.
+    """
+
+    purpose: Purpose = "turn"
+    streams: Count = 1
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of text that are written to know it."""
+        return tuple(WEIGHTS)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it hangs on how a prompt is read."""
+        return self.purpose in ("turn", "efficiency")
+
+    @property
+    def of_energy(self) -> bool:
+        """Whether it is known by the energy that GPUs take."""
+        return self.purpose == "efficiency"
+
+    def score(self, figures: Figures) -> float | None:
+        """How good it is, higher is better; None where something is not known.
+
+        Of a turn, how many there are in an hour; of efficiency, tokens a joule; else tokens a second.
+        """
+        if self.purpose == "throughput":
+            return figures.total
+        if self.purpose == "efficiency":
+            return _tokens_a_joule(figures)
+        if set(WEIGHTS) - set(figures.decode):
+            return None
+        token = sum(share / figures.decode[kind] for kind, share in WEIGHTS.items())
+        if self.purpose == "decode":
+            return 1 / token
+        return None if figures.prefill is None else 3600 / (TURN_READ / figures.prefill + TURN_WRITTEN * token)
+
+    @property
+    def speed(self) -> Objective:
+        """The aim by which speed is judged: a turn where this one is of energy."""
+        return Objective() if self.of_energy else self
+
+    def joules(self, figures: Figures) -> float | None:
+        """What GPUs take for a token of what the aim asks for."""
+        if self.purpose == "throughput":
+            return figures.together
+        if self.purpose == "decode":
+            told = [share * figures.written.get(kind, 0.0) for kind, share in WEIGHTS.items()]
+            return sum(told) if all(told) else None
+        saved = _tokens_a_joule(figures)
+        return 1 / saved if saved else None
+
+    def figure(self, score: float) -> str:
+        """A score as people read it, without its unit."""
+        if self.purpose == "efficiency":
+            return f"{1 / score:.3g}"
+        return f"{3600 / score:.2f}" if self.purpose == "turn" else f"{score:.1f}"
+
+    @property
+    def unit(self) -> str:
+        """Of the figure."""
+        return {"turn": "s a turn", "efficiency": "J a token"}.get(self.purpose, "t/s")
+
+    def shown(self, score: float) -> str:
+        """A score as people read it."""
+        return f"{self.figure(score)} {self.unit}"
+
+    def __str__(self) -> str:
+        return {
+            "turn": f"a turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
+            "decode": "writing one answer",
+            "throughput": f"writing {self.streams} answers at once",
+            "efficiency": f"energy of a turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
+        }[self.purpose]
+
+
+def _tokens_a_joule(figures: Figures) -> float | None:
+    """Of a turn, those that are read and those that are written alike."""
+    if figures.read is None or set(WEIGHTS) - set(figures.written):
+        return None
+    token = sum(share * figures.written[kind] for kind, share in WEIGHTS.items())
+    return (TURN_READ + TURN_WRITTEN) / (TURN_READ * figures.read + TURN_WRITTEN * token)
+
+
+_WRITING, _READING = 1.0, 10.0
+"""Seconds that one answer takes of the server as it is declared, and one prompt at most: how fast it is read depends on
+its length, up to what is computed at once."""
+_FEWEST, _MOST = 24, 192
+_FIRST_PROMPT, _SHORTEST, _LONGEST = 128, 512, 2048
+_SEED = 7
+_WARM = 12
+_LEAST, _ESTIMATES = 0.1, 8
+_MOST_PROMPTS = 16
+"""That are read one after the other, so that together they take long enough for their energy to be known."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are.
+
+    `prefill` is how fast what is declared read when they were chosen, 0 where that is not known. With `past_end`,
+    answers go on past their ends, as they are longer than what there is to say.
+    """
+
+    written: int
+    read: int
+    prompts: int = 1
+    prefill: float = 0.0
+    past_end: bool = False
+
+    @classmethod
+    def of(cls, decode: float, prefill: float, context: int, *, energy: bool = False) -> Sizes:
+        """For a server that is about so fast, whose requests have so much context.
+
+        `energy`: all is long enough for counters of energy, which move ten times a second.
+        """
+        read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
+        if energy:
+            prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
+            return cls(answer_length(SECONDS, decode, context), read, prompts, prefill, past_end=True)
+        written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
+        return cls(min(written, context // 4), read, prefill=prefill)
+
+
+FIRST_SIZES = Sizes(_FEWEST, _FIRST_PROMPT, past_end=True)
+"""Before it is known how fast it is."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One round of requests. `text` is as long as a prompt is to be, by the server's own tokenizer."""
+
+    aim: Objective
+    sizes: Sizes
+    text: str
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Of each request, by its number."""
+        written = tuple(self._condition(kind) for kind in self.aim.kinds)
+        return (*written, Condition(kind="long", prompt=self.sizes.read, cache="cold")) if self.aim.reads else written
+
+    def warm_up(self) -> RequestSpec:
+        """What comes before all others, and does not count."""
+        return RequestSpec(None, suite().prompts["code"][0].text, _WARM, salt=0, more={"seed": _SEED})
+
+    def asks(self, number: int, salts: int | None = None) -> Iterator[RequestSpec]:
+        """The requests of a round: the same ones for each candidate.
+
+        `salts` numbers their beginnings, where one server is asked the same round more than once.
+        """
+        salts = number if salts is None else salts
+        more = {"ignore_eos": True} if self.sizes.past_end else {}
+        for cell, kind in enumerate(self.aim.kinds):
+            prompts = suite().prompts[kind]
+            text = prompts[number % len(prompts)].text
+            yield RequestSpec(cell, text, self.sizes.written, salt=1 + salts, more={"seed": _SEED + number, **more})
+        if self.aim.reads:
+            for turn in range(self.sizes.prompts):
+                salt = 1 + salts * self.sizes.prompts + turn
+                yield RequestSpec(len(self.aim.kinds), self.text, ANSWERED, salt=salt, more={"seed": _SEED, **more})
+
+    def _condition(self, kind: Kind) -> Condition:
+        return Condition(kind=kind, generated=self.sizes.written, cache="cold")
+
+
+def figures_of(
+    aim: Objective, runs: Sequence[tuple[int, Run]], load: float | None, total: float | None = None
+) -> Figures:
+    """What rounds of requests told: each run with the number of its request."""
+    counted = [(cell, run) for cell, run in runs if not run.excluded]
+    decode = {}
+    for cell, kind in enumerate(aim.kinds):
+        if (found := _rate([run for at, run in counted if at == cell], DECODE)) is not None:
+            decode[kind] = found
+    prefill = _rate([run for at, run in counted if at == len(aim.kinds)], PREFILL) if aim.reads else None
+    accepted = _rate([run for _, run in counted], ACCEPTED)
+    told = Figures(decode=decode, prefill=prefill, total=total, accepted=accepted, load=load, runs=len(counted))
+    return _with_energy(told, aim, counted) if aim.of_energy else told
+
+
+def _with_energy(figures: Figures, aim: Objective, counted: Sequence[tuple[int, Run]]) -> Figures:
+    """With joules of a token, written by kind and read.
+
+    Each answer has a prompt that is read, and each prompt a few tokens that are written: what those took by the last
+    estimate is left out of the next one, which soon changes nothing any more.
+    """
+    answers = {kind: _summed([run for at, run in counted if at == cell]) for cell, kind in enumerate(aim.kinds)}
+    prompts = _summed([run for at, run in counted if at == len(aim.kinds)])
+    if not prompts.known or not all(each.known for each in answers.values()):
+        return figures
+    read, written = 0.0, dict.fromkeys(answers, 0.0)
+    for _ in range(_ESTIMATES):
+        written = {kind: each.of_one(each.written, read * each.read) for kind, each in answers.items()}
+        read = prompts.of_one(prompts.read, fmean(written.values()) * prompts.written)
+    return figures.model_copy(update={"written": written, "read": read})
+
+
+@dataclass(frozen=True)
+class _Usage:
+    """Joules of some runs, None where those of one are not known, and their tokens."""
+
+    joules: float | None
+    read: int
+    written: int
+
+    @property
+    def known(self) -> bool:
+        return bool(self.joules and self.read and self.written)
+
+    def of_one(self, tokens: int, others: float) -> float:
+        """Joules of one of these tokens, where the others took so many: of all a tenth at least is theirs."""
+        whole = self.joules or 0.0
+        return max(whole - others, _LEAST * whole) / tokens
+
+
+def _summed(runs: Sequence[Run]) -> _Usage:
+    known = [run.joules for run in runs if run.joules]
+    joules = sum(known) if len(known) == len(runs) else None
+    return _Usage(joules, sum(run.prompt_n or 0 for run in runs), sum(run.predicted_n or 0 for run in runs))
+
+
+def _rate(runs: Sequence[Run], metric: Metric) -> float | None:
+    samples = [sample for run in runs if (sample := metric.of(run))]
+    return rate(samples) if samples else None

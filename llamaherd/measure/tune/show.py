@@ -1,0 +1,108 @@
+"""Print the result of a search: before and after, steps, failures, the lines of YAML."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from llamaherd.measure.results.comparison_table import VERDICT_STYLES
+from llamaherd.measure.tune.final_measurements import (
+    DEPTH_HEADINGS,
+    POWER_HEADINGS,
+    depth_rows,
+    power_lines,
+    power_rows,
+)
+from llamaherd.measure.tune.result import FAILED, SearchResult, yaml_lines
+from llamaherd.measure.tune.standings import Standing, changes, keys_text, percent, ratio_text, score_text, verdict_text
+from llamaherd.text.terminal import printable
+
+
+def print_result(end: SearchResult, name: str, to: Console) -> None:
+    """What was found beside what is declared, what each step gave, what failed, and the lines for instance `name`."""
+    _print_standings(end, to)
+    _print_depth(end, to)
+    for judged in end.judged:
+        to.print(printable(str(judged)), highlight=False)
+    _print_steps(end, to)
+    for why, count in Counter(each.why for each in end.failed).items():
+        says = list(dict.fromkeys(each.says for each in end.failed if each.why == why))
+        # Of caches each was judged once, and each has its figures.
+        shown = "; ".join(says if why == "quality" else says[:1])
+        to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(shown)}")
+    for note in end.notes:
+        to.print(f"[yellow]note[/]: {printable(note)}")
+    _print_found(end, name, to)
+    _print_power(end, to)
+
+
+def _print_standings(end: SearchResult, to: Console) -> None:
+    rows = [each for each in (end.before, end.after) if each]
+    if not rows:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for head in ("", str(end.aim), "code, t/s", "prefill, t/s", "beside what is declared", "verdict"):
+        table.add_column(head)
+    for each in rows:
+        judged = each.judgement
+        verdict = f"[{VERDICT_STYLES[judged.verdict]}]{verdict_text(end.aim, judged)}[/]" if judged else ""
+        name = printable(changes(each.candidate, end.declared))
+        table.add_row(name, score_text(end.aim, each), *_speeds(each), ratio_text(each.beside), verdict)
+    to.print(table)
+
+
+def _print_depth(end: SearchResult, to: Console) -> None:
+    if end.deeper is None:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for head in DEPTH_HEADINGS:
+        table.add_column(head)
+    for row in depth_rows(end.deeper, end.declared):
+        table.add_row(*map(printable, row))
+    to.print(f"at the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each:")
+    to.print(table)
+
+
+def _print_power(end: SearchResult, to: Console) -> None:
+    if end.power is None:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for head in POWER_HEADINGS:
+        table.add_column(head)
+    for row in power_rows(end.power):
+        table.add_row(*row)
+    to.print(f"what was found, under power limits, beside {end.power.base} W:")
+    to.print(table)
+    lines = power_lines(end.power)
+    to.print("in the inventory:" if lines else "no other power limit is known to be better", highlight=False)
+    for line in lines.splitlines():
+        to.print(f"  {line}", highlight=False)
+
+
+def _speeds(each: Standing) -> tuple[str, str]:
+    return (f"{each.code:.1f}" if each.code else "-", f"{each.prefill:,.0f}" if each.prefill else "-")
+
+
+def _print_steps(end: SearchResult, to: Console) -> None:
+    if end.steps:
+        to.print("what was better than all before it, as it was read then:")
+    for step in end.steps:
+        said = f"{percent(step.gain):>9}  {end.aim.shown(step.score)}  {printable(keys_text(step.keys))}"
+        to.print(f"  {said}", highlight=False)
+
+
+def _print_found(end: SearchResult, name: str, to: Console) -> None:
+    tried = f"{end.tried} tried in {end.seconds / 60:.1f} min"
+    lines = yaml_lines(end)
+    if not lines:
+        to.print(f"{tried}; nothing is known to be better than what is declared")
+        return
+    if end.doubt:
+        to.print(f"[red]warning[/]: {printable(end.doubt)}", highlight=False)
+    to.print(f"{tried}; in the inventory, under `{name}`:")
+    for line in lines.splitlines():
+        indent = len(line) - len(line.lstrip())
+        to.print(f"  {' ' * indent}{printable(line)}", highlight=False)

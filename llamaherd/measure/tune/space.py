@@ -1,0 +1,353 @@
+"""The search space of an instance: its axes by rig, model header and engine, within the memory of its GPUs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from llamaherd.engines import TRAITS
+from llamaherd.engines.command_line import overridden_command_line
+from llamaherd.engines.threads import computes_on_cpu, shared_threads
+from llamaherd.gguf.header import Header, spread
+from llamaherd.inventory.schema import CacheTypes, Instance, Rig
+from llamaherd.measure.tune.candidate import Candidate, Value, with_keys
+from llamaherd.measure.tune.quality import KV, MODEL, PRECISE
+from llamaherd.memory.explicit_flags import MOVING
+from llamaherd.memory.fit import Fit
+from llamaherd.memory.instances import sized
+from llamaherd.memory.layout import expert_layers_on_cpu, moe_layers
+
+AxisStrategy = Literal["climb", "each"]
+"""Step by step from where it is, as long as it gets better; or every value."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key and its values, in order where it is climbed. `needs` is a key without which it means nothing.
+
+    `leaps` are keys together that are worth a try while it is off: one step alone may be no gain where two are.
+    """
+
+    key: str
+    values: tuple[Value, ...]
+    how: AxisStrategy = "climb"
+    needs: str | None = None
+    leaps: tuple[Mapping[str, Value], ...] = ()
+    down_first: bool = False
+
+    def among(self, candidate: Candidate) -> bool:
+        """Whether it means something for this candidate."""
+        return self.needs is None or candidate[self.needs] is not None
+
+    def near(self, value: Value) -> int:
+        """The number of a value, or of the one that is nearest to it."""
+        if value in self.values:
+            return self.values.index(value)
+        numbers = [
+            (abs(each - value), place)
+            for place, each in enumerate(self.values)
+            if isinstance(each, int | float) and isinstance(value, int | float)
+        ]
+        return min(numbers)[1] if numbers else 0
+
+
+@dataclass(frozen=True)
+class Space:
+    """All axes, in the order in which they depend on each other, and what memory allows.
+
+    `pack` puts as much of a candidate on its GPUs as arithmetic says they hold; None where it fits in no way. It sets
+    the keys of `packed` alone.
+    """
+
+    axes: tuple[Axis, ...]
+    pack: Callable[[Candidate], Candidate | None]
+    packed: tuple[str, ...] = ()
+    unpack: Callable[[Candidate], Candidate | None] = lambda _: None
+    """The same with a step less on its GPUs, where arithmetic was wrong by a little; None at the end."""
+
+    def axis(self, key: str) -> Axis:
+        """The axis of a key. Raises KeyError."""
+        found = next((each for each in self.axes if each.key == key), None)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def tidy(self, candidate: Candidate) -> Candidate:
+        """The same without keys that mean nothing for it: two that serve alike are one."""
+        idle = [axis.key for axis in self.axes if not axis.among(candidate)]
+        return candidate.with_keys(dict.fromkeys(idle)) if idle else candidate
+
+
+EXPERTS, LAYERS, BATCH = "experts_on_cpu", "gpu_layers", "batch"
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The edge of memory of an instance, beside all others of its rig. `queued`: tokens of a batch by default."""
+
+    rig: Rig
+    name: str
+    headers: Mapping[str, Header]
+    projectors: Mapping[str, int]
+    queued: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that it sets."""
+        edges = {EXPERTS: (EXPERTS, LAYERS), LAYERS: (LAYERS,), None: ()}
+        return (*edges[self._edge], BATCH)
+
+    @property
+    def _edge(self) -> str | None:
+        """The key that moves the edge: experts of a mixture, layers of any other model; none without a GPU, or where
+        its owner has placed them by hand."""
+        instance, header = self.rig.instances[self.name], self.headers.get(self.rig.instances[self.name].model)
+        if not instance.on or header is None or self._by_hand(instance):
+            return None
+        return EXPERTS if moe_layers(header) else LAYERS
+
+    def _by_hand(self, instance: Instance) -> bool:
+        line = overridden_command_line(self.rig, instance)
+        return line is not None and line.own(*MOVING, "--gpu-layers", "--n-gpu-layers") is not None
+
+    def pack(self, candidate: Candidate) -> Candidate | None:
+        """The candidate with the least on the CPU that fits; None where nothing does."""
+        candidate = self._queued(candidate)
+        if self._edge == EXPERTS:
+            candidate = candidate.with_keys({LAYERS: None})
+        if self._edge is None:
+            return candidate if self.fits(candidate) else None
+        # The less lies on the CPU, the less RAM it takes: of those that the GPUs hold, the first one needs least.
+        steps = self._steps()
+        low, high = 0, len(steps) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._gpus_hold(candidate.with_keys({self._edge: steps[middle]})):
+                high = middle
+            else:
+                low = middle + 1
+        packed = candidate.with_keys({self._edge: steps[low]})
+        return packed if self.fits(packed) else None
+
+    def unpack(self, candidate: Candidate) -> Candidate | None:
+        """The same with a step less on the GPUs; None where there is none."""
+        if self._edge is None:
+            return None
+        steps = self._steps()
+        place = steps.index(candidate[self._edge])
+        return candidate.with_keys({self._edge: steps[place + 1]}) if place + 1 < len(steps) else None
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Whether GPUs and RAM hold it beside the others; also where nobody can tell."""
+        return self._is(candidate, lambda fit: fit.fits)
+
+    def _gpus_hold(self, candidate: Candidate) -> bool:
+        return self._is(candidate, lambda fit: all(left >= 0 for left in fit.spare))
+
+    def _is(self, candidate: Candidate, so: Callable[[Fit], bool]) -> bool:
+        try:
+            instance = with_keys(self.rig.instances[self.name], candidate)
+        except ValueError:
+            return False
+        rig = self.rig.model_copy(update={"instances": {**self.rig.instances, self.name: instance}})
+        found = sized(rig, self.headers, self.projectors).get(self.name)
+        return found is None or so(found.fit)
+
+    def _steps(self) -> tuple[Value, ...]:
+        """Values of the edge, the most on GPUs first."""
+        header = self.headers[self.rig.instances[self.name].model]
+        if self._edge == EXPERTS:
+            return tuple(range(len(moe_layers(header)) + 1))
+        return (None, *range(header.layers, -1, -1))
+
+    def _queued(self, candidate: Candidate) -> Candidate:
+        """What is computed at once is queued at once."""
+        ubatch, declared = candidate["ubatch"], self.rig.instances[self.name].batch
+        more = isinstance(ubatch, int) and ubatch > (declared or self.queued)
+        return candidate.with_keys({BATCH: ubatch if more else declared})
+
+
+UBATCH, THREADS, SPLIT, SHARES = "ubatch", "threads", "split", "tensor_split"
+HEAD, DRAFTER, DRAFTED, SURE = "draft.mtp", "draft.model", "draft.max", "draft.p_min"
+
+UBATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
+QUEUED = 2048
+"""Tokens that are queued at once unless it is said (`--batch-size`)."""
+
+_CACHES = ("f16", "q8_0", "q4_0")
+"""Types of a cache that are tried: pairs of the same, for which each build has kernels."""
+_MORE = (1.25, 1.5, 2.0)
+"""How much more than goes by its memory one of several GPUs may have of a model."""
+_THREADS = (0.25, 0.5, 0.75, 1.0)
+_HEADS = (None, 1, 2, 3, 4)
+_DRAFTS = (2, 4, 8, 16)
+_SURE = (None, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class SearchedInstance:
+    """A rig with its instance, the headers of its models, and bytes of vision projectors."""
+
+    rig: Rig
+    name: str
+    headers: Mapping[str, Header]
+    projectors: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def instance(self) -> Instance:
+        """What is declared."""
+        return self.rig.instances[self.name]
+
+    @property
+    def header(self) -> Header | None:
+        """That of its model."""
+        return self.headers.get(self.instance.model)
+
+    @property
+    def finest(self) -> str:
+        """Of all weights that may be tried, those with most bytes; empty where there are no others."""
+        tried = self.instance.tried_models
+        return max((self.instance.model, *tried), key=self._bytes) if tried else ""
+
+    def _bytes(self, model: str) -> int:
+        """Of its weights; 0 where nobody knows its header, or a type of it."""
+        header = self.headers.get(model)
+        try:
+            return sum(each.bytes for each in header.each) if header else 0
+        except KeyError:
+            return 0
+
+
+def space_of(known: SearchedInstance, *, judged: bool) -> tuple[Space, Candidate]:
+    """What may be changed, and the keys as they are declared.
+
+    `judged`: what loses some quality may be tried, as it is judged afterwards. Else only what loses none is.
+    """
+    axes = tuple(_axes(known, judged))
+    packing = Packing(known.rig, known.name, known.headers, known.projectors, QUEUED)
+    keys = [*(axis.key for axis in axes), *packing.keys]
+    declared = Candidate.of({key: _declared(known, key) for key in keys})
+    space = Space(axes, packing.pack, packing.keys, packing.unpack)
+    return space, space.tidy(declared)
+
+
+def _axes(known: SearchedInstance, judged: bool) -> Iterator[Axis]:
+    """In the order in which they depend on each other.
+
+    Threads first: with one too many all else is up to 28 times slower (docs/serve.md). Then what takes memory from
+    layers, and drafting last.
+    """
+    instance = known.instance
+    if computes_on_cpu(known.rig, instance, known.header):
+        yield Axis(THREADS, _threads(known), down_first=True)
+    if judged and instance.tried_models:
+        yield Axis(MODEL, (instance.model, *instance.tried_models), "each")
+    yield Axis(UBATCH, tuple(size for size in UBATCHES if size <= instance.context))
+    if caches := _caches(instance, judged):
+        yield Axis(KV, caches)
+    if splits := _splits(known):
+        yield Axis(SPLIT, splits, "each")
+    if shares := _shares(known):
+        yield Axis(SHARES, shares, "each")
+    yield from _drafting(known)
+
+
+def _drafting(known: SearchedInstance) -> Iterator[Axis]:
+    draft = known.instance.draft
+    if draft and draft.model:
+        drafts = _DRAFTS if draft.mtp is None else _HEADS[1:]
+        yield Axis(DRAFTER, (draft.model, None), "each")
+        yield Axis(DRAFTED if draft.mtp is None else HEAD, drafts, needs=DRAFTER)
+        yield Axis(SURE, _SURE, needs=DRAFTER)
+    elif known.header and known.header.heads and _heads_load(known):
+        yield Axis(HEAD, _HEADS, leaps=({HEAD: 1}, {HEAD: 2, SURE: 0.75}, {HEAD: 3}))
+        yield Axis(SURE, _SURE, needs=HEAD)
+
+
+def _heads_load(known: SearchedInstance) -> bool:
+    """Whether its engine drafts by a head for as many slots as it has."""
+    traits = TRAITS[known.rig.engines[known.instance.engine].kind]
+    return not traits.mtp_for_one_slot or known.instance.parallel == 1
+
+
+def _caches(instance: Instance, judged: bool) -> tuple[Value, ...]:
+    """Types of both caches, those that lose nothing beside what is declared, or all; none where it cannot be said."""
+    kv = instance.kv
+    if kv.k != kv.v or instance.flash_attention == "off":
+        return ()
+    least = PRECISE.index(kv.k)
+    found = tuple(each for each in _CACHES if judged or PRECISE.index(each) <= least)
+    return found if kv.k in found or not found else (*found, kv.k)
+
+
+def _splits(known: SearchedInstance) -> tuple[Value, ...]:
+    """How several GPUs may share a model."""
+    if len(known.instance.on) < 2 or known.instance.split == "none":
+        return ()
+    takes = TRAITS[known.rig.engines[known.instance.engine].kind].splits - {"none", "layer"}
+    return (None, *sorted(takes))
+
+
+def _shares(known: SearchedInstance) -> tuple[Value, ...]:
+    """Percent of a model that each of several GPUs may have: by their memory, and more of it for one of them.
+
+    None where they are alike: then it does not matter which of them computes a layer.
+    """
+    instance, cards = known.instance, known.rig.gpus.cards if known.rig.gpus else {}
+    own = [cards[name] for name in instance.on]
+    sizes = [card.memory_bytes or 0 for card in own]
+    if len(own) < 2 or instance.split == "none" or not all(sizes) or len({card.model for card in own}) == 1:
+        return ()
+    parts = [
+        [size * (by if at == place else 1) for at, size in enumerate(sizes)]
+        for place in range(len(own))
+        for by in _MORE
+    ]
+    tried = [tuple(float(round(100 * part / sum(each))) for part in each) for each in parts]
+    return tuple(dict.fromkeys([_split(instance), None, *tried]))
+
+
+def _split(instance: Instance) -> Value:
+    return tuple(map(float, instance.tensor_split)) or None
+
+
+def _threads(known: SearchedInstance) -> tuple[int, ...]:
+    """Cores and parts of them; not their siblings, which only slow each other down."""
+    cpus = known.instance.cpus
+    cores = min(known.rig.host.cpu.cores, len(spread(cpus))) if cpus else known.rig.host.cpu.cores
+    shares = {max(1, round(cores * share)) for share in _THREADS}
+    return tuple(sorted({*shares, max(1, cores - 1), shared_threads(known.rig, known.headers)[known.name]}))
+
+
+def _declared(known: SearchedInstance, key: str) -> Value:
+    """The value of a key as it is declared, or as it is where nothing is."""
+    instance = known.instance
+    draft = instance.draft
+    values: dict[str, Value] = {
+        UBATCH: instance.ubatch or 512,
+        BATCH: instance.batch,
+        KV: _both(instance.kv),
+        MODEL: instance.model,
+        SPLIT: instance.split,
+        SHARES: _split(instance),
+        THREADS: shared_threads(known.rig, known.headers)[known.name],
+        HEAD: draft.mtp if draft else None,
+        DRAFTER: draft.model if draft else None,
+        DRAFTED: draft.max or 16 if draft and draft.model and not draft.mtp else None,
+        SURE: draft.p_min if draft else None,
+        EXPERTS: _experts(known),
+        LAYERS: instance.gpu_layers if isinstance(instance.gpu_layers, int) else None,
+    }
+    return values[key]
+
+
+def _both(kv: CacheTypes) -> Value:
+    return kv.k if kv.k == kv.v else None
+
+
+def _experts(known: SearchedInstance) -> Value:
+    """Of how many layers the experts are on the CPU."""
+    if known.header is None or not known.instance.moves_experts:
+        return 0 if known.header and moe_layers(known.header) and known.instance.on else None
+    return len(expert_layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))

@@ -1,0 +1,187 @@
+"""Changes that make an instance fit, written as keys of its inventory or as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from llamaherd.engines.command_line import CommandLine, overridden_command_line
+from llamaherd.engines.flags.effective import Option
+from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.memory.explicit_flags import MOVING
+from llamaherd.memory.fit import Change, Room, changes, fit_in
+from llamaherd.memory.instances import SYSTEM_RAM, Sized, cuda_bytes, placement, sidecar_memory
+from llamaherd.memory.overhead import in_ram
+from llamaherd.memory.placement import CHECKPOINTS, Placement
+
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    "context": ("--ctx-size",),
+    "kv": ("--cache-type-k", "--cache-type-v"),
+    "ubatch": ("--ubatch-size",),
+    "parallel": ("--parallel",),
+    "gpu_layers": ("--gpu-layers", "--n-gpu-layers"),
+    "mtp": ("--spec-type", "--spec-stage", "-mtp", "--spec-draft-n-max", "--draft-max"),
+    "tensor_split": ("--tensor-split",),
+    "draft_kv": ("--cache-type-k-draft", "--cache-type-v-draft"),
+    "experts": MOVING,
+}
+"""What says the same as a change; where an instance says it word for word, a key would not count."""
+
+
+def suggest_changes(rig: Rig, each: Sized) -> tuple[str, ...]:
+    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first.
+
+    The RAM counts as well, where it is known: what leaves a GPU must go somewhere.
+    """
+    each = replace(each, room=_with_ram_it_has(each))
+    each = replace(each, room=replace(each.room, of=_room_of(rig, each)))
+    line = overridden_command_line(rig, each.instance)
+    found: list[str] = []
+    for change in changes(each.header, each.placement, each.room):
+        own = [option for name in FLAGS[change.kind] if (option := line.own(name))] if line else []
+        text = _word_for_word(rig, each, change, line, own) if line and own else _yaml(rig, each, change)
+        found += [text] if text else []
+    return tuple(dict.fromkeys(found))
+
+
+def _with_ram_it_has(each: Sized) -> Room:
+    """The room with the RAM that an instance may keep: some of the system's is no error, where it has it already."""
+    room = each.room
+    if room.ram is None:
+        return room
+    now = fit_in(each.header, each.placement, room).memory.host.total
+    return replace(room, ram=max(room.ram, min(now, room.ram + SYSTEM_RAM)))
+
+
+def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
+    """The room for other placements: what CUDA and a model that drafts take changes with the context and the split."""
+    room = each.room
+    cards, ram = _beside(rig, each, each.placement)
+
+    def of(placed: Placement) -> Room:
+        taken, taken_ram = _beside(rig, each, placed)
+        left = tuple(size + own - new for size, own, new in zip(room.cards, cards, taken, strict=True))
+        return replace(room, cards=left, ram=None if room.ram is None else room.ram + ram - taken_ram)
+
+    return of
+
+
+def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
+    """Bytes of each GPU, and of the RAM, that are no part of the model. A projector takes the same wherever it goes."""
+    instance, draft = each.instance, each.instance.draft
+    drafts = {draft.model: each.drafting} if draft and draft.model and each.drafting else {}
+    held = sidecar_memory(instance, placed, drafts, {})
+    cuda = cuda_bytes(rig, instance, each.header, placed)
+    cards = tuple(use.total + own for use, own in zip(held.devices, cuda, strict=True))
+    return cards, held.host.total + in_ram(each.header, placed)
+
+
+def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own: list[Option]) -> str | None:
+    """The same option with another number; None where one number does not say it."""
+    option = own[0]
+    if len(set(own)) > 1:
+        return None
+    match change.kind:
+        case "context" | "ubatch" | "parallel" | "gpu_layers":
+            return _said(option, getattr(change.placement, change.kind))
+        case "experts" if option.flag == line.meant.catalogue.find("--n-cpu-moe"):
+            for count in range(1, each.header.layers + 1):
+                if _fits(rig, each, _with(each.instance, line, option, count)):
+                    return _said(option, count)
+    return None
+
+
+def _said(option: Option, number: int) -> str:
+    """An option with another number, as one writes it."""
+    name = option.words[0].partition("=")[0]
+    return f"{name}={number}" if option.origin == "environment" else f"{name} {number}"
+
+
+def _with(instance: Instance, line: CommandLine, option: Option, number: int) -> Instance:
+    """The instance with another number for an option that it says word for word."""
+    if option.origin == "environment":
+        name = option.words[0].partition("=")[0]
+        return instance.model_copy(update={"environment": {**instance.environment, name: str(number)}})
+    words, value = list(instance.extra_args), option.index - line.keys + 1
+    words[value] = str(number)
+    return instance.model_copy(update={"extra_args": tuple(words)})
+
+
+def _fits(rig: Rig, each: Sized, declared: Instance) -> bool:
+    """Whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
+    return fit_in(each.header, placement(rig, declared, each.header), each.room).fits
+
+
+def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
+    """One change in the words of an inventory; None where they cannot say it."""
+    changed = change.placement
+    match change.kind:
+        case "context":
+            return f"context: {changed.context}"
+        case "kv":
+            return f"kv: {changed.type_k}"
+        case "ubatch":
+            return f"ubatch: {changed.ubatch}"
+        case "parallel":
+            return f"parallel: {changed.parallel}"
+        case "gpu_layers":
+            return f"gpu_layers: {changed.gpu_layers}"
+        case "mtp":
+            return f"draft: {{mtp: {changed.mtp}}}" if changed.mtp else "no draft"
+        case "tensor_split":
+            return f"tensor_split: [{', '.join(f'{share:g}' for share in changed.tensor_split or ())}]"
+        case "experts":
+            return _experts(rig, each)
+        case _:
+            return change.text
+
+
+def _experts(rig: Rig, each: Sized) -> str | None:
+    """The fewest layers of experts on the CPU that do, counted as an inventory counts them: from the first one on."""
+    layers = each.header.trunk
+    for count in range(1, layers + 1):
+        try:
+            fits = _fits(rig, each, each.instance.model_copy(update={"experts_on_cpu": count}))
+        except ValueError:
+            return None
+        if fits:
+            return f"experts_on_cpu: {count}"
+    return None
+
+
+CACHES = (8192, 6144, 4096, 3072, 2048, 1536, 1024, 512, 256, 0)
+"""MiB of saved prompts that are advised, and below which fewer checkpoints are tried first."""
+LEAST_CACHE = 1024
+COUNTS = (CHECKPOINTS, 16, 8, 4, 2, 1, 0)
+
+
+@dataclass(frozen=True)
+class GrowthLimits:
+    """What keeps instances from growing beyond their room: MiB of saved prompts, checkpoints of a slot, and whose."""
+
+    cache: int
+    checkpoints: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fewer = f" --ctx-checkpoints {self.checkpoints}" if self.checkpoints < CHECKPOINTS else ""
+        return f"--cache-ram {self.cache}{fewer}"
+
+
+def growth_that_fits(instances: Sequence[Sized], room: int) -> GrowthLimits:
+    """The largest limits, the same for all that are above them, with which instances grow into this many bytes."""
+    pairs = [(cache, count) for count in COUNTS for cache in CACHES if cache >= LEAST_CACHE]
+    pairs += [(cache, count) for count in COUNTS for cache in CACHES if cache < LEAST_CACHE]
+    for cache, count in pairs:
+        limited = [_limited(each, cache, count) for each in instances]
+        if sum(each.growth.total or 0 for each in limited) <= room:
+            break
+    changed = tuple(old.name for old, new in zip(instances, limited, strict=True) if old.growth != new.growth)
+    return GrowthLimits(cache, count, changed)
+
+
+def _limited(each: Sized, cache: int, checkpoints: int) -> Sized:
+    """The same with limits that are no higher than these."""
+    placed = each.placement
+    own = cache << 20 if placed.cache_ram is None else min(placed.cache_ram, cache << 20)
+    return replace(each, placement=replace(placed, cache_ram=own, checkpoints=min(placed.checkpoints, checkpoints)))

@@ -1,0 +1,332 @@
+"""Share the verified files of this host's store with peers over HTTP, for clients with a token, during a fetch."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, BinaryIO
+
+from llamaherd.onhost.fetch import manifest
+from llamaherd.onhost.fetch.manifest import Vouched
+from llamaherd.onhost.fetch.report import FetchError, Progress, show_size
+
+
+class SharedStore:
+    """The files of a store by sha256. No name that a client sends becomes a path."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[int, int, int]] = {}
+        self._files: dict[str, list[Vouched]] = {}
+
+    def names(self) -> list[str]:
+        """The sha256 of every file that can be had now."""
+        return [sha256 for sha256 in sorted(self._current()) if self._has(sha256)]
+
+    def _has(self, sha256: str) -> bool:
+        stream = self.find(sha256)
+        if stream:
+            stream.close()
+        return stream is not None
+
+    def find(self, sha256: str) -> BinaryIO | None:
+        """A file, open, if it is still the one that was found whole, and nobody else can change it."""
+        for vouched in self._current().get(sha256, []):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                # Without O_NONBLOCK, a named pipe that took the file's place would be waited for.
+                handle = os.open(vouched.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                stream = stack.enter_context(os.fdopen(handle, "rb"))
+                seen = os.fstat(handle)
+                if stat.S_ISREG(seen.st_mode) and vouched.unchanged(seen) and manifest.is_writable_by_us_only(seen):
+                    stack.pop_all()
+                    return stream
+        return None
+
+    def _current(self) -> dict[str, list[Vouched]]:
+        """What the manifests say, read anew once any of them came, changed or went."""
+        states = {path: _state(path) for path in manifest.find_manifests(self._store)}
+        with self._lock:
+            if states != self._read:
+                self._files = {}
+                for path in states:
+                    for each in manifest.read_manifest(path):
+                        self._files.setdefault(each.sha256, []).append(each)
+                self._read = states
+            return self._files
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """What differs once a file was written anew; zeros if it is gone."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+_CONNECTIONS = 64
+_PATIENCE = 30.0  # seconds
+_LOOK = 0.25  # seconds between two looks at who is silent, and whether to end
+_UNSENT = 256 * 1024
+_SENT_AT_ONCE = 64 * 1024 * 1024
+_LONGEST = 24 * 3600.0  # seconds that a token is good for, however often it is used
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+
+
+def serve_store(
+    store: Path,
+    run: Path,
+    bind: str,
+    port: int,
+    idle: float,
+    patience: float = _PATIENCE,
+    longest: float = _LONGEST,
+) -> None:
+    """Serve until nobody with a token wanted anything for `idle` seconds. Raises SaidError if it cannot listen.
+
+    A client has `patience` seconds for a whole request, and to take some bytes of the answer; for all of an answer it
+    has `longest`, as for its token.
+    """
+    progress = Progress(run)
+    try:
+        server = _Server(SharedStore(store), run / "secrets", bind, port, patience, idle, longest)
+    except OSError as error:
+        raise FetchError(
+            f"cannot lend models at {bind}, port {port}: {error.strerror}",
+            "give an address of this host and a port that is free, in `store: share:`",
+        ) from None
+    with server:
+        at = f"{bind}, port {server.server_address[1]}"
+        progress.note(f"lending models at {at}")
+        for sent in server.serve_while_needed(idle):
+            progress.show(f"lending models at {at}: {show_size(sent)} went out")
+    progress.note(f"no longer lending: nobody asked for {idle:g} s")
+
+
+def byte_range(header: str, size: int) -> range | None:
+    """What a Range header asks for of so many bytes: empty if there is no such part, None if it is to be ignored."""
+    match = _RANGE.fullmatch(header.strip())
+    if not match or match.groups() == ("", ""):
+        return None  # several ranges, or another unit: the whole file is a right answer too
+    first, last = match.groups()
+    if not first:
+        return range(max(0, size - int(last)), size)
+    if last and int(last) < int(first):
+        return None
+    return range(int(first), min(size, int(last) + 1) if last else size)
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    """A thread for each connection; unlike http.server's own, it asks no DNS for its name, which may take long."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = _CONNECTIONS
+    timeout = _LOOK
+
+    def __init__(
+        self, shelf: SharedStore, secrets: Path, bind: str, port: int, patience: float, idle: float, longest: float
+    ) -> None:
+        self.shelf = shelf
+        self.patience = patience
+        self._idle, self._longest = idle, longest
+        self._since: dict[Path, float] = {}
+        self._last_used: dict[Path, float] = {}
+        self._secrets = secrets
+        self._lock = threading.Lock()
+        # Connections, and since when each has owed us a request. One that is being answered begins to owe one when its
+        # token is no longer good.
+        self._silent_since: dict[socket.socket, float] = {}
+        self._answering = 0
+        self._answered = time.monotonic()
+        self._sent = 0
+        family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = family
+        super().__init__((str(address[0]), int(address[1])), _Handler)
+
+    def serve_while_needed(self, idle: float) -> Iterator[int]:
+        """Serve until all is quiet for `idle` seconds; every second, give the bytes that went out if there are more."""
+        told, when = 0, time.monotonic()
+        while self._answering or time.monotonic() - self._answered < idle:
+            # Those who come when all places are taken wait in the kernel's queue.
+            if len(self._silent_since) < _CONNECTIONS:
+                self.handle_request()
+            else:
+                time.sleep(_LOOK)
+            self._drop_the_silent()
+            if self._sent != told and time.monotonic() - when >= 1:
+                told, when = self._sent, time.monotonic()
+                yield told
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._silent_since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._silent_since.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # Clients go away in the middle: a fetch that is stopped, a rig that is switched off.
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def knows(self, authorization: str) -> Path | None:
+        """Which of the tokens, which may change at any time, a header bears, by its file; None for none."""
+        scheme, _, token = authorization.partition(" ")
+        sent = token.strip().encode("latin-1")
+        # Each is compared, and each in constant time, so that the time taken tells nothing.
+        same = {path for path, secret in self._tokens().items() if hmac.compare_digest(sent, secret)}
+        if scheme.lower() != "bearer" or not same:
+            return None
+        path = min(same)
+        self.used(path)
+        return path
+
+    def used(self, token: Path) -> None:
+        """Whoever has this token is still there."""
+        with self._lock:
+            self._last_used[token] = time.monotonic()
+
+    def _tokens(self) -> dict[Path, bytes]:
+        """Those that are good. One ends when it was not used for as long as ends all of this, or is too old."""
+        tokens = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._secrets.iterdir():
+                with contextlib.suppress(OSError):
+                    if self._is_over(path):
+                        path.unlink()
+                    elif token := path.read_bytes().strip():
+                        tokens[path] = token
+        return tokens
+
+    def _is_over(self, path: Path) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            first, last = self._since.setdefault(path, now), self._last_used.setdefault(path, now)
+        return now - last > self._idle or now - first > self._longest
+
+    @contextlib.contextmanager
+    def answering(self, connection: socket.socket, token: Path) -> Iterator[None]:
+        """For the time of an answer to somebody with a token, who may take it slowly; not for longer than a token's."""
+        with self._lock:
+            self._answering += 1
+            self._silent_since[connection] = time.monotonic() + self._longest
+        try:
+            yield
+        finally:
+            self.used(token)
+            with self._lock:
+                self._answering -= 1
+                self._answered = self._silent_since[connection] = time.monotonic()
+
+    def count(self, sent: int) -> None:
+        """Add to the bytes that went out."""
+        with self._lock:
+            self._sent += sent
+
+    def _drop_the_silent(self) -> None:
+        """End connections on which no request came for long, be it that a few bytes of one did."""
+        with self._lock:
+            for connection, since in self._silent_since.items():
+                if time.monotonic() - since > self.patience:
+                    with contextlib.suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.patience)
+        # Else megabytes wait in the kernel, and a client that takes some seems to take nothing for long.
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a fetch makes thousands of requests."""
+
+    def version_string(self) -> str:
+        return "llamaherd"
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body that nobody asked for would be read as the next request
+        token = self.server.knows(self.headers.get("Authorization", ""))
+        if token is None:
+            self._say(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
+            return
+        with self.server.answering(self.connection, token):
+            if self.path == "/":
+                names = json.dumps(self.server.shelf.names()).encode()
+                self._say(HTTPStatus.OK, names, {"Content-Type": "application/json"})
+            elif stream := self.server.shelf.find(self.path.removeprefix("/")):
+                with stream:
+                    self._lend(stream, f'"{self.path.removeprefix("/")}"')
+            else:
+                self._say(HTTPStatus.NOT_FOUND)
+
+    def _lend(self, stream: BinaryIO, etag: str) -> None:
+        """Send a file, or the part of it that is asked for."""
+        size = stream.seek(0, 2)
+        wanted = None
+        if self.headers.get("If-Range", etag) == etag:
+            wanted = byte_range(self.headers.get("Range", ""), size)
+        if wanted is not None and not wanted:
+            self._say(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers={"Content-Range": f"bytes */{size}"})
+            return
+        part = range(size) if wanted is None else wanted
+        headers = {"Content-Type": "application/octet-stream", "ETag": etag, "Accept-Ranges": "bytes"}
+        if wanted is None:
+            self._head(HTTPStatus.OK, size, headers)
+        else:
+            where = f"bytes {part.start}-{part.stop - 1}/{size}"
+            self._head(HTTPStatus.PARTIAL_CONTENT, len(part), {**headers, "Content-Range": where})
+        if self.command != "HEAD":
+            self._body(stream, part)
+
+    def _body(self, stream: BinaryIO, part: range) -> None:
+        at = part.start
+        while at < part.stop:
+            sent = self.connection.sendfile(stream, at, min(_SENT_AT_ONCE, part.stop - at))
+            if not sent:  # the file was cut off meanwhile; the client must see that its answer was, too
+                self.close_connection = True
+                return
+            self.server.count(sent)
+            at += sent
+
+    def _say(self, status: HTTPStatus, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        self._head(status, len(body), headers or {})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, length: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()

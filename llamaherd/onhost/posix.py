@@ -1,0 +1,134 @@
+"""Folders, lock files and processes of the operating system, as `system.Host` uses them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import TextIO
+
+_PIECE = 1 << 20
+
+
+def ids_of(owner: str) -> tuple[int, int]:
+    """Return the user and group of an owner: an account's name, or the number of a container's user."""
+    if owner.isdigit():
+        return int(owner), int(owner)
+    try:
+        account = pwd.getpwnam(owner)
+    except KeyError:
+        raise OSError(errno.ENOENT, f"there is no account {owner}") from None
+    return account.pw_uid, account.pw_gid
+
+
+def pieces(path: str) -> Iterator[bytes]:
+    """Yield a file in pieces: a model is larger than memory. Raise OSError."""
+    with Path(path).open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, where missing: with mode 0755, though the program's own umask is 077."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+
+
+def sync_folder(folder: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+SHELLS_DESCRIPTOR = 9
+"""The number of the open file, if it is free: `herd unlock` of the last version finds the holder by it."""
+_MOST_CHARACTERS = 1 << 10
+
+
+class HostLockFile:
+    """An open lock. It is free again once the file is closed, also by the end of this process."""
+
+    def __init__(self, path: str, file: TextIO) -> None:
+        self.path, self._file, self._held = path, file, False
+
+    def take(self) -> bool:
+        """Hold the lock if no other program does. Return whether this program holds it."""
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._held = True
+        return True
+
+    def holder(self) -> str:
+        """Return what the program that holds the lock has written there; empty where it has written nothing."""
+        self._file.seek(0)
+        return " ".join(self._file.read(_MOST_CHARACTERS).split())
+
+    def sign(self, who: str) -> None:
+        """Write who holds the lock, since when, and in which process."""
+        self._write(f"{who} since {time.strftime('%Y-%m-%d %H:%M:%S')}, process {os.getpid()}\n")
+
+    def clear(self) -> None:
+        """Remove what was written, if the lock is held."""
+        if self._held:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(text)
+        self._file.flush()
+
+
+MOST_OUTPUT = 1 << 20
+"""Bytes of a program's output that are kept: its last ones."""
+PIPE_SECONDS = 5
+
+
+def ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """Kill a program and all programs that it has started, and return what they have written."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        out, err = process.communicate(timeout=PIPE_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        # A program in a session of its own may still hold the pipes, or a program may hang in a driver, where no signal
+        # ends it. Such a program is left behind.
+        out, err = late.stdout or b"", late.stderr or b""
+        Thread(target=process.wait, daemon=True).start()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+    return text_of(out), text_of(err)
+
+
+def text_of(data: bytes | None) -> str:
+    """Return the last output of a program as text."""
+    return (data or b"")[-MOST_OUTPUT:].decode(errors="replace")
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the seconds of processor time of all processes in the control group of a process."""
+    used = 0
+    with suppress(OSError):
+        group = Path("/proc", str(pid), "cgroup").read_text(encoding="utf-8")
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, ValueError, IndexError):
+                if (process / "cgroup").read_text(encoding="utf-8") == group:
+                    words = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                    used += int(words[11]) + int(words[12])
+    return used / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,333 @@
+"""Find what uses the files in a folder before their removal, and record what was removed and what was left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from llamaherd.layout import PROJECTS, UNITS
+from llamaherd.onhost.clients import docker
+from llamaherd.onhost.releases import needed
+from llamaherd.onhost.system import TIMED_OUT, Entry, FailedError, System
+
+_MOST_STARTER = 1023 << 10
+"""Bytes of a file by which users start something."""
+_MOST_MAPS = 64 << 20
+_MOST_PATH = 4096
+_UNIT = re.compile(r"llama[A-Za-z0-9@._-]*\.service")
+_CONTAINER = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"""/[^\s"'=:,;\[\]]+""")
+_HOSTNAME = re.compile(r'"hostname": *"([^"]*)"')
+_MORE_OF_A_NAME = re.compile(r"[A-Za-z0-9._-]")
+_TOPS = (
+    *("/etc", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd"),
+    *("/run/systemd", "/var/spool/cron"),
+)
+_STARTERS = ("*.service", "*.container", "*compose*.y*ml", "*.sh", "*.env", ".env")
+_AT_ONCE = 20
+"""Containers that Docker is queried for at once: its response is read up to a limit."""
+
+
+UseKind = Literal["unit", "container", "file", "process", "release", "kept"]
+"""`release` and `kept` need it to be gone back to."""
+
+
+@dataclass(frozen=True, order=True)
+class Use:
+    """Who names, has open or has mapped a path of the folder. Something else may follow the path."""
+
+    kind: UseKind
+    name: str
+    path: str
+
+
+Text = tuple[UseKind, str, str]
+"""A kind, a name, and a text that may contain paths."""
+
+
+def is_within(text: str, path: str) -> bool:
+    """Return whether a text begins with a path, or one in it: not with more of the path's last name."""
+    return text.startswith(path) and not _MORE_OF_A_NAME.match(text, len(path))
+
+
+def real_path(system: System, path: str) -> str:
+    """Return the path of a folder without links; empty where there is no such folder."""
+    real = system.resolved(path)
+    found = system.entry(real)
+    return real if found and found.kind == "folder" else ""
+
+
+def find_uses(system: System, folder: str, keep: int) -> list[Use]:
+    """Return who uses a folder's files. What so many good releases need is among it. Raise FailedError."""
+    real = real_path(system, folder)
+    roots = (folder, real) if real else (folder,)
+    found: set[Use] = set()
+    for kind, name, text in (*_declared(system), *_commands(system, roots), *_links(system, real)):
+        found |= {*_paths(roots, kind, name, text)}
+    for kind, name, text in needed(system, keep):
+        found |= {*_paths(roots, kind, name, text)}
+    found |= {*_written(system, roots)}
+    if real:
+        found |= {*_held(system, folder, real)}
+    return sorted(found)
+
+
+def _paths(roots: Iterable[str], kind: UseKind, name: str, text: str, *, whole: bool = False) -> Iterator[Use]:
+    """Yield a use for each path of the folder in a text. What follows the path stays: it may have blanks.
+
+    With `whole`, what is given all of the folder may use anything in it.
+    """
+    folder = next(iter(roots))
+    for line in text.split("\n"):
+        for root in roots:
+            at = line.find(f"{root}/")
+            while at >= 0:
+                yield Use(kind, name, folder + line[at + len(root) : at + _MOST_PATH])
+                at = line.find(f"{root}/", at + len(root))
+            if whole and re.search(rf"(?:^|[^A-Za-z0-9._/-]){re.escape(root)}/?[^A-Za-z0-9._/-]", f"{line} "):
+                yield Use(kind, name, folder)
+
+
+def _declared(system: System) -> Iterator[Text]:
+    """Yield units and Compose files of servers, and what containers were given."""
+    for unit in system.names(str(UNITS)):
+        if fnmatchcase(unit, "llama-*.service"):
+            yield "unit", unit, system.read(f"{UNITS}/{unit}") or ""
+    for project in system.names(str(PROJECTS)):
+        yield "container", f"llama-{project}", system.read(f"{PROJECTS}/{project}/compose.yaml") or ""
+    ids = _docker(system, "ps", "-aq", "--no-trunc").split()
+    for at in range(0, len(ids), _AT_ONCE):
+        yield from _mounts(_docker(system, "inspect", "--type", "container", *ids[at : at + _AT_ONCE]))
+
+
+def _docker(system: System, *words: str) -> str:
+    """Return what Docker prints; nothing where it does not run. Raise FailedError where it hangs."""
+    ended = docker(system, *words)
+    if ended.code == TIMED_OUT:
+        raise FailedError("Docker does not respond, so it is unknown what its containers use", "see `docker ps`")
+    return ended.out
+
+
+def _mounts(inspected: str) -> Iterator[Text]:
+    """Yield the sources of a container's mounts, and its arguments and variables with the host's paths."""
+    try:
+        containers: list[dict[str, Any]] = json.loads(inspected or "[]")
+    except ValueError:
+        raise FailedError("Docker's description of its containers is not JSON", "see `docker inspect`") from None
+    for each in containers:
+        name = str(each.get("Name", "")).removeprefix("/")
+        texts = [*(each.get("Args") or ()), *((each.get("Config") or {}).get("Env") or ())]
+        for mount in each.get("Mounts") or ():
+            source, target = str(mount.get("Source", "")), str(mount.get("Destination", ""))
+            yield "container", name, source
+            for text in texts if target else ():
+                yield "container", name, str(text).replace(target, source)
+
+
+def _commands(system: System, roots: Iterable[str]) -> Iterator[Text]:
+    """Yield the arguments of processes that name a path of the folder."""
+    for pid in _pids(system):
+        words = system.read(f"/proc/{pid}/cmdline") or ""
+        if any(f"{root}/" in words for root in roots):
+            yield (*_owner(system, pid), words.replace("\0", "\n"))
+
+
+def _pids(system: System) -> list[str]:
+    return [each for each in system.names("/proc") if each.isdecimal()]
+
+
+def _owner(system: System, pid: str) -> tuple[UseKind, str]:
+    """Return whose a process is: a server's unit, a container, or its own."""
+    group = system.read(f"/proc/{pid}/cgroup") or ""
+    if units := _UNIT.findall(group):
+        return "unit", units[-1]
+    if ids := _CONTAINER.findall(group):
+        name = _docker(system, "inspect", "--type", "container", "--format", "{{.Name}}", ids[-1]).strip()
+        if name:
+            return "container", name.removeprefix("/")
+    command = re.sub(r"[\n\t]", "", system.read(f"/proc/{pid}/comm") or "")
+    return "process", f"{pid} {command}"
+
+
+def _links(system: System, real: str) -> Iterator[Text]:
+    """Yield where links lead that units name, if that is in the folder."""
+    users = [f"/home/{each}/.config/systemd/user" for each in system.names("/home")]
+    for folder in (str(UNITS), *users):
+        for unit in system.names(folder):
+            if not unit.endswith(".service"):
+                continue
+            named = {*_PATH.findall(system.read(f"{folder}/{unit}") or "")}
+            for path in map(system.resolved, sorted(named)):
+                if real and f"{real}/" in path:
+                    yield "unit", unit, path
+
+
+def _homes(system: System) -> list[str]:
+    """Return the home folders of users."""
+    found = {f"/home/{each}" for each in system.names("/home")} | {"/root"}
+    for line in system.run(["getent", "passwd"]).out.splitlines():
+        fields = line.split(":")
+        if len(fields) > 5 and fields[2].isdecimal() and 1000 <= int(fields[2]) < 65_000:
+            found.add(fields[5])
+    return sorted(found)
+
+
+def _starters(system: System, homes: Iterable[str]) -> Iterator[str]:
+    """Yield files by which users start things: units of the system and of users, Quadlets, scripts, Compose files."""
+    for top in _TOPS:
+        for path, found in system.tree(top):
+            ours = path.startswith("/etc/llamaherd/") or "/llamaherd-" in path
+            if _is_small(found) and not ours:
+                yield path
+    for home in homes:
+        for folder in (".config/systemd", ".config/containers", ".local/share/systemd"):
+            yield from (path for path, found in system.tree(f"{home}/{folder}") if found.kind == "file")
+        yield from _named_so(system, home, 4)
+        yield from _podmans(system, f"{home}/.local/share/containers")
+    yield from _podmans(system, "/var/lib/containers")
+    yield from _named_so(system, "/opt", 5)
+    yield from _named_so(system, "/srv", 5)
+
+
+def _is_small(found: Entry) -> bool:
+    return found.kind == "file" and found.size <= _MOST_STARTER
+
+
+def _named_so(system: System, folder: str, depth: int) -> Iterator[str]:
+    for path, found in system.tree(folder, depth):
+        name = path.rpartition("/")[2]
+        if _is_small(found) and any(fnmatchcase(name, each) for each in _STARTERS):
+            yield path
+
+
+def _podmans(system: System, folder: str) -> Iterator[str]:
+    """Yield what Podman was given for the containers that it keeps in a folder: of root's, and of each user's."""
+    for path, found in system.tree(folder, 5):
+        if _is_small(found) and fnmatchcase(path, "*-containers/*/userdata/config.json"):
+            yield path
+
+
+def _written(system: System, roots: tuple[str, ...]) -> Iterator[Use]:
+    """Yield what users have set up, also if it does not run now."""
+    homes = _homes(system)
+    folder = roots[0]
+    names = (*roots, *(folder.removeprefix(f"{home}/") for home in homes if folder.startswith(f"{home}/")))
+    for path in {*_starters(system, homes)}:
+        text = system.read(path) or ""
+        if "\0" in text or not any(name in text for name in names):
+            continue
+        home = next((each for each in homes if path.startswith(f"{each}/")), "")
+        for spelled in ("%h/", "${HOME}/", "$HOME/", "~/"):
+            text = text.replace(spelled, f"{home}/")
+        kind, name, whole = _starter(path, text)
+        yield from _paths(roots, kind, name, text, whole=whole)
+
+
+def _starter(path: str, text: str) -> tuple[UseKind, str, bool]:
+    """Return what a file by which users start something is called, and whether it may be given a whole folder."""
+    if fnmatchcase(path, "*.service.d/*.conf"):
+        return "unit", path.rpartition(".d/")[0].rpartition("/")[2], True
+    if path.endswith("/userdata/config.json"):
+        named = _HOSTNAME.search(text)
+        return "container", named[1] if named and named[1] else path, True
+    if path.endswith((".service", ".container")):
+        return "unit", path.rpartition("/")[2], True
+    return "file", path, fnmatchcase(path, "*compose*.y*ml") or path.endswith(".sh")
+
+
+def _held(system: System, folder: str, real: str) -> Iterator[Use]:
+    """Yield what processes have open or mapped: by number and name, as a container may have another path for a file."""
+    files = {
+        (str(found.inode), path.rpartition("/")[2]): path.removeprefix(real)
+        for path, found in system.tree(real)
+        if found.kind == "file"
+    }
+    names = {name for _, name in files}
+    for pid in _pids(system):
+        opened = {system.target(f"/proc/{pid}/fd/{each}") for each in system.names(f"/proc/{pid}/fd")}
+        held = {path.removeprefix(real) for path in opened if path.startswith(f"{real}/")}
+        for line in (system.read(f"/proc/{pid}/maps", _MOST_MAPS) or "").split("\n") if names else ():
+            before, slash, rest = line.partition(" /")
+            name = rest.removesuffix(" (deleted)").rpartition("/")[2]
+            if slash and name in names and (path := files.get((before.split()[-1], name))):
+                held.add(path)
+        if held:
+            kind, name = _owner(system, pid)
+            for path in held:
+                yield Use(kind, name, folder + path)
+
+
+LEFT = ".trash-"
+"""How the names of folders begin in which a removal that was killed has left something."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was removed, and what was not and why.
+
+    `busy`: the progress of another run, as far as it reports any, because of which nothing was done.
+    """
+
+    removed: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    busy: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all went that was to go."""
+        return not self.kept and self.busy is None
+
+
+class Removals:
+    """Collects what is removed and what is kept."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._removed: list[str] = []
+        self._kept: dict[str, str] = {}
+
+    def keep(self, what: str, why: str) -> None:
+        """Record why something is kept."""
+        self._kept[what] = why
+
+    def removed(self, what: str) -> None:
+        """Record that something was removed."""
+        self._removed.append(what)
+
+    def discard(self, path: str, trash: str) -> bool:
+        """Remove a file or folder: out of the way by one rename, so that it never lies half in its place.
+
+        Return False where it cannot be removed. `trash` is a folder on the same disk.
+        """
+        bin_ = f"{trash}/{LEFT}{self._system.random().hex()[:12]}"
+        try:
+            self._system.folder(bin_, mode=0o700)
+            self._system.rename(path, f"{bin_}/it")
+            # What a kill leaves here has neither its name nor a manifest.
+            if self._system.entry(f"{bin_}/it/.manifest"):
+                self._system.remove(f"{bin_}/it/.manifest")
+            self._system.remove(bin_)
+        except OSError:
+            if not self._system.names(bin_):
+                with suppress(OSError):
+                    self._system.remove(bin_)
+            return False
+        return True
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what became of all."""
+        return Outcome(tuple(self._removed), self._kept)
+
+
+def empty_trash(system: System, folder: str) -> None:
+    """Remove what removals that were killed have left in a folder."""
+    for name in system.names(folder):
+        if name.startswith(LEFT):
+            with suppress(OSError):
+                system.remove(f"{folder}/{name}")

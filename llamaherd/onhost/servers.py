@@ -1,0 +1,171 @@
+"""Servers as values that controller and host exchange: their state in an inspection, and the input of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llamaherd.onhost.files import WrittenFile
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """A unit of ours: `run` is systemd's id of its last start, and `port` the one that its process was given.
+
+    `waits_for` is the port that its file gives it, where it has no process: it may start at any moment.
+    """
+
+    active: str
+    enabled: str
+    needs_reload: bool
+    run: str
+    spec: str
+    port: int | None = None
+    waits_for: int | None = None
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """A container of ours; `run` is Docker's id of it."""
+
+    status: str
+    health: str
+    run: str
+    spec: str
+    port: int | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """By Docker's names, those that are set."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
+
+    pid: int
+    program: str
+    container: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An attempt that was rolled back: its identity, when, by the host's clock, and why."""
+
+    tried: str
+    when: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """How long a start took, in seconds from the stop of what served before, and the folders that it read."""
+
+    seconds: float
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The bytes that the server of a spec was planned to hold, by GPU, and of RAM those that it cannot do without."""
+
+    spec: str
+    room: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ServingState:
+    """What else the host stores of a server, and what its process is."""
+
+    changed: tuple[str, ...] = ()
+    """What is no longer as it was when the server was started: files that it reads, or the record of them itself."""
+    foreign: tuple[str, ...] = ()
+    """Files of others that change this unit alone: drop-ins, and definitions that come before ours."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Drop-ins that change other units too, and which keys they set that decide what is run as whom."""
+    argv: str = ""
+    """The sha256 of its arguments as /proc has them."""
+    replaced: str = ""
+    """The program that it runs an older one of."""
+    user: str = ""
+    """The number of the user that its process is, where that is not its account's."""
+    groups: str = ""
+    """Numbers of the groups that its process is in beside its own."""
+    variables: str = ""
+    """Names of variables that its process has otherwise than declared."""
+    given_to_all: str = ""
+    """Of these, what systemd gives to each unit that it starts."""
+    hangs: str = ""
+    """Why it surely does not respond."""
+    untried: tuple[str, ...] = ()
+    """The specs of what was started and has not answered a prompt: a run was cut off before."""
+    beside: bool = False
+    """Whether a server that was tried beside it is still there: a run was cut off before."""
+    refused: Refused | None = None
+    """What it was to be, and could not."""
+    loaded: Loaded | None = None
+    """How its last start went, as far as it was ours."""
+    holding: Holding | None = None
+    """What the server that was kept last was planned to hold."""
+
+
+MINE, READY_TO_START = "mine", "armed"
+"""`mine`: no other run changes the host from now on. `armed`: the declared servers are stopped, or run side by side."""
+
+
+@dataclass(frozen=True)
+class NeededGpu:
+    """Bytes that a trial needs on a GPU, which `at` identifies."""
+
+    name: str
+    at: str
+    need: int
+
+
+@dataclass(frozen=True)
+class TrialServer:
+    """A server for trial: its name in commands, its unit, and the memory that it needs for certain."""
+
+    trial: str
+    service: str
+    ram: int = 0
+    gpus: tuple[NeededGpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class StoppedServer:
+    """A declared server to stop during the trials, and the folder of its kept versions."""
+
+    service: str
+    kept: str
+
+
+@dataclass(frozen=True)
+class TrialsInput:
+    """Servers for trial, one after another in place of declared ones that are stopped, or side by side with all.
+
+    `longest` and `patience` are seconds: until the host restores everything in any case, and for the restore itself.
+    """
+
+    name: str
+    """The service of the declared server."""
+    who: str
+    servers: tuple[TrialServer, ...]
+    stops: tuple[StoppedServer, ...]
+    drain_seconds: int
+    longest: int
+    patience: int
+    files: tuple[WrittenFile, ...]
+    leftovers: tuple[str, ...]
+    """Paths that are removed in the end."""
+    placed: str = ""
+    """The unit that the controller may replace; empty if it may replace none."""
+    scratch: str = ""
+    """The folder for files of programs that run to their end; empty if there are none."""
+
+
+@dataclass(frozen=True)
+class RestoreServersInput:
+    """Units for trial to stop, paths to remove, and units to start again."""
+
+    services: tuple[str, ...]
+    leftovers: tuple[str, ...]
+    served: tuple[str, ...]

@@ -1,0 +1,397 @@
+"""From YAML files to a checked fleet: rigs, `fleet.yaml`, local headers, and all findings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from llamaherd.checks.context import FleetContext, RigContext
+from llamaherd.checks.files import absent_files, find_unsafe_files
+from llamaherd.checks.mistakes import UNKNOWN_KEY, mistakes
+from llamaherd.checks.registry import CHECKS, FLEET_CHECKS
+from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
+from llamaherd.diagnostics.spelling import misspelled_name
+from llamaherd.engines import served_whole
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.shards import join_headers, read_headers
+from llamaherd.inventory.api_keys import ServerKey, server_keys, with_server_keys
+from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
+from llamaherd.inventory.schema import LOCAL, Fleet, Rig
+from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_served
+from llamaherd.inventory.yaml_file import UNREADABLE, Document, read_yaml
+from llamaherd.lock import Lock
+from llamaherd.lock.engine_flags import with_built
+from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
+from llamaherd.text.quoting import comment
+
+
+@dataclass(frozen=True)
+class LocalHeaders:
+    """Headers by name of model, and why others cannot be read, in a sentence each."""
+
+    headers: dict[str, Header] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+
+
+def local_headers(rig: Rig, lock: Lock | None) -> LocalHeaders:
+    """What the files of this machine say that the rig names and the lock does not know.
+
+    A file that is not there is another matter. No more than a header is read, 128 MiB at most.
+    """
+    found = LocalHeaders()
+    for name, model in rig.models.items():
+        if model.file is None or (lock and lock.header(model)) or name in served_whole(rig):
+            continue
+        try:
+            told = model.file.stat()
+            found.headers[name] = _read_header(model.file, told.st_size, told.st_mtime_ns)
+        except GgufError as error:
+            found.faults[name] = str(error)
+        except OSError:
+            continue
+    return found
+
+
+@lru_cache(maxsize=64)
+def _read_header(path: Path, _size: int, _changed: int) -> Header:
+    return join_headers(read_headers(path))
+
+
+FLEET = "fleet.yaml"
+_OF_A_RIG = ("rig", EXTENDS)
+"""Keys that say that a file is a rig, whatever it is called."""
+
+
+@dataclass(frozen=True)
+class FleetSurvey:
+    """What a fleet's file says, as far as it can be read, where that stands, and what is wrong with its text."""
+
+    declared: FleetFile | None
+    document: Document | None
+    findings: tuple[Finding, ...] = ()
+
+
+NO_FLEET_FILE = FleetSurvey(None, None)
+
+
+def is_fleet_file(file: Path) -> bool:
+    """Whether a file beside rigs is the fleet's own, and none of a rig."""
+    if file.name != FLEET:
+        return False
+    try:
+        return not any(key in read_yaml(file).data for key in _OF_A_RIG)
+    except InventoryError:
+        return True
+
+
+def survey_fleet_file(folder: Path) -> FleetSurvey:
+    """The fleet's file in a folder of rigs; nothing where there is none."""
+    file = folder / FLEET
+    if not file.exists() or not is_fleet_file(file):
+        return NO_FLEET_FILE
+    try:
+        document = read_yaml(file)
+    except InventoryError as error:
+        return FleetSurvey(None, None, error.findings)
+    known = list(FleetFile.model_fields)
+    strange = [key for key in document.data if key not in known]
+    if strange:
+        return FleetSurvey(None, document, tuple(_unknown_key(document, str(key), known) for key in strange))
+    try:
+        declared = FleetFile.model_validate(document.data, context={"folder": file.resolve().parent})
+    except ValidationError as error:
+        found = mistakes(document, error.errors(include_url=False), MOST_SHOWN)
+        return FleetSurvey(None, document, tuple(found))
+    return FleetSurvey(declared, document)
+
+
+def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[frozenset[str], ...]:
+    """Which of these rigs back each other up: those that answer for a model, and those that are gateways."""
+    gateway = declared.gateway if declared else None
+    if gateway is None:
+        return ()
+    gateways = frozenset(name for name in gateway.on if name in rigs)
+    groups = [gateways, *(_serving_rigs(name, gateway, rigs) for name in gateway.models)]
+    return tuple(group for group in dict.fromkeys(groups) if len(group) > 1)
+
+
+def _serving_rigs(model: str, gateway: Gateway, rigs: Mapping[str, Rig]) -> frozenset[str]:
+    """The rigs that serve a model; where that is one, also that of its fallback, which answers meanwhile."""
+    found: frozenset[str] = frozenset()
+    left: str | None = model
+    for _ in gateway.models:
+        if left is None or len(found) > 1:
+            break
+        served = (split_served(named, rigs) for named in gateway.models[left].serve)
+        found |= {pair[0] for pair in served if pair}
+        left = gateway.models[left].fallback
+    return found
+
+
+def fleet_findings(
+    survey: FleetSurvey,
+    rigs: Mapping[str, Rig],
+    names: frozenset[str],
+    keys: Sequence[ServerKey] = (),
+    *,
+    deploying: bool,
+) -> list[Finding]:
+    """What is wrong or doubtful about a fleet's file: `names` are those of all rigs, also of those not in `rigs`.
+
+    `keys` are those that servers are given. `deploying` needs the others, which lie on this machine.
+    """
+    if survey.declared is None or survey.document is None:
+        return list(survey.findings)
+    subject = FleetContext(survey.declared, survey.document, rigs, names, tuple(keys))
+    found = [finding for check in FLEET_CHECKS for finding in check(subject)]
+    return [*found, *find_unsafe_files(subject, "error" if deploying else "warning")]
+
+
+def _unknown_key(document: Document, key: str, known: list[str]) -> Finding:
+    help_ = "if this file is a rig, begin it with `rig: NAME`" if key in Rig.model_fields else nearest(key, known)
+    return UNKNOWN_KEY.at(document.key((key,)), f"there is no key `{comment(key)[:60]}` in {FLEET}", help_)
+
+
+SUFFIXES = (".yaml", ".yml")
+
+Edit = Callable[[Document], Document]
+"""What makes another rig of one that was read whole."""
+
+
+def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
+    """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError.
+
+    `deploying` needs the files of the controller that the inventory names; who only plans can do without.
+    """
+    fleet, findings = examine_fleet(source, lock, deploying=deploying)
+    if any(finding.severity == "error" for finding in findings):
+        raise InventoryError(findings)
+    return fleet
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name.
+
+    `around` are its rigs and, where models or a gateway's servers may be others', those beside the file that was asked
+    for. `own` is what the fleet's own file says. `keys` are those that servers behind its gateway are given.
+    """
+
+    fleet: Fleet
+    findings: tuple[Finding, ...]
+    documents: Mapping[str, Document]
+    around: Mapping[str, Rig] = field(default_factory=dict)
+    own: FleetFile | None = None
+    keys: tuple[ServerKey, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the fleet can be used."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def examine_fleet(
+    source: Path, lock: Lock | None = None, *, deploying: bool = False
+) -> tuple[Fleet, tuple[Finding, ...]]:
+    """What can be read of the fleet, and everything that is wrong or doubtful about it.
+
+    What the lock knows about models is checked as well.
+    """
+    surveyed = survey_fleet(source, lock, deploying=deploying)
+    return surveyed.fleet, surveyed.findings
+
+
+def survey_fleet(
+    source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit | None = None
+) -> Survey:
+    """The same as `examine_fleet`, and where everything stands. `edit` may change each rig before it is checked.
+
+    A rig that was edited is a candidate and no part of the fleet, so the fleet's own checks are left out then.
+    """
+    findings: list[Finding] = []
+    rigs: dict[str, Rig] = {}
+    wholes: dict[str, Document] = {}
+    try:
+        files = _rig_files(source)
+    except InventoryError as error:
+        return Survey(Fleet(rigs={}), error.findings, {})
+    documents = [document for file in files if (document := _read_document(file, findings))]
+    defaults = _defaults(files[0].with_name(DEFAULTS), findings)
+    of_fleet = survey_fleet_file(files[0].parent)
+    beside = tuple(
+        _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
+    )
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *beside])}
+    read_well: list[tuple[Rig, Document]] = []
+    for document in documents:
+        try:
+            whole = inherited(document, others, defaults)
+            whole = edit(whole) if edit else whole
+            rig = with_built(_parse_rig(whole), lock, files[0].parent)
+        except InventoryError as error:
+            findings.extend(error.findings)
+            continue
+        findings.extend(_among_rigs(rig, document, rigs))
+        rigs[rig.rig] = rig
+        wholes[rig.rig] = whole
+        read_well.append((rig, whole))
+    declared = dict(_readable(beside, others, defaults)) | rigs
+    keys = _server_keys(of_fleet, declared)
+    around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
+    for rig, whole in read_well:
+        findings.extend(_rig_findings(with_server_keys(rig, keys), whole, lock, around, frozenset(others)))
+        findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
+    if edit is None:
+        findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
+    ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
+    return Survey(Fleet(rigs={name: around[name] for name in rigs}), ordered, wholes, around, of_fleet.declared, keys)
+
+
+def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
+    """The keys of servers for which the rigs name none: they lie beside the fleet's file."""
+    document = of_fleet.document
+    return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
+
+
+def _rig_findings(
+    rig: Rig, whole: Document, lock: Lock | None, around: Mapping[str, Rig], names: frozenset[str]
+) -> Iterator[Finding]:
+    """What is wrong or doubtful about a rig, as far as its file and the lock tell."""
+    local = local_headers(rig, lock)
+    headers = _headers(rig, lock) | local.headers
+    subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, names)
+    yield from _unreadable_models(whole, local.faults)
+    for check in CHECKS:
+        yield from check(subject)
+
+
+def _read_document(file: Path, findings: list[Finding]) -> Document | None:
+    try:
+        return read_yaml(file)
+    except InventoryError as error:
+        findings.extend(error.findings)
+        return None
+
+
+def _sibling_documents(documents: Sequence[Document], *, always: bool) -> Iterator[Document]:
+    """Rigs in the folder of a file that names others; what is wrong with them is another matter."""
+    if documents and (always or any(document.data.keys() & {EXTENDS, "store"} for document in documents)):
+        asked = {document.file for document in documents}
+        for file in _yaml_files(documents[0].file.parent):
+            if file not in asked and (document := _read_document(file, [])):
+                yield document
+
+
+def _readable(
+    documents: Iterable[Document], others: Mapping[str, Document], defaults: Document | None
+) -> Iterator[tuple[str, Rig]]:
+    """Those of the documents that are rigs, by name."""
+    for document in documents:
+        with suppress(InventoryError):
+            rig = _parse_rig(inherited(document, others, defaults))
+            yield rig.rig, rig
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """Every file of a folder that is to hold a rig. Raises InventoryError (LH001) if it may not be read."""
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
+    except OSError as error:
+        message = f"cannot read this folder: {error.strerror}"
+        raise InventoryError([UNREADABLE.at(Place(folder), message, "check the path and its mode")]) from None
+    return [file for file in files if not is_fleet_file(file)]
+
+
+def _defaults(file: Path, findings: list[Finding]) -> Document | None:
+    document = _read_document(file, findings) if file.exists() else None
+    for key in sorted(OWN_KEYS & set(document.data)) if document else ():
+        assert document is not None
+        message = f"`{key}` says which machine a rig is; {DEFAULTS} is for all of them"
+        findings.append(NOT_INHERITED.at(document.key((key,)), message, "move it to the rig's own file"))
+    return document
+
+
+def _headers(rig: Rig, lock: Lock | None) -> dict[str, Header]:
+    if lock is None:
+        return {}
+    return {name: header for name, model in rig.models.items() if (header := lock.header(model))}
+
+
+def _projectors(rig: Rig, lock: Lock | None) -> dict[str, int]:
+    if lock is None:
+        return {}
+    return {name: size for name, model in rig.models.items() if (size := lock.projector_size(model))}
+
+
+def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
+    """Files that no engine would load either."""
+    for name, fault in faults.items():
+        place = document.value(("models", name, "file"))
+        yield NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file")
+
+
+def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:
+    if rig.rig in rigs:
+        message = f"there are two rigs named `{rig.rig}`"
+        yield SAME_NAME.at(document.value(("rig",)), message, "rename one of them")
+    local = next((name for name, other in rigs.items() if rig.connect.host == LOCAL == other.connect.host), None)
+    if local and local != rig.rig:
+        message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
+        yield SAME_MACHINE.at(document.value(("connect",)), message, "declare one rig per machine")
+
+
+def choose_rigs(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
+    """The rigs named, or all for no name. Raises InventoryError for a name that is no rig."""
+    wanted = tuple(names)
+    unknown = [name for name in wanted if name not in fleet.rigs]
+    if unknown:
+        raise InventoryError(
+            UNKNOWN_RIG.at(Place(source), f"there is no rig `{name}`", nearest(name, fleet.rigs)) for name in unknown
+        )
+    return Fleet(rigs={name: fleet.rigs[name] for name in wanted}) if wanted else fleet
+
+
+def _rig_files(source: Path) -> list[Path]:
+    files = _yaml_files(source) if source.is_dir() else []
+    if not source.is_dir() and source.exists() and source.name != DEFAULTS and not is_fleet_file(source):
+        files = [source]
+    if not files:
+        raise InventoryError([_no_inventory(source)])
+    return files
+
+
+def _no_inventory(source: Path) -> Finding:
+    """What to do where an inventory is to be and there is none: a name beside it that was meant, or how to begin."""
+    if source.is_dir():
+        help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
+        return NO_INVENTORY.at(Place(source), "the inventory holds no YAML file", help_)
+    if source.name in (DEFAULTS, FLEET) and source.exists():
+        help_ = f"name the file of a rig, or the folder {source.parent}"
+        return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
+    beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
+    close = misspelled_name(source.name, beside)
+    close = close or next((name for name in beside if Path(name).stem == source.name), None)
+    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
+    help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
+    return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _parse_rig(document: Document) -> Rig:
+    try:
+        return Rig.model_validate(document.data, context={"folder": document.file.resolve().parent})
+    except ValidationError as error:
+        found = mistakes(document, error.errors(include_url=False), MOST_SHOWN)
+        raise InventoryError(found) from None

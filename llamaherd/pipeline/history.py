@@ -1,0 +1,240 @@
+"""Read the releases of hosts: find the causes of changes in them, and prepare a rollback to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.host_lock import HostLock
+from llamaherd.host.protocol import query_host, query_verb
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.state import HostState
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.onhost.releases import ReadInput, Stored
+from llamaherd.pipeline.diff import Causes, find_causes
+from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_host, inspect_request, program_for, state_of
+from llamaherd.pipeline.preview import ROLE_ERRORS, Preview, preview_changes
+from llamaherd.pipeline.release import Past, merged_plan, past_of
+from llamaherd.pipeline.selection import needed_plan
+from llamaherd.plan import InstancePlan, Only, Plan
+from llamaherd.role.role import Role
+from llamaherd.store.files import missing_files
+
+ROLLBACK_ROLES = ("base", "serve")
+"""Those that take part: engines, models and drivers stay as they are."""
+
+NEWEST_RELEASES = 10
+"""Releases that came out well whose plans are looked at, for one in which an instance was another."""
+
+_HISTORY = "`herd history` lists what there is"
+
+T = TypeVar("T")
+
+
+def choose_release(past: Past, rig: str, instance: str | None, number: int | None) -> int:
+    """The number of the release to go back to: of those that came out well, the one before the newest.
+
+    With an instance, the newest in which that was another. Raises UserError where there is none.
+    """
+    if number is not None:
+        if number not in past.releases or number not in past.plans:
+            raise UserError(f"{rig} has no release {number}", _HISTORY)
+        return number
+    if not past.good:
+        raise UserError(f"{rig} has no release to go back to", "each `herd up` that changes something leaves one")
+    current, *earlier = past.good
+    for each in earlier:
+        if each in past.plans and (
+            instance is None or _spec_in_release(past, each, instance) != _spec_in_release(past, current, instance)
+        ):
+            return each
+    what = f" in which `{instance}` was another" if instance else ""
+    raise UserError(f"{rig} has no release before {current}{what}", _HISTORY)
+
+
+def release_plan(past: Past, number: int, instance: str | None) -> Plan:
+    """The plan of a release; with an instance, the newest plan with that instance as it was then.
+
+    Then it is for that instance alone, as it is for a part where no more is known of the release. Keys stay as they are
+    on the host: none is asked for. Raises UserError where the instance was none then.
+    """
+    then = past.plans[number]
+    if instance is None:
+        return keyless(then)
+    was = next((each for each in then.instances if each.name == instance), None)
+    if was is None:
+        raise UserError(f"release {number} has no instance `{instance}`", _HISTORY)
+    now = past.newest_plan or then
+    both = keyless(
+        now.model_copy(
+            update={
+                "instances": (*(each for each in now.instances if each.name != instance), was),
+                "builds": _union(now.builds, then.builds),
+                "models": _union(now.models, then.models),
+                "images": _union(now.images, then.images),
+            }
+        )
+    )
+    return both.model_copy(update={"only": Only(instances=(instance,), needs=needed_plan(both, both, (instance,)))})
+
+
+def missing_on_host(plan: Plan, state: HostState) -> Iterator[str]:
+    """What the instances of a plan need, and the host has no more."""
+    used = {instance.build for instance in plan.chosen}
+    folders = {folder for instance in plan.chosen for folder in instance.server.folders}
+    images = {instance.server.image for instance in plan.chosen if instance.backend == "compose"}
+    yield from (f"build {each.id}" for each in plan.builds if each.id in used and state.builds.get(each.id) != "done")
+    yield from (f"key of {each.name}" for each in plan.chosen if each.key_file and each.key_file not in state.files)
+    yield from (f"image {each.tag}" for each in plan.images if each.tag in images and each.tag not in state.images)
+    for model in plan.models:
+        if model.folder in folders and missing_files(model, state):
+            yield f"model {model.name} in {model.folder}"
+
+
+def _spec_in_release(past: Past, number: int, instance: str) -> str | None:
+    plan = past.plans.get(number)
+    return next((each.spec for each in plan.instances if each.name == instance), None) if plan else None
+
+
+def _union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
+    return (*first, *(each for each in second if each not in first))
+
+
+def keyless(plan: Plan) -> Plan:
+    """A plan with no place on this machine that a key would be read from."""
+
+    def without(instance: InstancePlan) -> InstancePlan:
+        endpoint = instance.endpoint.model_copy(update={"key": None})
+        return instance.model_copy(update={"server": instance.server.model_copy(update={"endpoint": endpoint})})
+
+    return plan.model_copy(update={"instances": tuple(map(without, plan.instances))})
+
+
+_RELEASES_SECONDS = 60
+
+
+def query_past(connect: Connect, newest: int = 0, number: int | None = None, *, texts: bool = False) -> Past:
+    """Return the releases of a host, and the plans of so many of the newest, of as many good ones, and of a number.
+
+    With `texts`, also what has become of files that are made of keys. Raise RemoteError.
+    """
+    given = ReadInput(newest, number or 0, texts)
+    return past_of(query_verb(Remote(connect), "llamaherd.releases.read", given, Stored, _RELEASES_SECONDS))
+
+
+def query_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
+    """The releases of many at once; or why one could not be asked."""
+
+    def ask(rig: Rig) -> Past | RemoteError:
+        try:
+            return query_past(rig.connect)
+        except RemoteError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
+        return dict(zip(rigs, pool.map(ask, rigs.values()), strict=True))
+
+
+def query_causes(
+    planned: Mapping[str, tuple[Rig, Plan]], found: Mapping[str, Preview], roles: Sequence[Role]
+) -> dict[str, tuple[Causes, ...]]:
+    """The causes of each change on each rig, where a run has left a release there that can be asked for.
+
+    Where that had another plan, the host is looked at once more, with the eyes of that plan.
+    """
+
+    def ask(name: str) -> tuple[Causes, ...]:
+        (rig, plan), each = planned[name], found[name]
+        try:
+            past = query_past(rig.connect, newest=1, texts=True)
+            last = past.newest_plan
+            if last is None or not _covers(last, plan):
+                return ()
+            if last == merged_plan(past, plan, {}):
+                return find_causes(each, each, past.texts)
+            seen = inspect_host(Remote(rig.connect), last, roles)
+            return find_causes(each, preview_changes(keyless(last), roles, seen, rig.connect, {}), past.texts)
+        except (RemoteError, *ROLE_ERRORS):
+            return ()  # it is a remark, and no reason to end
+
+    names = [name for name, each in found.items() if each.changes]
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
+        return dict(zip(names, pool.map(ask, names), strict=True))
+
+
+def _covers(last: Plan, plan: Plan) -> bool:
+    """Whether the last plan has all that this one is for: on a host where only a part was ever done, it has that."""
+    return last.only is None or (plan.only is not None and set(plan.only.names) <= set(last.only.names))
+
+
+@dataclass(frozen=True)
+class PreparedRollback:
+    """A release, its plan, and what going back to it would do on a host that was seen to be so.
+
+    `seen_at`: when, in seconds, where nobody but us has changed it since; else None.
+    """
+
+    number: int
+    plan: Plan
+    outlook: Preview
+    seen: HostState
+    seen_at: float | None
+
+
+def prepare_rollback(
+    rig: Rig,
+    roles: Sequence[Role],
+    instance: str | None,
+    number: int | None,
+    turn: HostLock | None,
+    clock: Callable[[], float],
+) -> PreparedRollback:
+    """What it takes to go back, with one instance or all. Raises RemoteError, and UserError where there is no way.
+
+    The host is logged in to for its look while it still says what it remembers. The turn, if there is one, is taken
+    before that look, unless it is another run's just now. `clock` says when that was.
+    """
+    document: Future[bytes] = Future()
+    pool = ThreadPoolExecutor(2)
+    inspected = pool.submit(query_host, Remote(rig.connect), program_for(roles), document.result, INSPECT_SECONDS)
+    taken = pool.submit(_is_taken, turn)
+    try:
+        past = query_past(rig.connect, NEWEST_RELEASES, number)
+        chosen = choose_release(past, rig.rig, instance, number)
+        plan = release_plan(past, chosen, instance)
+        ours = taken.result()
+        seen_at = clock() if ours else None
+        document.set_result(inspect_request(plan, roles))
+        logged_in = pool.submit(_log_in, turn if ours else None)
+        seen = state_of(inspected.result(), roles)
+        logged_in.result()
+    finally:
+        document.cancel()  # a thread that still waits for it sends no request
+        pool.shutdown(wait=False)
+    if gone := list(missing_on_host(plan, seen)):
+        raise UserError(
+            f"release {chosen} cannot come back: the host has no {', no '.join(gone)} any more",
+            "declare what you want in the inventory, and `herd up` brings what it needs",
+        )
+    taking_part = tuple(role for role in roles if role.name in ROLLBACK_ROLES)
+    would = preview_changes(plan, taking_part, seen, rig.connect, {}, retry=True)
+    return PreparedRollback(chosen, plan, would, seen, seen_at)
+
+
+def _log_in(turn: HostLock | None) -> None:
+    """For the first script, while the host is looked at. Where it fails, the next try is told why."""
+    with suppress(RemoteError):
+        if turn:
+            turn.log_in()
+
+
+def _is_taken(turn: HostLock | None) -> bool:
+    """Whether it is ours now. Another run is waited for by who has said what is to be done, and not here."""
+    try:
+        return turn is not None and turn.take(lambda _: None, wait=0)
+    except UserError:
+        return False

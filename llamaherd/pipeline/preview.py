@@ -1,0 +1,216 @@
+"""Preview what a run would change on hosts, by one inspection of each, all at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.program import Program
+from llamaherd.host.protocol import query_host
+from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
+from llamaherd.host.state import HostState
+from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.pipeline.inspection import INSPECT_SECONDS, NO_PYTHON_NOTE, inspect_request, python_change, state_of
+from llamaherd.pipeline.preflight import files_to_send, local_sizes, refusals
+from llamaherd.pipeline.selection import leftovers, role_parts, tasks_of
+from llamaherd.plan import Plan, TextFile
+from llamaherd.role.changes import Change, text_differs
+from llamaherd.role.role import Role, Run
+
+PASSING = "a port passes from one holder to another just now\n  help: ask again in a moment"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run would do: changes, or nothing but telling `notes`.
+
+    `problems` are sentences that say why it would fail, and `unreached` why the host could not be asked. `stale` are
+    planned files that are there with another text. `left` are changes of what was not chosen, where only a part was;
+    None where they cannot be told.
+    """
+
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    unreached: str = ""
+    stale: tuple[TextFile, ...] = ()
+    left: tuple[Change, ...] | None = ()
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.changes or self.problems or self.unreached)
+
+
+def preview_changes(
+    plan: Plan,
+    roles: Sequence[Role],
+    seen: HostState,
+    connect: Connect,
+    local_sizes: Mapping[str, int],
+    *,
+    retry: bool = False,
+) -> Preview:
+    """What would be done to this host. `local_sizes`: bytes of the controller's files, by sha256; `retry` as for a run.
+
+    Raises what roles raise, such as UnreadableKeyError; but what keeps one task from being done keeps no other.
+    """
+    found = _preview_part(plan, roles, seen, connect, local_sizes, retry=retry)
+    return replace(found, left=_left(found, plan, roles, seen, connect)) if plan.only else found
+
+
+def _left(
+    chosen: Preview, plan: Plan, roles: Sequence[Role], seen: HostState, connect: Connect
+) -> tuple[Change, ...] | None:
+    """What a run for all would change besides; None where it could not. Files that it would send are not weighed."""
+    try:
+        whole = _preview_part(plan.model_copy(update={"only": None}), roles, seen, connect, {}, retry=False)
+    except (UserError, InventoryError, UnreadableKeyError):
+        return None
+    mine = {(change.kind, change.name) for change in chosen.changes}
+    left = tuple(change for change in whole.changes if (change.kind, change.name) not in mine)
+    return left if left or not whole.problems else None
+
+
+def _preview_part(
+    plan: Plan,
+    roles: Sequence[Role],
+    seen: HostState,
+    connect: Connect,
+    local_sizes: Mapping[str, int],
+    *,
+    retry: bool,
+) -> Preview:
+    if problems := refusals(plan, seen, roles, local_sizes):
+        return Preview(problems=tuple(map(str, problems)))
+    if any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
+        return Preview(problems=(PASSING,))
+    run = run_on(plan, roles, seen, connect, retry=retry)
+    tasks = [task for role in roles for task in tasks_of(plan, role)]
+    # A file that is sent, and then put in its place, is one change to people.
+    said: dict[str, Change] = {}
+    kept_from: list[str] = []
+    for task in tasks:
+        try:
+            for change in task.changes(seen, run):
+                for part in change.parts:
+                    said.setdefault(str(part), part)
+        except UserError as error:
+            kept_from.append(str(error))
+    changes = tuple(said.values())
+    notes = (
+        () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
+    )
+    there = (file for file in planned_texts(plan, roles) if file.path in seen.files)
+    stale = tuple(file for file in there if text_differs(file, seen))
+    return Preview(changes, notes, tuple(kept_from), stale=stale)
+
+
+def planned_texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
+    """The files whose text is planned, and holds no secret."""
+    for role, part in role_parts(plan, roles):
+        yield from role.brings(part)
+        yield from role.texts(part)
+
+
+def run_on(
+    plan: Plan,
+    roles: Sequence[Role],
+    seen: HostState,
+    connect: Connect,
+    *,
+    failed: bool = False,
+    executing: bool = True,
+    retry: bool = False,
+) -> Run:
+    """What roles may know of a run on a host that looks so."""
+    return Run(connect=connect, failed=failed, executing=executing, retry=retry, leftovers=leftovers(plan, roles, seen))
+
+
+T = TypeVar("T")
+
+ROLE_ERRORS = (UserError, InventoryError, UnreadableKeyError)
+"""What roles raise, in a sentence."""
+
+
+class Hosts:
+    """Hosts that are logged in to while their plans are made. Each then gets its one question."""
+
+    def __init__(self, rigs: Mapping[str, Rig], program: Program) -> None:
+        """Begin to log in to all of them, and to start the program there."""
+        self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
+        self._further: ThreadPoolExecutor | None = None
+        self._requests: dict[str, Future[bytes]] = {name: Future() for name in rigs}
+        self._results = {
+            name: self._pool.submit(
+                query_host, Remote(rig.connect, note_key=True), program, document.result, INSPECT_SECONDS
+            )
+            for (name, rig), document in zip(rigs.items(), self._requests.values(), strict=True)
+        }
+
+    def leave(self) -> None:
+        """Ask nothing, and wait for nobody."""
+        for document in self._requests.values():
+            document.cancel()
+        for pool in filter(None, (self._pool, self._further)):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def outlooks(
+        self,
+        planned: Mapping[str, tuple[Rig, Plan]],
+        roles: Sequence[Role],
+        *,
+        retry: bool = False,
+        folder: Path | None = None,
+    ) -> dict[str, Preview]:
+        """What a run would do to each; with `retry`, one that tries again what was taken back.
+
+        In `folder`, the inventory's, roles keep what checks need of a host's state before they connect.
+        """
+        self._ask(planned, roles)
+        found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
+        self._pool.shutdown()
+        return found
+
+    def begin(
+        self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role], more: Callable[[str, Preview], T]
+    ) -> dict[str, Future[T]]:
+        """What a run would do to each as soon as it has responded, and what `more` makes of that, all at once."""
+
+        def look(name: str, rig: Rig, plan: Plan) -> T:
+            return more(name, self._outlook(name, rig, plan, roles, retry=False, folder=None))
+
+        self._ask(planned, roles)
+        self._further = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
+        return {name: self._further.submit(look, name, *each) for name, each in planned.items()}
+
+    def _ask(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
+        for name, (_, plan) in planned.items():
+            try:
+                self._requests[name].set_result(inspect_request(plan, roles))
+            except ROLE_ERRORS as error:
+                self._requests[name].set_exception(error)
+
+    def _outlook(
+        self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool, folder: Path | None
+    ) -> Preview:
+        try:
+            seen = state_of(self._results[name].result(), roles)
+            kept = [role.keep(folder, plan, seen) for role in roles] if folder else []
+            keys = [each.endpoint.key for each in plan.chosen if each.endpoint.key]
+            if missing := tuple(filter(None, map(unreadable_key, keys))):
+                return Preview(problems=missing)
+            sizes = local_sizes(files_to_send(plan, seen, roles))
+            found = preview_changes(plan, roles, seen, rig.connect, sizes, retry=retry)
+            return replace(found, notes=(*found.notes, *filter(None, kept)))
+        except NoPythonError:
+            return Preview(changes=(python_change(),), notes=(NO_PYTHON_NOTE,))
+        except RemoteError as error:
+            return Preview(unreached=str(error))
+        except ROLE_ERRORS as error:
+            return Preview(problems=(str(error),))

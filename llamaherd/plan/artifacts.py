@@ -1,0 +1,131 @@
+"""The planned engine builds, images and models: what is built or fetched, and where it is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from llamaherd.inventory.schema import Connect, Source
+from llamaherd.layout import BUILDS, DEFAULT_STORE, STATE
+from llamaherd.plan.base import Planned
+
+
+class BuildPlan(Planned):
+    """An engine to be built; `id` names its folder and hashes all that decides what comes out."""
+
+    id: str
+    engine: str
+    kind: str
+    source: Source
+    options: dict[str, str]
+    targets: tuple[str, ...]
+    cuda: str | None
+    disk: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_script(cls, value: Any) -> Any:
+        """Read a plan of an earlier version, which contains the script of each build."""
+        return {name: each for name, each in value.items() if name != "script"} if isinstance(value, dict) else value
+
+    @property
+    def folder(self) -> str:
+        """Where the finished build lies."""
+        return str(BUILDS / self.id)
+
+
+class ImagePlan(Planned):
+    """An image made on the host from a build, on a base made from the distribution's mirror."""
+
+    tag: str
+    build: str
+    base: str
+    base_packages: tuple[str, ...]
+    dockerfile: str
+
+    @property
+    def record(self) -> str:
+        """Where the host keeps which image this was made as: a name can be given to any."""
+        return str(STATE / "images" / self.tag.replace("/", "_").replace(":", "_"))
+
+
+class FromHub(Planned):
+    """The hub that a model was locked at."""
+
+    kind: Literal["hub"] = "hub"
+
+
+class FromFolder(Planned):
+    """A folder of the host that holds files already."""
+
+    kind: Literal["folder"] = "folder"
+    path: str
+
+
+class FromNeighbour(Planned):
+    """Another rig: how the controller reaches it, where the host does, and where its store lies."""
+
+    kind: Literal["neighbour"] = "neighbour"
+    name: str
+    connect: Connect
+    address: str
+    port: int
+    store: str
+
+
+ModelOrigin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminator="kind")]
+
+
+class BandwidthRule(NamedTuple):
+    """Most bytes per second between two times of day, `HH:MM`; always where they are the same."""
+
+    begin: str
+    end: str
+    bytes_per_second: int
+
+
+class StorePlan(Planned):
+    """Where models are kept, and where they come from: the first of `sources` that has a file first."""
+
+    path: str = str(DEFAULT_STORE)
+    sources: tuple[ModelOrigin, ...] = (FromHub(),)
+    bandwidth: tuple[BandwidthRule, ...] = ()
+    connections: int = 8
+
+
+class ModelFile(Planned):
+    """One file of a model. `size` (bytes) is known from the lock, and for a local file only on the controller."""
+
+    name: str
+    sha256: str
+    size: int | None = None
+
+
+class ModelPlan(Planned):
+    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`.
+
+    `repo` and `revision` are as declared, so that people can be told which page to open. `mmproj` is that of `files`
+    which is the vision projector.
+    """
+
+    name: str
+    folder: str
+    files: tuple[ModelFile, ...]
+    url: str | None = None
+    local: Path | None = None
+    repo: str | None = None
+    revision: str | None = None
+    mmproj: str | None = None
+
+    @property
+    def path(self) -> str:
+        """What a server is given: the first shard of a GGUF, which finds the others; else the folder."""
+        first = self.files[0].name
+        return str(PurePosixPath(self.folder, first)) if first.endswith(".gguf") else self.folder
+
+    @property
+    def mmproj_path(self) -> str | None:
+        """Where the vision projector lies, if there is one."""
+        return str(PurePosixPath(self.folder, self.mmproj)) if self.mmproj else None

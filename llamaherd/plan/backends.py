@@ -1,0 +1,156 @@
+"""Render a `ServerSpec` as a systemd unit or as a Docker Compose project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from llamaherd.inventory.schema import Backend
+from llamaherd.layout import PROJECTS, UNITS
+from llamaherd.plan.base import TextFile, digest
+from llamaherd.plan.server import ServerSpec
+from llamaherd.render import render
+from llamaherd.text.quoting import Written, sh
+
+UNIT_RESTART, UNIT_RESTART_HASHED = "always", "on-failure"
+"""The restart policy of units, and the one that specs hash: a change of the policy alone restarts no server."""
+RESTART_SECONDS = 10
+START_LIMIT_SECONDS = 600
+START_LIMIT_TIMES = 3
+
+PRIVILEGES = (
+    ("UMask", "0077"),
+    ("NoNewPrivileges", "yes"),
+    ("CapabilityBoundingSet", ""),
+    ("AmbientCapabilities", ""),
+)
+"""What it has of root: nothing."""
+
+GPU_NODES = (
+    ("char-nvidia", "rw"),
+    ("char-nvidia-frontend", "rw"),
+    ("char-nvidiactl", "rw"),
+    ("char-nvidia-uvm", "rwm"),
+    ("char-nvidia-caps", "r"),
+    ("/dev/dxg", "rw"),
+)
+"""Devices that CUDA opens. The last is WSL's."""
+
+NO_DEVICES = (("PrivateDevices", "yes"), ("DevicePolicy", "closed"), ("ProcSubset", "pid"))
+"""For a server without a GPU. CUDA reads more of /proc than processes."""
+
+LOOPBACK_ONLY = (("IPAddressDeny", "any"), ("IPAddressAllow", "localhost"))
+
+SANDBOX = (
+    ("LockPersonality", "yes"),
+    ("MemoryDenyWriteExecute", "yes"),
+    ("PrivateIPC", "yes"),
+    ("PrivateTmp", "yes"),
+    ("ProtectClock", "yes"),
+    ("ProtectControlGroups", "yes"),
+    ("ProtectHome", "yes"),
+    ("ProtectHostname", "yes"),
+    ("ProtectKernelLogs", "yes"),
+    ("ProtectKernelModules", "yes"),
+    ("ProtectKernelTunables", "yes"),
+    ("ProtectProc", "invisible"),
+    ("ProtectSystem", "strict"),
+    ("RemoveIPC", "yes"),
+    ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX"),
+    ("RestrictNamespaces", "yes"),
+    ("RestrictRealtime", "yes"),
+    ("RestrictSUIDSGID", "yes"),
+    ("SystemCallArchitectures", "native"),
+    ("SystemCallErrorNumber", "EPERM"),
+    ("SystemCallFilter", "@system-service"),
+    ("SystemCallFilter", "~@privileged"),
+)
+"""What every server lives in."""
+
+
+def render_unit(server: ServerSpec, spec: str) -> TextFile:
+    """The unit of a server, whose process says which spec it was started from."""
+    text = render(
+        "serve/llama-server.service.j2",
+        s=server,
+        spec=spec,
+        privileges=_settings(PRIVILEGES),
+        nodes=GPU_NODES,
+        no_devices=_settings(NO_DEVICES),
+        loopback_only=_settings(LOOPBACK_ONLY),
+        sandbox=_settings(SANDBOX),
+        restart=UNIT_RESTART if spec else UNIT_RESTART_HASHED,
+        restart_seconds=RESTART_SECONDS,
+        start_limit_seconds=START_LIMIT_SECONDS,
+        start_limit_times=START_LIMIT_TIMES,
+    )
+    return TextFile(path=str(UNITS / f"{server.service}.service"), text=text)
+
+
+def _settings(pairs: Iterable[tuple[str, str]]) -> Written:
+    """Lines of a unit, of words that are ours."""
+    return Written("\n".join(f"{key}={value}" for key, value in pairs))
+
+
+CAPABILITIES_DROPPED = ("ALL",)
+SECURITY = ("no-new-privileges:true",)
+SCRATCH_MODE = "1777"
+CONTAINER_RESTART = "unless-stopped"
+LOG_SIZE = "10m"
+LOG_FILES = 3
+
+
+def render_project(server: ServerSpec, spec: str, *, restart: str = CONTAINER_RESTART) -> TextFile:
+    """The Compose file of a server, whose container says which spec it was made from."""
+    text = render(
+        "serve/compose.yaml.j2",
+        s=server,
+        spec=spec,
+        pull=pull_policy(server.image or ""),
+        entrypoint=entrypoint(server),
+        tmpfs=(f"/tmp:size={server.limits.scratch},mode={SCRATCH_MODE}{',exec' * server.limits.scratch_runs}",),
+        probe=("CMD", *server.health.probe),
+        dropped=CAPABILITIES_DROPPED,
+        security=SECURITY,
+        restart=restart,
+        log_size=LOG_SIZE,
+        log_files=LOG_FILES,
+    )
+    return TextFile(path=str(PROJECTS / server.name / "compose.yaml"), text=text)
+
+
+def container_limits(server: ServerSpec) -> dict[str, str]:
+    """What its Compose file holds the container to, by Docker's names."""
+    held = {
+        "PidsLimit": str(server.limits.tasks),
+        "CpusetCpus": server.limits.cpus,
+        "RestartPolicy.Name": CONTAINER_RESTART,
+    }
+    return {name: value for name, value in held.items() if value is not None}
+
+
+def pull_policy(image: str) -> str:
+    """An image with a digest is fetched where it is not there; one that was made here is in no registry."""
+    return "missing" if "@sha256:" in image else "never"
+
+
+def entrypoint(server: ServerSpec) -> tuple[str, ...]:
+    """What a container starts before its arguments; nothing where its image tells."""
+    if server.program:
+        return (server.program,)
+    if server.key and server.key.variable:
+        start = f'{server.key.variable}="$(cat {sh(server.key.path)})" exec {" ".join(map(sh, server.command))} "$@"'
+        return ("/bin/sh", "-c", start, server.command[0])
+    return ()
+
+
+BACKENDS: Mapping[Backend, Callable[[ServerSpec, str], TextFile]] = {"systemd": render_unit, "compose": render_project}
+
+
+def server_definition(backend: Backend, server: ServerSpec) -> tuple[str, TextFile]:
+    """The spec of a server, and the file that defines it.
+
+    The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
+    """
+    write = BACKENDS[backend]
+    spec = digest(write(server, "").text)
+    return spec, write(server, spec)

@@ -1,1 +1,0 @@
-"""What lies on a host beside models and is of no use any more."""

@@ -1,0 +1,282 @@
+"""A service of a Compose file: its declared values, and the variables in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llamaherd.diagnostics.findings import Finding, Rule, Severity
+from llamaherd.inventory.yaml_file import Document, Path_
+from llamaherd.recipes.containers import Container
+from llamaherd.recipes.memory_limits import limit_bytes
+from llamaherd.recipes.programs import ServerCommand
+from llamaherd.text.numbers import whole_number
+
+SHARED = 1 << 30
+"""Bytes of shared or locked memory that are more than a container's default."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service: as it is declared, and what it runs where that is known."""
+
+    path: Path_
+    declared: Mapping[str, Any]
+    container: Container | None = None
+    server: ServerCommand | None = None
+
+    @property
+    def name(self) -> str:
+        """What the file calls it."""
+        return str(self.path[-1])
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """With which profiles it starts; with every one where there is none."""
+        given = self.declared.get("profiles")
+        return frozenset(map(str, given)) if isinstance(given, list) else frozenset()
+
+    def beside(self, other: Service) -> bool:
+        """Whether both may run at one time."""
+        return not self.profiles or not other.profiles or bool(self.profiles & other.profiles)
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """The value, if it is a mapping."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """The value, if it is a list."""
+    return value if isinstance(value, list) else []
+
+
+def mount_target(volume: Any) -> str | None:
+    """The path in the container where a volume or a config is mounted."""
+    if isinstance(volume, dict):
+        return str(volume.get("target", "")) or None
+    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[\\/])", "", str(volume)).split(":")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def mount_targets(service: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The paths in a container where something is mounted; None where other files may say more."""
+    if "extends" in service:
+        return None
+    mounted = [
+        found for key in ("volumes", "configs") for each in as_list(service.get(key)) if (found := mount_target(each))
+    ]
+    return (*mounted, "/run/secrets") if service.get("secrets") else tuple(mounted)
+
+
+def variables_of(value: Any) -> dict[str, str]:
+    """`environment:` in both its forms; a name alone passes on what the shell has."""
+    if isinstance(value, dict):
+        return {name: str(setting) for name, setting in value.items() if setting is not None}
+    pairs = [str(item).partition("=") for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return {name: setting for name, equals, setting in pairs if equals}
+
+
+def reserved_devices(service: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The devices that a service reserves."""
+    resources = as_mapping(as_mapping(service.get("deploy")).get("resources"))
+    devices = as_mapping(resources.get("reservations")).get("devices")
+    return [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
+
+
+def has_cards(service: Mapping[str, Any]) -> bool:
+    """Whether a GPU is reserved by `deploy` or `gpus`."""
+    return bool(reserved_devices(service)) or bool(service.get("gpus"))
+
+
+def given_cards(service: Mapping[str, Any]) -> int | None:
+    """How many GPUs a service is given; None where that is not told."""
+    devices = reserved_devices(service) + [each for each in as_list(service.get("gpus")) if isinstance(each, dict)]
+    counts = [len(as_list(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
+    numbers = [number for count in counts if (number := whole_number(str(count), 999)) is not None]
+    return sum(numbers) if counts and len(numbers) == len(counts) else None
+
+
+def may_lock(service: Mapping[str, Any]) -> bool:
+    """Whether a container may lock more memory than a little."""
+    limit = as_mapping(service.get("ulimits")).get("memlock")
+    limit = as_mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
+    lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
+    return lifted or "IPC_LOCK" in map(str, as_list(service.get("cap_add"))) or service.get("privileged") is True
+
+
+def shares_memory(service: Mapping[str, Any]) -> bool:
+    """Whether a container shares more memory than a little."""
+    return "ipc" in service or (limit_bytes(str(service.get("shm_size"))) or 0) >= SHARED
+
+
+def most_memory(service: Mapping[str, Any]) -> str:
+    """The limit of a container's memory; empty for none."""
+    limits = as_mapping(as_mapping(as_mapping(service.get("deploy")).get("resources")).get("limits"))
+    limit = service.get("mem_limit", limits.get("memory", ""))
+    return str(limit) if isinstance(limit, str | int) else ""
+
+
+_DOLLAR = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<named>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?P<default>:?[-+?][^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}"
+    r"|(?P<wrong>\S{0,12}))"
+)
+OF_A_SESSION = frozenset({"HOME", "USER", "PWD", "PATH", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"})
+"""What every shell hands on to Compose. Of `UID` and `HOSTNAME` bash keeps its own to itself."""
+_WHERE_EMPTY_HARMS = ("command", "entrypoint", "image", "ports", "user", "volumes", "device_ids")
+
+
+def check_interpolation(
+    document: Document, services: list[Service], outside: Mapping[str, str], *, whole: bool
+) -> Iterator[Finding]:
+    """Everything wrong with variables, and with names and files that are not there.
+
+    `outside` is what the `.env` beside it sets; of a part shown on a page (not `whole`) nobody knows what lies there.
+    """
+    rules = _Rules(document, outside, whole)
+    for service in services:
+        yield from rules.variables(service.path, service.declared, _given(service))
+        if "include" not in document.data and "override" not in document.file.name:
+            yield from rules.names(service)
+        if whole:
+            yield from rules.files(service)
+
+
+def _own(name: str) -> bool:
+    """Whether a file is the one that everybody keeps out of what is shown and copied."""
+    return name.removeprefix("./") == ".env"
+
+
+def _given(service: Service) -> frozenset[str]:
+    environment = service.declared.get("environment")
+    return frozenset({*as_mapping(environment), *(str(each).partition("=")[0] for each in as_list(environment))})
+
+
+DOLLAR = Rule(
+    "LH263",
+    "A `$` in a Compose file is not what it is taken for.",
+    why="""
+    Compose puts variables in, from its shell and `.env`. It refuses the file for what is no variable, and puts in
+    nothing for one that is set nowhere. It does not ask `environment:`.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf -ot exps$=CPU
+        volumes: ["/srv/models:/models:ro"]
+    """,
+    way_out="write `$$` for a dollar sign, and `${NAME:?}` to be told of a variable that is not set.",
+    sometimes=("warning",),
+)
+
+
+NAMED_NOWHERE = Rule(
+    "LH264",
+    "A Compose file names what is nowhere.",
+    why="""
+    A network, secret or config must be declared at the top; files of `env_file` and `extends` are read before
+    anything starts.
+    """,
+    example="""
+    services:
+      llm:
+        image: ghcr.io/ggml-org/llama.cpp:server@sha256:0000000000000000000000000000000000000000000000000000000000000000
+        command: -m /models/a.gguf
+        volumes: ["/srv/models:/models:ro"]
+        networks: [inner]
+    """,
+    way_out="declare it, or put the file there.",
+    sometimes=("warning",),
+)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    document: Document
+    outside: Mapping[str, str]
+    whole: bool
+
+    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+        return rule.at(self.document.value(path), message, way_out, severity)
+
+    def variables(self, path: Path_, value: Any, given: frozenset[str]) -> Iterator[Finding]:
+        """What stands behind each `$` of all texts below a path."""
+        pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(as_list(value)))
+        for step, below in pairs:
+            yield from self.variables((*path, step), below, given)
+        for found in _DOLLAR.finditer(value) if isinstance(value, str) else ():
+            if found["wrong"] is not None:
+                message = f"`{found[0]}` is no variable of Compose, which refuses the file"
+                yield self._said(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
+            elif name := found["named"] or found["braced"]:
+                yield from self._unset(path, value, found, name, given)
+
+    def _unset(
+        self, path: Path_, value: str, found: re.Match[str], name: str, given: frozenset[str]
+    ) -> Iterator[Finding]:
+        if found["default"] is not None or name in self.outside or name in OF_A_SESSION:
+            return
+        in_environment = "environment" in path
+        if in_environment and found["named"] and not name.isupper() and found[0] != value:
+            message = f"Compose takes `{found[0]}` for a variable, and puts in nothing for one that is set nowhere"
+            yield self._said(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
+        elif "healthcheck" in path and name in given:
+            message = f"`{found[0]}` is put in by Compose, which does not ask `environment:` for it"
+            yield self._said(DOLLAR, path, message, f"write `$${name}`, which the container's shell puts in")
+        elif self.whole and name not in given and set(path) & set(_WHERE_EMPTY_HARMS):
+            message = f"`{name}` is set nowhere here: where the shell has none, Compose puts in nothing, and goes on"
+            way_out = f"put `{name}=…` into .env beside this file, or write `${{{name}:?}}` to be told"
+            yield self._said(DOLLAR, path, message, way_out, "warning")
+
+    def names(self, service: Service) -> Iterator[Finding]:
+        """Networks, secrets and configs of a service that the file declares nowhere."""
+        for key in ("networks", "secrets", "configs"):
+            wanted = service.declared.get(key)
+            steps: list[tuple[str | int, str]] = [(name, name) for name in as_mapping(wanted)]
+            for index, item in enumerate(as_list(wanted)):
+                steps.append((index, str(as_mapping(item).get("source", "") if isinstance(item, dict) else item)))
+            for step, name in steps:
+                if (
+                    name
+                    and name not in as_mapping(self.document.data.get(key))
+                    and (key, name) != ("networks", "default")
+                ):
+                    message = f"`{name}` is declared under no `{key}:` of this file, and Compose refuses it"
+                    shown = "{}" if key == "networks" else "{file: ./" + name + "}"
+                    way_out = f"add `{key}: {{{name}: {shown}}}` at the top"
+                    yield self._said(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
+        base = service.declared.get("extends")
+        base = (
+            base if isinstance(base, str) else None if "file" in as_mapping(base) else as_mapping(base).get("service")
+        )
+        if isinstance(base, str) and base not in as_mapping(self.document.data.get("services")):
+            message = f"`{base}` is no service of this file, and Compose refuses it"
+            yield self._said(
+                NAMED_NOWHERE, (*service.path, "extends"), message, "write `extends: {file: …, service: …}`"
+            )
+
+    def files(self, service: Service) -> Iterator[Finding]:
+        """Files that Compose reads before it starts anything."""
+        wanted = service.declared.get("env_file")
+        items = list(enumerate(wanted)) if isinstance(wanted, list) else [("", wanted)]
+        for step, item in items:
+            path = (*service.path, "env_file", *([step] if step != "" else []))
+            if not (isinstance(item, dict) and item.get("required") is False):
+                yield from self._missing(path, item.get("path") if isinstance(item, dict) else item)
+        yield from self._missing((*service.path, "extends"), as_mapping(service.declared.get("extends")).get("file"))
+
+    def _missing(self, path: Path_, name: Any) -> Iterator[Finding]:
+        if not isinstance(name, str) or not name or "$" in name or name.startswith(("/", "~")) or _own(name):
+            return
+        try:
+            there = (self.document.file.absolute().parent / name).exists()
+        except (OSError, ValueError):
+            there = False
+        if not there:
+            message = f"there is no `{name}` beside this file, and Compose does not start without it"
+            yield self._said(
+                NAMED_NOWHERE, path, message, "put it there, with mode 0600 where it holds a key", "warning"
+            )

@@ -1,0 +1,171 @@
+"""`docker run` as a container: its options, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.compose_rules import NETWORK_MODE
+from llamaherd.recipes.containers import Bind, Container, bind_of_mount, bind_of_volume, published_port, word_at
+from llamaherd.recipes.recipe import CONTAINER_FAILS, NOT_AS_IT_LOOKS
+from llamaherd.recipes.tokens import Position
+from llamaherd.text.numbers import whole_number
+
+_SWITCHES = {
+    *("-d", "--detach", "--rm", "-i", "--interactive", "-t", "--tty", "-it", "-ti", "-dit", "-itd", "-id", "-td"),
+    *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
+    *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
+}
+
+
+@dataclass(frozen=True)
+class DockerOption:
+    """One option of `docker run`: what it is set to, and where the value stands, or the switch."""
+
+    name: str
+    value: str
+    start: Position
+
+
+def docker_words(arguments: tuple[Word, ...]) -> tuple[tuple[DockerOption, ...], tuple[Word, ...]]:
+    """The options, and the image with its command behind them."""
+    options: list[DockerOption] = []
+    index = 0
+    while index < len(arguments) and str(arguments[index]).startswith("-"):
+        word = arguments[index]
+        name, equals, value = str(word).partition("=")
+        start = word.start
+        index += 1
+        if name not in _SWITCHES and not equals and index < len(arguments):
+            value, start = str(arguments[index]), arguments[index].start
+            index += 1
+        options.append(DockerOption(name, value, start))
+    return tuple(options), arguments[index:]
+
+
+def container_of(arguments: tuple[Word, ...]) -> Container | None:
+    """The container of `docker run ARGUMENTS`; None when no image is among them."""
+    options, rest = docker_words(arguments)
+    if not rest:
+        return None
+    given = {option.name: option for option in options}
+    entrypoint = given.get("--entrypoint")
+    network = given.get("--network") or given.get("--net")
+    privileged = given.get("--privileged")
+    return Container(
+        image=rest[0],
+        command=rest[1:],
+        entrypoint=None if entrypoint is None else _entry(entrypoint),
+        ports=tuple(published_port(each.value, each.start) for each in options if each.name in {"-p", "--publish"}),
+        environment=_environment(options),
+        gpu=any(_gives_gpu(each) for each in options),
+        privileged=privileged.start if privileged else None,
+        host_network=network.start if network and network.value == "host" else None,
+        healthcheck=_health(given),
+        mounts=tuple(target for each in options if (target := _target(each))),
+        binds=_binds(options),
+        memory=_limit(given),
+        memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
+        cards=_cards(given.get("--gpus")),
+        shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
+        settings_elsewhere="--env-file" in given,
+    )
+
+
+def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
+    """Options that Docker refuses or ignores, whatever runs in the container."""
+    options, _ = docker_words(arguments)
+    given = {option.name: option for option in options}
+    restart = given.get("--restart")
+    if restart and restart.value != "no" and "--rm" in given:
+        message = "Docker refuses `--restart` beside `--rm`"
+        yield CONTAINER_FAILS.at(Place(file, *restart.start), message, "leave `--rm` out")
+    gpus = given.get("--gpus")
+    if gpus and re.fullmatch(r"device=[^,]+,.+", gpus.value):
+        message = f"Docker takes `{gpus.value}` for two options, as the shell has taken the quotes away"
+        yield CONTAINER_FAILS.at(Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
+    for word in arguments:
+        if word.tilde and ":" in str(word):
+            message = f"`{word}` is no path: in quotes, the shell puts no home in for `~`"
+            yield NOT_AS_IT_LOOKS.at(Place(file, *word.start), message, "write `$HOME` in its place")
+    network = given.get("--network") or given.get("--net")
+    port = given.get("-p") or given.get("--publish")
+    if network and network.value == "host" and port:
+        message = "with `--network host` no port is published: the server listens on the host itself"
+        way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
+        yield NETWORK_MODE.at(Place(file, *port.start), message, way_out, "warning")
+
+
+def _cards(gpus: DockerOption | None) -> int | None:
+    """How many GPUs `--gpus` gives; None for all of them."""
+    value = gpus.value.strip("\"'") if gpus else ""
+    if value.startswith("device="):
+        return len(value.split(","))
+    return whole_number(value, 999)
+
+
+_BEHIND: Mapping[str, str] = {
+    **dict.fromkeys(("-p", "--publish"), r"(?:[\d.]+:)?\d+:\d+(?:/\w+)?"),
+    **dict.fromkeys(("-v", "--volume"), r"[^:]*/[^:]*:/[^:]*(?::\w+)?"),
+    **dict.fromkeys(("-e", "--env"), r"[A-Z][A-Z0-9_]*=.*"),
+    **dict.fromkeys(("--gpus", "--restart", "--ipc", "--shm-size", "--network", "--ulimit", "--env-file"), r"[^-].*"),
+    **dict.fromkeys(("--rm", "--detach", "--privileged", "--no-healthcheck", "--init", "--read-only"), ""),
+}
+"""Options of Docker that nobody means for a server, with what their values look like; `""` for none."""
+
+
+def move_misplaced_options(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """The arguments with Docker's options before the image, where they belong, and those that stand behind it."""
+    _, rest = docker_words(arguments)
+    before, kept, found = arguments[: len(arguments) - len(rest)], list(rest[:1]), list[Word]()
+    index = 1
+    while index < len(rest):
+        name, following = str(rest[index]), str(rest[index + 1]) if index + 1 < len(rest) else ""
+        shape = _BEHIND.get(name)
+        taken = 0 if shape is None else 1 if not shape else 2 if re.fullmatch(shape, following) else 0
+        (found if taken else kept).extend(rest[index : index + max(1, taken)])
+        index += max(1, taken)
+    return (*before, *found, *kept), tuple(found)
+
+
+def _binds(options: tuple[DockerOption, ...]) -> tuple[Bind, ...]:
+    found = (bind_of_mount(each.value) if each.name == "--mount" else bind_of_volume(each.value) for each in options)
+    named = (bind for each, bind in zip(options, found, strict=True) if each.name in {"-v", "--volume", "--mount"})
+    return tuple(bind for bind in named if bind)
+
+
+def _health(given: Mapping[str, DockerOption]) -> tuple[str, Position] | None:
+    """What asks for its health in place of the image's own check, if something else does, or nothing."""
+    option = given.get("--health-cmd") or given.get("--no-healthcheck")
+    return (option.value, option.start) if option else None
+
+
+def _limit(given: Mapping[str, DockerOption]) -> str:
+    limit = given.get("--memory") or given.get("-m")
+    return limit.value if limit else ""
+
+
+def _entry(option: DockerOption) -> tuple[Word, ...]:
+    return (word_at(option.value, option.start),) if option.value else ()
+
+
+def _environment(options: tuple[DockerOption, ...]) -> Mapping[str, Word]:
+    pairs = [(each.value.partition("="), each.start) for each in options if each.name in {"-e", "--env"}]
+    return {name: word_at(value, start) for (name, _, value), start in pairs}
+
+
+def _gives_gpu(option: DockerOption) -> bool:
+    return option.name == "--gpus" or (option.name in {"--runtime", "--device"} and "nvidia" in option.value)
+
+
+def _target(option: DockerOption) -> str | None:
+    """The path in the container that an option mounts something at."""
+    if option.name in {"-v", "--volume"}:
+        parts = re.sub(r"^[A-Za-z]:", "", option.value).split(":")  # a disk of Windows
+        return parts[1] if len(parts) > 1 else parts[0]
+    found = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", option.value) if option.name == "--mount" else None
+    return found[1] if found else None

@@ -1,0 +1,152 @@
+"""Read `config.yaml` of llama-swap: the command of each model, with its macros expanded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
+from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
+from llamaherd.recipes import shell
+from llamaherd.recipes.commands import Command, Word, expand
+from llamaherd.recipes.compose_service import as_list, as_mapping
+from llamaherd.recipes.recipe import Recipe
+from llamaherd.recipes.shell import MOST_SERVERS
+from llamaherd.recipes.tokens import Text, joined, positioned, yaml_text_at
+
+_MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
+_ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
+"""Macros that llama-swap sets itself; `${env.NAME}` is a variable of its environment."""
+_OPERATORS = frozenset(("&&", "||", "|", ";", ">", ">>", "2>&1", "&"))
+_FIRST_PORT = 5800
+_DEEPEST = 8
+"""Macros that stand in macros."""
+
+
+def is_config(text: str) -> bool:
+    """Whether a YAML file is llama-swap's: it has models, each with a command."""
+    return bool(
+        re.search(r"^models[ \t]*:", text, re.MULTILINE) and re.search(r"^[ \t]+cmd[ \t]*:", text, re.MULTILINE)
+    )
+
+
+def check_text(file: Path, text: str) -> Recipe:
+    """Everything wrong with the commands of a config.yaml. Raises InventoryError for what is no YAML."""
+    reader = _Reader(parse_yaml(file, text), positioned(text), text)
+    recipe = Recipe()
+    for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
+        if number == MOST_SERVERS:
+            break
+        if isinstance(model, dict) and isinstance(model.get("cmd"), str):
+            recipe += reader.model(("models", name), model, number)
+    return recipe
+
+
+SWAP_REFUSED = Rule(
+    "LH282",
+    "llama-swap does not start with this config.yaml.",
+    why="""
+    The command of a model takes no `${PORT}`: llama-swap asks for the server there, unless `proxy` names another
+    address. Or it names a macro that is declared nowhere. Or `env` is no list. Or it has what only a shell reads,
+    such as `&&`. What else is wrong with the commands is said as of any script.
+    """,
+    example="""
+    $ herd check config.yaml
+    config.yaml:3:10: error LH282: the command takes no `${PORT}`, at which llama-swap asks for the server
+      help: add `--port ${PORT}`, or give `proxy` the address with its port
+    """,
+    language="console",
+    way_out="do what the help line says.",
+)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    document: Document
+    whole: Text
+    text: str
+
+    def model(self, path: Path_, model: dict[str, Any], number: int) -> Recipe:
+        """What is wrong with one model."""
+        macros = {**_macros(self.document.data), **_macros(model)}
+        command = _without_comments(yaml_text_at(self.document, self.whole, (*path, "cmd"), model["cmd"]))
+        body = _put_in(command, macros)
+        start = as_mapping(self.document.data).get("startPort")
+        port = (start if isinstance(start, int) else _FIRST_PORT) + number
+        words = expand(body, {"PORT": str(port), "MODEL_ID": str(path[-1])})
+        ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
+        settings = dict(self._settings(path, model))
+        recipe = Recipe((*self._wiring(path, model, body), *self._unread(path, model, words[ends:])))
+        return recipe + shell.check_command(self.document.file, self.text, Command(words[:ends], settings))
+
+    def _unread(self, path: Path_, model: dict[str, Any], rest: tuple[Word, ...]) -> Iterator[Finding]:
+        """What llama-swap takes otherwise than it is meant."""
+        if rest:
+            message = f"no shell reads this: `{rest[0]}` reaches the server as an argument"
+            way_out = "put the whole command into `sh -c '…'`, or leave out what follows"
+            yield SWAP_REFUSED.at(Place(self.document.file, *rest[0].start), message, way_out)
+        if model.get("env") is not None and not isinstance(model["env"], list):
+            place = self.document.value((*path, "env"))
+            yield SWAP_REFUSED.at(place, "`env` must be a list", "write it like `env: [CUDA_VISIBLE_DEVICES=0]`")
+
+    def _settings(self, path: Path_, model: dict[str, Any]) -> Iterator[tuple[str, Word]]:
+        for index, item in enumerate(as_list(model.get("env"))):
+            name, equals, value = str(item).partition("=")
+            place = self.document.value((*path, "env", index))
+            if equals:
+                at = (place.line, place.column)
+                yield name, Word(Text(value, (at,) * len(value)), at, unknown="${" in value)
+
+    def _wiring(self, path: Path_, model: dict[str, Any], body: Text) -> Iterator[Finding]:
+        """Where llama-swap asks for the server, and macros that are nowhere."""
+        place = self.document.value((*path, "cmd"))
+        if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
+            model.get("proxy", "http://localhost:${PORT}")
+        ):
+            message = "the command takes no `${PORT}`, at which llama-swap asks for the server"
+            yield SWAP_REFUSED.at(place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
+        known = {*_macros(self.document.data), *_macros(model), *_ITS_OWN}
+        for found in _MACRO.finditer(body.chars):
+            name = found[1]
+            if name not in _ITS_OWN and not name.startswith("env."):
+                message = f"there is no macro `{name}`, and llama-swap does not start"
+                same = next((each for each in known if each.lower() == name.lower()), None)
+                way_out = f"did you mean `{same}`?" if same else nearest(name, known)
+                yield SWAP_REFUSED.at(Place(self.document.file, *body.at[found.start()]), message, way_out)
+
+
+def _macros(data: Mapping[str, Any]) -> dict[str, str]:
+    declared = data.get("macros")
+    pairs = declared.items() if isinstance(declared, dict) else ()
+    return {str(name): str(value) for name, value in pairs if isinstance(value, str | int | float)}
+
+
+def _without_comments(text: Text) -> Text:
+    parts, start = [], 0
+    for line in text.chars.splitlines(keepends=True):
+        if not line.lstrip().startswith("#"):
+            parts.append(text.cut(start, start + len(line)))
+        start += len(line)
+    return joined(parts)
+
+
+def _put_in(text: Text, macros: Mapping[str, str]) -> Text:
+    """The text with the macros of its owner's put in, each at the place of its name."""
+    for _ in range(_DEEPEST):
+        parts, start = [], 0
+        for found in _MACRO.finditer(text.chars):
+            if found[1] in macros:
+                value = " ".join(line for line in macros[found[1]].splitlines() if not line.lstrip().startswith("#"))
+                parts += [text.cut(start, found.start()), Text(value, (text.at[found.start()],) * len(value))]
+                start = found.end()
+        text = joined([*parts, text.cut(start, len(text.chars))])
+        if not parts or len(text.chars) > _LONGEST:
+            break
+    return text
+
+
+_LONGEST = 1 << 16
+"""Characters of a command with all that its macros stand for."""

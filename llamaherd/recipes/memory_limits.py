@@ -1,0 +1,150 @@
+"""Memory limits of a server that are below its saved prompts or its model's part in RAM."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from llamaherd.diagnostics.findings import Rule, Severity
+from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines.flags import Catalogue, catalogue, catalogues
+from llamaherd.engines.flags.effective import effective_options
+from llamaherd.gguf.header import Header
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.shards import join_headers, read_headers
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.explicit_flags import with_explicit_flags
+from llamaherd.memory.overhead import in_ram
+from llamaherd.memory.placement import CACHE_RAM, Placement
+from llamaherd.recipes.programs import ServerCommand
+from llamaherd.text.numbers import show_mib
+
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_MIB = 1 << 20
+
+
+LIMIT_BELOW_SAVED = Rule(
+    "LH241",
+    "A limit of memory is below what the server saves while it works.",
+    why="""
+    llama.cpp and ik_llama.cpp save prompts in RAM, up to 8,192 MiB unless told otherwise. Under `MemoryMax=` of a
+    unit, or `mem_limit` of a container, the server starts, works, and is killed some hundred prompts later.
+    """,
+    example="""
+    [Service]
+    ExecStart=/usr/local/bin/llama-server -m /srv/models/model.gguf -c 8192 --host 127.0.0.1 --port 8080
+    User=llama
+    MemoryMax=4G
+    """,
+    language="ini",
+    way_out="""
+    write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` says how much weights and buffers take
+    besides.
+    """,
+    severity="warning",
+)
+
+
+def prompts_above_limit(server: ServerCommand, limit: str) -> tuple[str, str] | None:
+    """What to say of a server that saves more prompts than its limit of memory has bytes, and the way out.
+
+    systemd and Docker both count `8G` in powers of two. `--cache-ram -1` saves without an end.
+    """
+    if server.program != "llama-server" or (size := limit_bytes(limit)) is None:
+        return None
+    told = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
+    if told is not None and not re.fullmatch(r"-?\d{1,9}", str(told)):
+        return None
+    mib = int(str(told)) if told is not None else CACHE_RAM // _MIB
+    if 0 <= mib < size / _MIB:
+        return None
+    what = "without an end" if mib < 0 else f"up to {mib:,} MiB"
+    message = f"the server saves prompts in RAM, {what}, and with {limit} at most it is killed on the way"
+    return message, f"add `--cache-ram {int(size // _MIB // 4)}`, or give it more memory"
+
+
+def limit_bytes(limit: str) -> int | None:
+    """A limit in bytes; None for none, or for what is no size."""
+    found = _SIZE.fullmatch(limit.strip())
+    if not found:
+        return None
+    size = round(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
+    return size or None
+
+
+LAYERS = ("--gpu-layers", "--n-gpu-layers")
+LEAST_CONTEXT = 4096
+"""Tokens, where none are asked for: what a server takes at least."""
+
+
+LIMIT_BELOW_HELD = Rule(
+    "LH279",
+    "A limit of memory is below what the model takes of the RAM.",
+    why="""
+    Under `MemoryMax=` of a unit, `mem_limit` of Compose or `--memory` of `docker run`, the system kills a server
+    that needs more. Weights of a mapped file are pushed out instead, and read from the disk again for every
+    token: a warning. It is said where the model's file lies on this machine, and where `-ngl` says what of it is
+    in RAM.
+    """,
+    example="""
+    $ herd check chat.service
+    chat.service:5:11: warning LH279: the server takes 4,955 MiB of RAM, and with 3G at most it is …
+      help: give it more memory, or put more of the model on a GPU
+    """,
+    language="console",
+    way_out="give it more memory, or put more layers on a GPU. `herd fit` says what a model takes.",
+    sometimes=("warning",),
+)
+
+
+class WeightsFinding(NamedTuple):
+    """A sentence, a way out, and how bad it is."""
+
+    message: str
+    help: str
+    severity: Severity
+
+
+def weights_above_limit(
+    server: ServerCommand, limit: str, model: Path | None, *, without_cards: bool = False
+) -> WeightsFinding | None:
+    """What to say of a server whose part of the model in RAM is more than its limit of memory; None where nobody can
+    tell: the file does not lie here, or its layers go where the engine likes."""
+    size = limit_bytes(limit)
+    if server.program != "llama-server" or size is None or model is None or not model.is_file():
+        return None
+    try:
+        header = join_headers(read_headers(model))
+        placed = _placement(server, header, without_cards=without_cards)
+        if placed is None:
+            return None
+        held = estimate(header, placed).host
+    except (GgufError, ValueError):
+        return None
+    needed = held.total + in_ram(header, placed)
+    if needed <= size:
+        return None
+    mapped = held.weights + held.draft.weights if placed.mmap else 0
+    ends = needed - mapped > size
+    what = "it is killed" if ends else "the model is read from the disk again for every token"
+    message = f"the server takes {show_mib(needed)} of RAM, and with {limit} at most {what}"
+    return WeightsFinding(
+        message, "give it more memory, or put more of the model on a GPU", "error" if ends else "warning"
+    )
+
+
+def _placement(server: ServerCommand, header: Header, *, without_cards: bool) -> Placement | None:
+    """How the server lays its model out; None where that is not told."""
+    known: Catalogue = catalogue(server.kind, server.version) or catalogues(server.kind)[-1]
+    if any(word.unknown for word in server.arguments):
+        return None
+    settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
+    line = CommandLine(effective_options(known, [str(word) for word in server.arguments], settings), keys=0)
+    layers = line.meant.text(*LAYERS)
+    on_cpu = without_cards or layers == "0" or line.meant.text("--device") == "none"
+    if not on_cpu and not re.fullmatch(r"\d{1,6}|all", layers):
+        return None
+    devices = 0 if on_cpu else server.cards or 1
+    base = Placement(engine=server.kind, context=LEAST_CONTEXT, devices=devices)
+    return with_explicit_flags(base, line, header)

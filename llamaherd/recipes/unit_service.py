@@ -1,0 +1,346 @@
+"""Rules for the service around a server: readiness, paths, devices, limits, its user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.recipes import unit_start
+from llamaherd.recipes.commands import Word
+from llamaherd.recipes.memory_limits import (
+    LIMIT_BELOW_HELD,
+    LIMIT_BELOW_SAVED,
+    prompts_above_limit,
+    weights_above_limit,
+)
+from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit
+from llamaherd.recipes.units import Unit
+from llamaherd.text.numbers import whole_number
+
+_PATH_FLAGS = {
+    *("-m", "--model", "-md", "--model-draft", "--spec-draft-model", "-mm", "--mmproj", "--lora", "--api-key-file"),
+    *("--chat-template-file", "--grammar-file", "--log-file", "--slot-save-path", "--ssl-key-file", "--ssl-cert-file"),
+    *("--models-dir", "--models-preset", "--control-vector", "--path"),
+}
+_HOMES = ("/home/", "/root/", "/run/user/")
+_WRITTEN = frozenset({"--log-file", "--slot-save-path"})
+_FOLDERS = {
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "LogsDirectory": "/var/log",
+    "RuntimeDirectory": "/run",
+}
+"""Keys by which systemd makes folders that a service may write (man systemd.exec)."""
+_CACHES = frozenset({"LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HOME"})
+
+
+def check_paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Everything wrong with the paths of a server."""
+    yield from _paths(started, server)
+    yield from _written(started, server)
+    yield from _cache(started, server)
+
+
+def _written(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """What `ProtectSystem=strict` makes read-only: all but /dev, /proc, /sys and what is named."""
+    if started.unit.value("ProtectSystem") != "strict" or started.partial or server.contained:
+        return
+    open_ = [each.lstrip("+-") for s in started.unit.all("ReadWritePaths") for each in s.text.split()]
+    open_ += [each.split(":")[-1] for s in started.unit.all("BindPaths") for each in s.text.split()]
+    for key, root in _FOLDERS.items():
+        open_ += [f"{root}/{each.split(':')[0]}" for s in started.unit.all(key) for each in s.text.split()]
+    open_ += ["/dev", "/proc"] + (["/tmp", "/var/tmp"] if started.unit.yes("PrivateTmp") else [])
+    for flag, word in zip(server.arguments, server.arguments[1:], strict=False):
+        path = PurePosixPath(str(word))
+        asked = str(flag) in _WRITTEN and path.is_absolute() and not word.unknown
+        if asked and not any(path.is_relative_to(each) for each in open_):
+            message = f"`ProtectSystem=strict` lets the server write no `{word}`"
+            way_out = f"add `ReadWritePaths={path.parent if str(flag) == '--log-file' else path}`"
+            yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)
+
+
+def _cache(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Where a download is kept: below HOME, which a dynamic user does not have (man systemd.exec, DynamicUser=)."""
+    fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url") or (server.program == "vllm" and server)
+    if not fetches or server.contained or _CACHES & set(server.settings) or started.partial:
+        return
+    if started.unit.yes("DynamicUser"):
+        setting = started.unit.last("DynamicUser")
+        assert setting is not None
+        message = "a dynamic user has no home: what is downloaded finds no place"
+        way_out = "add `CacheDirectory=llama` and `Environment=LLAMA_CACHE=/var/cache/llama`"
+        if server.program == "vllm":
+            way_out = "add `CacheDirectory=vllm` and `Environment=HF_HOME=/var/cache/vllm`"
+        yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
+
+
+def _paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    folder = started.unit.value("WorkingDirectory")
+    named = [(flag, word) for flag, word in zip(server.arguments, server.arguments[1:], strict=False)]
+    paths = [word for flag, word in named if str(flag) in _PATH_FLAGS and not word.unknown and not server.contained]
+    for word in paths:
+        if not folder and not started.partial and not re.match(r"[/~%$\u201c\u2018-]", str(word)):
+            message = (
+                f"`{word}` is looked for in `/`: a service starts there, unless `WorkingDirectory=` names a folder"
+            )
+            yield started.finding(OUT_OF_SIGHT, word.start, message, "write the whole path, from `/` on")
+    for key in ("WorkingDirectory", "EnvironmentFile"):
+        for setting in started.unit.all(key):
+            home = key == "WorkingDirectory" and re.fullmatch(r"-?~", setting.text)
+            if not home and not re.match(r"-?[/%]", setting.text):
+                message = f"`{setting.text}` is not absolute, and systemd refuses it"
+                quoted = setting.text[0] in "\"'" and setting.text[1:2] == "/"
+                way_out = "leave the quotes out" if quoted else "write the whole path, from `/` on"
+                yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
+    folders = [Word(each.value, each.at) for each in started.unit.all("WorkingDirectory")]
+    yield from _hidden(started, [*paths, *started.words[:1], *folders])
+
+
+def _hidden(started: StartedUnit, paths: list[Word]) -> Iterator[Finding]:
+    bound = " ".join(each.text for key in ("BindPaths", "BindReadOnlyPaths") for each in started.unit.all(key))
+    home = started.unit.value("ProtectHome").lower()
+    hiding: list[tuple[str, tuple[str, ...]]] = []
+    if home in {"true", "yes", "1", "on", "tmpfs"}:
+        hiding.append((f"ProtectHome={home}", _HOMES))
+    if started.unit.yes("PrivateTmp"):
+        hiding.append(("PrivateTmp=", ("/tmp/", "/var/tmp/")))
+    for key, prefixes in hiding:
+        for word in paths:
+            text = str(word)
+            if text.startswith(prefixes) and not any(text.startswith(each.split(":")[-1]) for each in bound.split()):
+                message = f"`{key}` hides `{text}` from the server"
+                way_out = "let it lie elsewhere, such as in /srv; or `BindReadOnlyPaths=` with its folder"
+                yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)
+
+
+_NEVER_READY = {
+    "notify": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
+    "notify-reload": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
+    "forking": "does not go into the background: after TimeoutStartSec (90 s) it is killed",
+    "oneshot": "does not end: the unit stays `activating`, and what is ordered after it never starts",
+    "dbus": "takes no name on D-Bus: after TimeoutStartSec (90 s) it is killed",
+}
+"""llama.cpp b11434 and vLLM 0.33.0 hold no call of sd_notify."""
+
+
+def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Everything wrong around a server."""
+    yield from _readiness(started, server)
+    yield from check_paths(started, server)
+    yield from unit_start.check_start(started, server)
+    yield from _devices(started, server)
+    yield from _locked(started, server)
+    yield from _saving(started, server)
+    yield from _port(started, server)
+    yield from _unreachable(started, server)
+    yield from _network(started, server)
+    yield from _root(started, server)
+
+
+def _readiness(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    setting = started.unit.last("Type")
+    way_out = "write `Type=exec`, and ask /health for readiness"
+    if setting and setting.text in _NEVER_READY and not server.contained:
+        message = f"`Type={setting.text}`: {server.program} {_NEVER_READY[setting.text]}"
+        yield started.finding(NEVER_STARTED, setting.at, message, way_out)
+    watchdog = started.unit.last("WatchdogSec")
+    if watchdog and watchdog.text not in {"0", "infinity"} and not server.contained:
+        message = f"`WatchdogSec=`: {server.program} never answers systemd's watchdog, and is killed after that time"
+        yield started.finding(NEVER_STARTED, watchdog.start, message, "leave it out, and ask /health by a timer")
+    starts = started.unit.all("ExecStart")
+    if len(starts) > 1 and started.unit.value("Type") != "oneshot":
+        message = (
+            "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` takes back the first"
+        )
+        yield started.finding(NEVER_STARTED, starts[1].start, message, "keep one of them; a unit for each server")
+
+
+def _saving(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    limit = started.unit.last("MemoryMax")
+    if limit and not server.contained and (said := prompts_above_limit(server, limit.text)):
+        yield started.finding(LIMIT_BELOW_SAVED, limit.at, *said)
+    model = server.value("-m", "--model")
+    there = Path(str(model)) if model and str(model).startswith("/") and not server.contained else None
+    if limit and (held := weights_above_limit(server, limit.text, there)):
+        yield started.finding(LIMIT_BELOW_HELD, limit.at, *held)
+
+
+def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    layers = server.value("-ngl", "--gpu-layers", "--n-gpu-layers")
+    wanted = server.program == "vllm" or (layers is not None and str(layers) != "0")
+    wanted = wanted or "CUDA_VISIBLE_DEVICES" in server.settings
+    if not wanted or server.contained:
+        return
+    processes = started.unit.last("ProcSubset")
+    if processes and processes.text == "pid":
+        message = "`ProcSubset=pid` hides /proc/driver/nvidia, and CUDA does not start without it"
+        yield started.finding(OUT_OF_SIGHT, processes.at, message, "leave it out")
+    writes = started.unit.last("MemoryDenyWriteExecute")
+    if writes and started.unit.yes("MemoryDenyWriteExecute") and server.program == "vllm":
+        message = "vLLM compiles kernels as it runs, which `MemoryDenyWriteExecute=` forbids"
+        yield started.finding(OUT_OF_SIGHT, writes.at, message, "leave it out")
+    allows = started.unit.all("DeviceAllow")
+    allowed = " ".join(each.text for each in allows)
+    if "nvidia" in allowed and not re.search(r"uvm|nvidia\*|char-\*", allowed):
+        message = "`DeviceAllow=` allows a GPU and not nvidia-uvm: CUDA does not start without it"
+        yield started.finding(
+            OUT_OF_SIGHT, allows[0].at, message, "add `DeviceAllow=char-nvidia-uvm rw`, and nvidiactl"
+        )
+    for key in ("PrivateDevices", "DevicePolicy"):
+        setting = started.unit.last(key)
+        closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)
+        if setting and closed and setting.text != "auto":
+            message = (
+                f"`{key}={setting.text}` hides the GPU's devices: the server would compute on the CPU, and not say so"
+            )
+            way_out = "leave it out" if key == "PrivateDevices" else "add `DeviceAllow=char-nvidia rw` and its like"
+            yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
+
+
+NOT_ALLOWED = Rule(
+    "LH197",
+    "A service may not do what a flag says.",
+    why="""
+    A service that is not root may lock 8 MiB. The rest is not locked, and a line in the log says so.
+
+    `--mlock` is `--load-mode mlock` since llama.cpp b10878 (LH101).
+    """,
+    example="""
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --mlock --port 8080
+    """,
+    language="ini",
+    way_out="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
+    sometimes=("warning",),
+)
+
+
+def _locked(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    flag = server.locks
+    capabilities = started.unit.value("AmbientCapabilities")
+    if flag is None or started.partial or server.contained or _is_root(started) or "CAP_IPC_LOCK" in capabilities:
+        return
+    limit = started.unit.last("LimitMEMLOCK")
+    if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
+        message = f"`{flag}` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
+        yield started.finding(NOT_ALLOWED, flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
+
+
+def _port(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Ports that are root's, unless a capability says otherwise (ip(7))."""
+    port = server.value("--port")
+    able = _is_root(started) or "CAP_NET_BIND_SERVICE" in started.unit.value("AmbientCapabilities")
+    if port is None or able or server.contained or started.partial:
+        return
+    if 0 < (whole_number(str(port)) or 0) < 1024:
+        message = f"port {port} is below 1024, and only root may listen there"
+        way_out = "take a port from 1024 on, or add `AmbientCapabilities=CAP_NET_BIND_SERVICE`"
+        yield started.finding(NOT_ALLOWED, port.start, message, way_out)
+
+
+def _unreachable(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    setting, unit = started.unit.last("PrivateNetwork"), started.unit
+    if str(server.value("--host") or "").endswith(".sock") or server.contained:
+        return
+    if setting and unit.yes("PrivateNetwork"):
+        message = "with `PrivateNetwork=` nobody reaches the server: it has a network of its own"
+        yield started.finding(
+            OUT_OF_SIGHT, setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`"
+        )
+    families = unit.last("RestrictAddressFamilies")
+    if families and not families.text.startswith("~") and "AF_INET" not in families.text and families.text != "none":
+        message = "without AF_INET the server opens no port"
+        yield started.finding(OUT_OF_SIGHT, families.at, message, f"write `{families.text} AF_INET AF_INET6`")
+    denied = unit.last("IPAddressDeny")
+    if denied and denied.text in {"any", "0.0.0.0/0"} and not unit.all("IPAddressAllow") and not started.partial:
+        message = "`IPAddressDeny=` keeps everybody out, the host itself too"
+        yield started.finding(OUT_OF_SIGHT, denied.at, message, "add `IPAddressAllow=localhost`, and your network")
+
+
+def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator[Finding]:
+    """`docker run` in a unit: systemd keeps the client running, which must stay, and has no terminal."""
+    names = [str(word).rpartition("/")[2] for word in words]
+    if names[:1] not in (["docker"], ["podman"]) or names[1:2] != ["run"] or "--sdnotify" in " ".join(names):
+        return
+    for word in words[2:]:
+        text = str(word)
+        if not text.startswith("-"):
+            continue
+        short = re.fullmatch(r"-[dit]+", text)
+        if (text == "--detach" or (short and "d" in text)) and unit.value("Type") not in {"oneshot", "forking"}:
+            message = f"with `{text}` the client ends at once, and the service with it"
+            yield NEVER_STARTED.at(Place(file, *word.start), message, "leave it out")
+        elif text == "--tty" or (short and "t" in text):
+            message = f"`{text}` wants a terminal, and a service has none"
+            yield NEVER_STARTED.at(Place(file, *word.start), message, "leave it out")
+
+
+BEFORE_NETWORK = Rule(
+    "LH198",
+    "A service does not wait for the network.",
+    why="network.target is reached before there is an address; network-online.target waits, if something pulls it in.",
+    example="""
+    [Unit]
+    After=network-online.target
+
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
+    """,
+    language="ini",
+    way_out="add `Wants=network-online.target` beside `After=network-online.target`.",
+    severity="warning",
+)
+
+
+def _network(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    host = server.value("--host")
+    fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+    own = host and not host.unknown and re.fullmatch(r"\d+(?:\.\d+){3}", str(host))
+    specific = own and str(host) != "0.0.0.0" and not str(host).startswith("127.")
+    after = " ".join(each.text for each in started.unit.all("After", "Unit"))
+    pulled = " ".join(e.text for k in ("Wants", "Requires", "BindsTo") for e in started.unit.all(k, "Unit"))
+    if "network-online.target" in after and "network-online.target" not in pulled and not started.partial:
+        at = next(each.at for each in started.unit.all("After", "Unit") if "network-online.target" in each.text)
+        message = "`After=` alone does not start network-online.target, so that this may wait for nothing"
+        yield started.finding(BEFORE_NETWORK, at, message, "add `Wants=network-online.target`")
+    elif (specific or fetches) and "network-online.target" not in after and not started.partial:
+        at = host.start if specific and host else fetches.start if fetches else server.start
+        message = "this needs the network up, and network.target does not wait for that"
+        way_out = "add `Wants=network-online.target` and `After=network-online.target` under `[Unit]`"
+        yield started.finding(BEFORE_NETWORK, at, message, way_out)
+
+
+def _is_root(started: StartedUnit) -> bool:
+    unit = started.unit
+    return unit.value("User") in {"", "root", "0"} and not unit.yes("DynamicUser") and not started.of_user
+
+
+AS_ROOT = Rule(
+    "LH195",
+    "A server runs as root.",
+    why="""
+    Without `User=` or `DynamicUser=` a service of the system is root, and so is whoever breaks into it. A unit of
+    a user's own manager is not meant.
+    """,
+    example="""
+    [Service]
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
+    """,
+    language="ini",
+    way_out="make a user for it, and name it in `User=`.",
+    severity="note",
+)
+
+
+def _root(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    if _is_root(started) and not started.partial and not server.contained:
+        setting = started.unit.last("User") or started.unit.last("ExecStart")
+        if setting:
+            message = "the server runs as root, and whoever breaks into it is root"
+            way_out = "make a user for it, `useradd --system llama`, and write `User=llama`"
+            yield started.finding(AS_ROOT, setting.start, message, way_out)

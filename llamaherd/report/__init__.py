@@ -1,1 +1,0 @@
-"""What measurements say together, for people: one page of HTML, Markdown, a table on the terminal."""

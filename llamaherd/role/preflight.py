@@ -1,0 +1,80 @@
+"""What preflight reports: rows of its table, refusals, and the disk space that a role needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from llamaherd.host.state import HostState
+from llamaherd.plan import Plan
+from llamaherd.text.terminal import MOST_HELP, one_line
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing may be done to this host: a sentence, and a way out. `about` is the row of preflight's table."""
+
+    message: str
+    help: str
+    about: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))  # it quotes what a host printed
+        object.__setattr__(self, "help", one_line(self.help, MOST_HELP))
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  help: {self.help}"
+
+
+def disk_row(folder: str) -> str:
+    """What preflight's table calls a disk."""
+    return f"disk {folder}"
+
+
+class DiskNeed(NamedTuple):
+    """A folder, or its nearest parent that is there: bytes free in it, its device, and bytes that are yet to come."""
+
+    folder: str
+    free: int
+    device: str
+    need: int
+
+
+Verdict = Literal["ok", "note", "refused"]
+
+
+@dataclass(frozen=True)
+class PreflightRow:
+    """One thing that was looked at. `why` is a sentence where it is not as it must be, and `help` a way out."""
+
+    what: str
+    found: str
+    wanted: str = ""
+    verdict: Verdict = "ok"
+    why: str = ""
+    help: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("found", "why", "help"):
+            object.__setattr__(self, name, one_line(getattr(self, name), MOST_HELP))  # it quotes what a host printed
+
+
+def comma_list(each: Iterable[object]) -> str:
+    """Things in one cell."""
+    return ", ".join(map(str, each))
+
+
+def is_port_taken(port: int, plan: Plan, state: HostState) -> bool:
+    """Whether something listens there that this run does not end: no server of ours that goes."""
+    leaving = {unit.port for unit in state.units.values()} - {each.endpoint.port for each in plan.instances}
+    return port in state.listening and port not in leaving
+
+
+def port_refusal(port: int, of: str, about: str = "") -> Refusal:
+    """Why nothing is done: a port that `fleet.yaml` says."""
+    return Refusal(
+        f"port {port} of {of} is taken by something else",
+        f"see by what with `ss -ltnp 'sport = :{port}'` and stop that, or choose another port in fleet.yaml",
+        about,
+    )

@@ -1,1 +1,0 @@
-"""What the fleet does now: asked of its hosts, and shown."""

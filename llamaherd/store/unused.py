@@ -1,0 +1,141 @@
+"""Builds, images, preset files and caches on a host: what needs them, and removal of the unused ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from llamaherd.host.protocol import query_verb
+from llamaherd.host.remote import Remote
+from llamaherd.layout import BUILDS, PRESETS
+from llamaherd.onhost import unused
+from llamaherd.onhost.removal import Outcome
+from llamaherd.onhost.unused import Kind
+from llamaherd.onhost.unused import Things as Found
+from llamaherd.plan import Plan
+
+_FOLDERS: dict[Kind, str] = {"build": str(BUILDS), "preset": str(PRESETS)}
+"""Who is given all of a folder may use anything in it."""
+
+
+@dataclass(frozen=True)
+class HostItem:
+    """Something that could go, and who needs it: `plan`, or as `unit llama-chat.service` and `release 12`.
+
+    `size` is in bytes; what images share is counted in each.
+    """
+
+    kind: Kind
+    name: str
+    size: int
+    needed_by: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        """What it is called: `build llama.cpp-66ca571ae125`."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class HostItems:
+    """All of that on one rig. `building`: something is built just now."""
+
+    rig: str
+    things: tuple[HostItem, ...]
+    building: bool = False
+
+    @property
+    def removals(self) -> tuple[HostItem, ...]:
+        """What nobody needs; what builds work with stays as long as one does."""
+        return tuple(
+            each
+            for each in self.things
+            if each.size and not each.needed_by and not (self.building and each.kind in ("source", "work"))
+        )
+
+    @property
+    def frees(self) -> int:
+        """Bytes that come free if all goes that can: no more than these."""
+        return sum(each.size for each in self.removals)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "rig": self.rig,
+            "things": [asdict(each) for each in self.things],
+            "removals": [each.what for each in self.removals],
+            "frees": self.frees,
+        }
+
+
+def items_of_host(plan: Plan, found: Found) -> HostItems:
+    """Return what was found, judged by the host's plan."""
+    planned = _planned(plan)
+    needs = [(f"{each.kind} {each.name}", each.path) for each in found.needs]
+    things = tuple(
+        HostItem(
+            each.kind,
+            each.name,
+            each.size,
+            (*(("plan",) if each.name in planned[each.kind] else ()), *_needing(each.kind, each.name, needs)),
+        )
+        for each in found.things
+    )
+    return HostItems(plan.rig, things, found.building)
+
+
+def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
+    """What the plan wants, by kind. An image goes with the one that it is made from."""
+    builds = frozenset(build.id for build in plan.builds)
+    return {
+        "build": builds,
+        "image": frozenset(name for image in plan.images for name in (image.tag, image.base)),
+        "preset": frozenset(PurePosixPath(each.preset.path).name for each in plan.instances if each.preset),
+        "source": frozenset(build.source.sha256 for build in plan.builds if build.source.sha256),
+        "work": builds,
+        "packages": frozenset(),
+    }
+
+
+def _needing(kind: Kind, name: str, needs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Who needs it. Something may follow a name, and who may use every build needs the folder of them."""
+    if kind not in ("build", "image", "preset"):
+        return ()
+    found = (who for who, thing in needs if thing.startswith(name) or thing == _FOLDERS.get(kind))
+    return tuple(dict.fromkeys(found))
+
+
+_INSPECT_SECONDS = 180
+_REMOVE_SECONDS = 60
+"""For each: a build has thousands of files, and Docker takes its time."""
+
+
+def inspect_items(plan: Plan, remote: Remote, keep: int) -> HostItems:
+    """Return what lies on the rig's host, and who needs it: so many good releases among them. Raise RemoteError."""
+    given = unused.LookInput(keep)
+    return items_of_host(plan, query_verb(remote, "llamaherd.unused.look", given, unused.Things, _INSPECT_SECONDS))
+
+
+def remove_items(things: HostItems, remote: Remote, keep: int) -> Outcome:
+    """Remove what can go and is still unused. Raise RemoteError where it is not known what has become of it."""
+    seconds = _INSPECT_SECONDS + _REMOVE_SECONDS * len(things.removals)
+    return query_verb(remote, "llamaherd.unused.remove", remove_input(things.removals, keep), Outcome, seconds)
+
+
+def remove_input(removals: Sequence[HostItem], keep: int) -> unused.RemoveInput:
+    """Return the input that removes things, if they are still unused."""
+
+    def names(kind: unused.Kind) -> tuple[str, ...]:
+        return tuple(each.name for each in removals if each.kind == kind)
+
+    return unused.RemoveInput(
+        builds=names("build"),
+        images=names("image"),
+        presets=names("preset"),
+        sources=names("source"),
+        work=names("work"),
+        packages=bool(names("packages")),
+        keep=keep,
+    )
