@@ -135,7 +135,7 @@ def _require_served(wanted: LockTrial) -> None:
     state = inspect_host(Remote(wanted.rig.connect), keyless(wanted.was), roles)
     for each in wanted.arms():
         declared = server_with(wanted.was, each.b.instance.name)
-        unit = state.units.get(declared.service)
+        unit = state.servers.units.get(declared.service)
         if unit is None or unit.spec != declared.spec:
             raise UserError(
                 f"{declared.name} does not serve as it is locked, so there is nothing to measure against",

@@ -293,7 +293,7 @@ def _require_there(tuned: TuneTarget, inventory: Path | None) -> None:
     part = tuned.plan.model_copy(update={"only": Only(instances=(tuned.server.name,))})
     gone = list(missing_on_host(part, state))
     gone += [f"model {each.name}" for each in tuned.others if missing_files(each, state)]
-    if tuned.server.service not in state.units:
+    if tuned.server.service not in state.servers.units:
         gone.append(f"unit {tuned.server.service}")
     if gone:
         raise UserError(f"the host has no {', no '.join(gone)}", "`herd up` brings what the inventory declares")

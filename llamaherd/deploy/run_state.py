@@ -165,8 +165,8 @@ def note_begin(host: Host) -> None:
 
 def note_running(host: Host, state: HostState) -> None:
     """What runs there: a run that is for a part alone changes nothing of the rest."""
-    units = {name: unit.spec for name, unit in state.units.items()}
-    there = units | {name: container.spec for name, container in state.containers.items()}
+    units = {name: unit.spec for name, unit in state.servers.units.items()}
+    there = units | {name: container.spec for name, container in state.servers.containers.items()}
     _records.setdefault(host, HostRecord()).running = there
 
 

@@ -14,7 +14,7 @@ Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from llamaherd.host.program import Events, Program, packed_program, request
@@ -143,19 +143,14 @@ def stream_marked_lines(lines: Iterable[str], complaints: Iterable[str] = ()) ->
     raise CutOffError([*(() if begun else before), *complaints])
 
 
-def parse_facts(lines: Iterable[str], take: Callable[[str, list[str]], bool]) -> None:
-    """Hand over each fact: its kind and its fields.
+def split_facts(lines: Iterable[str]) -> list[list[str]]:
+    """Return the facts of an output: of each, its kind and its fields."""
+    return [line.split("\t") for line in lines]
 
-    Raises UnaskedError for a fact that `take` does not know, or raises ValueError or LookupError on.
-    """
-    for line in lines:
-        kind, *fields = line.split("\t")
-        try:
-            known = take(kind, fields)
-        except (ValueError, LookupError):
-            known = False
-        if not known:
-            raise UnexpectedLineError(line)
+
+def is_unread(fact: Sequence[str]) -> bool:
+    """Return whether a fact names a part of the host that did not respond."""
+    return len(fact) == 2 and fact[0] == "unread"
 
 
 def parse_texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:

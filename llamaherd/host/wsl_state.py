@@ -1,20 +1,23 @@
-"""The state of WSL around a host."""
+"""The state of WSL on a host, and in Windows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llamaherd.host.state import StatePart
+
 
 class TextState(NamedTuple):
-    """A file of the user's: when it was written (seconds since the epoch), and its bytes."""
+    """A file of the user: when it was written (seconds since the epoch), and its bytes."""
 
     written: float
     content: bytes
 
 
 class ScriptState(NamedTuple):
-    """A script in Windows: its sha256, and that of the one which was run last."""
+    """A script in Windows: its sha256, and the sha256 of the version that was run last."""
 
     sha256: str
     applied: str
@@ -28,14 +31,16 @@ class WslMachineState(NamedTuple):
     processors: int
 
 
-@dataclass
-class WslState:
-    """The WSL around a host; what was not there is not in it."""
+@dataclass(frozen=True)
+class WslState(StatePart):
+    """The files and the virtual machine of WSL."""
 
-    release: str
-    """Of the kernel, which WSL 1 only plays."""
-    profiles: dict[str, bool] = field(default_factory=dict)
-    """The folders of Windows' users that WSL can open; of several, whether the disk of a distribution lies in each."""
-    files: dict[str, TextState] = field(default_factory=dict)
-    scripts: dict[str, ScriptState] = field(default_factory=dict)
+    profiles: Mapping[str, bool] = field(default_factory=dict)
+    """By folder of a Windows user that WSL can open: whether it contains the disk of a distribution.
+
+    Only read if there are several folders."""
+    files: Mapping[str, TextState] = field(default_factory=dict)
+    """By path: `wsl.conf`, and `.wslconfig` of the profile."""
+    scripts: Mapping[str, ScriptState] = field(default_factory=dict)
+    """By path."""
     machine: WslMachineState | None = None

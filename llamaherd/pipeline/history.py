@@ -87,9 +87,13 @@ def missing_on_host(plan: Plan, state: HostState) -> Iterator[str]:
     used = {instance.build for instance in plan.chosen}
     folders = {folder for instance in plan.chosen for folder in instance.server.folders}
     images = {instance.server.image for instance in plan.chosen if instance.backend == "compose"}
-    yield from (f"build {each.id}" for each in plan.builds if each.id in used and state.builds.get(each.id) != "done")
+    yield from (
+        f"build {each.id}" for each in plan.builds if each.id in used and state.engines.builds.get(each.id) != "done"
+    )
     yield from (f"key of {each.name}" for each in plan.chosen if each.key_file and each.key_file not in state.files)
-    yield from (f"image {each.tag}" for each in plan.images if each.tag in images and each.tag not in state.images)
+    yield from (
+        f"image {each.tag}" for each in plan.images if each.tag in images and each.tag not in state.servers.images
+    )
     for model in plan.models:
         if model.folder in folders and missing_files(model, state):
             yield f"model {model.name} in {model.folder}"

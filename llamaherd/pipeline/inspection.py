@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from llamaherd.host.program import Program, packed_program, request
 from llamaherd.host.protocol import (
     NotInspectedError,
     UnexpectedLineError,
+    is_unread,
     marked_lines,
-    parse_facts,
     probe_script,
     query_host,
+    split_facts,
 )
 from llamaherd.host.remote import Remote
-from llamaherd.host.state import FileState, HostState
+from llamaherd.host.state import FileState, HostState, StatePart
 from llamaherd.onhost.apt import LOCK_SECONDS
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.inspection import Inspected, InspectInput
@@ -23,7 +24,7 @@ from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript
 from llamaherd.role.preflight import PreflightRow
-from llamaherd.role.role import Inspection, Role
+from llamaherd.role.role import Role, no_parts
 from llamaherd.text.quoting import Written
 
 NO_PYTHON_NOTE = "the host has no python3 yet: its other changes follow once it is there"
@@ -91,50 +92,43 @@ def inspect_host(remote: Remote, plan: Plan, roles: Sequence[Role]) -> HostState
 def state_of(result: object, roles: Sequence[Role]) -> HostState:
     """Return the state of a host from the result of its inspection.
 
-    Raise UnaskedError where the program cannot have returned it, and UnreadError where a part of the host did not
-    respond: what is unknown is not absent, and nothing follows from the rest.
+    Raise UnexpectedLineError if the program cannot have returned the result, and NotInspectedError if a part of the
+    host did not respond: what is unknown is not absent, and nothing follows from the rest.
     """
     try:
         found = decode(Inspected, result)
-        parts = {
+        results = {
             role.name: decode(role.inspection.found, found.parts[role.inspection.verb])
             for role in roles
             if role.inspection and role.inspection.verb in found.parts
         }
     except DocumentError as error:
         raise UnexpectedLineError(str(error)) from None
-    state = HostState(unread={*found.unknown})
-    for path, each in found.files.items():
-        owner = str(each.number), each.owner
-        state.files[path] = FileState(f"{each.mode:o}", owner, each.written, each.sha256)
+    parts: list[StatePart] = []
+    unknown = {*found.unknown}
     for role in roles:
-        if role.inspection and role.name in parts:
-            _take(role.inspection, state, parts[role.name])
+        if role.inspection and role.name in results:
+            with _unexpected(role.inspection.verb):
+                parts += role.inspection.parts(results[role.name])
     readers = {role.name: role.parse for role in roles}
-    for name, lines in found.lines.items():
-        _take_lines(state, lines, readers.get(name))
-    if state.unread:
-        raise NotInspectedError(state.unread)
-    return state
+    for name, printed in found.lines.items():
+        facts = split_facts(marked_lines(printed))
+        unknown.update(fact[1] for fact in facts if is_unread(fact))
+        with _unexpected(name):
+            parts += readers.get(name, no_parts)([fact for fact in facts if not is_unread(fact)])
+    if unknown:
+        raise NotInspectedError(unknown)
+    files = {
+        path: FileState(f"{each.mode:o}", (str(each.number), each.owner), each.written, each.sha256)
+        for path, each in found.files.items()
+    }
+    return HostState.of(*parts, files=files)
 
 
-def _take(inspection: Inspection[Any], state: HostState, found: object) -> None:
+@contextmanager
+def _unexpected(source: str) -> Iterator[None]:
+    """Raise UnexpectedLineError for an error about the output of a verb or of a role's script."""
     try:
-        inspection.take(state, found)
+        yield
     except (ValueError, LookupError) as error:
-        raise UnexpectedLineError(f"{inspection.verb}: {error}") from None
-
-
-def _take_lines(
-    state: HostState, lines: Sequence[str], parse: Callable[[HostState, str, Sequence[str]], bool] | None
-) -> None:
-    """Add to the state what the shell script of a role has printed."""
-
-    def take(kind: str, fields: list[str]) -> bool:
-        match kind, fields:
-            case "unread", [part]:
-                state.unread.add(part)
-                return True
-        return parse is not None and parse(state, kind, fields)
-
-    parse_facts(marked_lines(lines), take)
+        raise UnexpectedLineError(f"{source}: {error}") from None

@@ -59,7 +59,7 @@ OWN_ERRORS = (InventoryError, UserError, UnreadableKeyError, NotLockedError)
 LONGEST_ERROR = 200
 """Characters of what an error says that are shown."""
 
-_REFUSE = ("parse", "inspection.take")
+_REFUSE = ("parse", "inspection.parts")
 _MOST_ITEMS, _MOST_VALUES, _MOST_TEXT = 10_000, 500_000, 8 << 20
 """What a function may return: items of an iterable, values with all that they hold, and characters of a text."""
 

@@ -39,7 +39,8 @@ def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> list[Refusal
     folder, free, _, need = each
     if need <= free:
         return []
-    unused = sum(size for kept, size in state.kept.items() if kept not in {model.folder for model in plan.models})
+    planned = {model.folder for model in plan.models}
+    unused = sum(size for folder, size in state.models.kept.items() if folder not in planned)
     prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
     return [
         Refusal(

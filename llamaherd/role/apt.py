@@ -77,7 +77,7 @@ def container_toolkit_repository(rig: Rig) -> RepositoryPlan:
 
 def repository_changes(repository: RepositoryPlan, state: HostState) -> list[Change]:
     """Make a repository known to apt, unless somebody has done so already: two files for one address are an error."""
-    if repository.name in state.repositories:
+    if repository.name in state.system.repositories:
         return []
     why = file_differences([repository.sources], state)
     if repository.keyring not in state.files:

@@ -67,8 +67,8 @@ def comma_list(each: Iterable[object]) -> str:
 
 def is_port_taken(port: int, plan: Plan, state: HostState) -> bool:
     """Whether something listens there that this run does not end: no server of ours that goes."""
-    leaving = {unit.port for unit in state.units.values()} - {each.endpoint.port for each in plan.instances}
-    return port in state.listening and port not in leaving
+    leaving = {unit.port for unit in state.servers.units.values()} - {each.endpoint.port for each in plan.instances}
+    return port in state.system.listening and port not in leaving
 
 
 def port_refusal(port: int, of: str, about: str = "") -> Refusal:

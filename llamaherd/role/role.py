@@ -161,7 +161,18 @@ class Verified:
     instances: tuple[InstanceReport, ...] = ()
 
 
+def _only(found: object) -> tuple[object]:
+    return (found,)
+
+
 def _nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+def no_parts(facts: Sequence[Sequence[str]]) -> tuple[()]:
+    """Return no part of a host's state. Raise ValueError if there is a fact."""
+    for fact in facts:
+        raise ValueError("\t".join(fact))
     return ()
 
 
@@ -175,7 +186,7 @@ def _not(*_: object) -> bool:
 
 @dataclass(frozen=True)
 class Inspection(Generic[Found]):
-    """How a role inspects a host: a verb of the program there, and what becomes of its result."""
+    """How a role inspects a host: a verb of the program there, and the parts of the host's state that it returns."""
 
     verb: str
     """As `models.inspect`."""
@@ -183,8 +194,9 @@ class Inspection(Generic[Found]):
     """Returns the verb's input; None where there is nothing to inspect."""
     found: type[Found]
     """The frozen dataclass that the verb returns."""
-    take: Callable[[HostState, Found], None]
-    """Adds it to the host's state."""
+    parts: Callable[[Found], Iterable[Any]] = _only
+    """Returns the parts of the host's state, of subclasses of `StatePart`. Without this function, the verb's result is
+    such a part. Raises ValueError if the host cannot have returned the result."""
 
 
 @dataclass(frozen=True)
@@ -233,9 +245,9 @@ class Role:
     `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
     waits: bool = False
     """Has no effect, as all scripts run at the same time. Roles of fleets set it for earlier versions."""
-    parse: Callable[[HostState, str, Sequence[str]], bool] = _not
-    """Adds one such line, KIND and fields, to the state. Returns False, or raises ValueError, for a line that no script
-    can have printed."""
+    parse: Callable[[Sequence[Sequence[str]]], Iterable[Any]] = no_parts
+    """Returns the parts of the host's state from all lines of this script: of each line, KIND and the fields. Raises
+    ValueError for a line that the script cannot have printed."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
     """Why the host cannot become as planned."""
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""

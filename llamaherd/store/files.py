@@ -17,7 +17,7 @@ from llamaherd.plan import ModelFile, ModelPlan, Plan
 
 def missing_files(model: ModelPlan, state: HostState) -> list[ModelFile]:
     """The files of a model that are not in the store, or have changed since they were verified."""
-    verified, stored = state.verified.get(model.folder, {}), state.stored.get(model.folder, {})
+    verified, stored = state.models.verified.get(model.folder, {}), state.models.stored.get(model.folder, {})
 
     def whole(file: ModelFile) -> bool:
         size, written, sha256 = verified.get(file.name, (-1, 0.0, ""))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
 
-from llamaherd.host.state import FolderState, HostState, UserState
+from llamaherd.host.state import HostState, StatePart, SystemState
 from llamaherd.host.wsl_state import WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
@@ -16,7 +17,7 @@ from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.role.programs import fingerprint, programs
 from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from llamaherd.text.numbers import show_size
-from roles.base.onhost import AccountsInput, Found, InspectInput, OpenInput, RepositoryQuery
+from roles.base.onhost import AccountsInput, FolderFound, Found, InspectInput, OpenInput, RepositoryQuery, UserFound
 from roles.base.verify import judge, probes
 
 PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
@@ -26,6 +27,21 @@ PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
 def plan(_: Planning) -> PlanPart:
     """Packages that every host needs; other roles add theirs."""
     return PlanPart(packages=PACKAGES)
+
+
+@dataclass(frozen=True)
+class BaseState(StatePart):
+    """Accounts and folders of llamaherd, and the program that fetches models."""
+
+    users: Mapping[str, UserFound] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """By account: another account with the same number."""
+    passwords: Set[str] = frozenset()
+    """Accounts that have a password."""
+    folders: Mapping[str, FolderFound] = field(default_factory=dict)
+    """By path, those that exist."""
+    fetcher: str = ""
+    """The fingerprint of the program's files."""
 
 
 def inspection_input(plan: Plan) -> InspectInput:
@@ -40,33 +56,35 @@ def inspection_input(plan: Plan) -> InspectInput:
     )
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError for an invalid PCI address."""
+def state_parts(found: Found) -> tuple[SystemState, BaseState]:
+    """Return the parts of the host's state. Raise ValueError for an invalid PCI address."""
     if not all(is_pci_address(each.address) for each in found.machine.cards if each.address):
         raise ValueError("not a PCI address")
-    state.os, state.arch, state.systemd = found.os, found.arch, found.systemd
-    state.wsl = WslState(found.wsl) if found.wsl else None
-    if found.disk:
-        state.free = (found.disk.folder, found.disk.free, found.disk.device)
-    state.addresses.extend(found.addresses)
-    state.listening.update(found.listening)
-    state.machine = found.machine
-    state.repositories.update(found.repositories)
-    state.packages.update(found.packages)
-    state.users.update({name: UserState(each.shell, each.groups) for name, each in found.users.items()})
-    state.twins.update(found.twins)
-    state.passwords.update(found.passwords)
-    state.folders.update({path: FolderState(each.mode, each.owner) for path, each in found.folders.items()})
-    state.fetcher = found.fetcher
+    system = SystemState(
+        os=found.os,
+        arch=found.arch,
+        systemd=found.systemd,
+        wsl=found.wsl,
+        free=(found.disk.folder, found.disk.free, found.disk.device) if found.disk else None,
+        addresses=found.addresses,
+        listening=frozenset(found.listening),
+        packages=frozenset(found.packages),
+        repositories=found.repositories,
+        machine=found.machine,
+    )
+    own = BaseState(found.users, found.twins, frozenset(found.passwords), found.folders, found.fetcher)
+    return system, own
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """What everything else stands on."""
-    if state.os != plan.os:
+    if state.system.os != plan.os:
         yield Refusal(
-            f"this host runs {state.os}, the inventory says {plan.os}", "correct `host.os` in the inventory", "system"
+            f"this host runs {state.system.os}, the inventory says {plan.os}",
+            "correct `host.os` in the inventory",
+            "system",
         )
-    if not state.systemd and not _starts_systemd(plan, state):
+    if not state.system.systemd and not _starts_systemd(plan, state):
         yield Refusal(
             "systemd does not run here, and builds and servers are its units",
             "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
@@ -76,15 +94,15 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def _starts_systemd(plan: Plan, state: HostState) -> bool:
-    if plan.wsl is None or state.wsl is None:
+    if plan.wsl is None or not state.system.wsl:
         return False
-    file = state.wsl.files.get(wsl_files.WSL_CONF)
+    file = WslState.of(state).files.get(wsl_files.WSL_CONF)
     return wsl_files.starts_systemd(file.content if file else None)
 
 
 def _twins(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Which of both is to have another number is not for us to choose, and one that is in use cannot be changed."""
-    for name, other in sorted(state.twins.items()):
+    for name, other in sorted(BaseState.of(state).twins.items()):
         if name in plan.accounts:
             yield Refusal(
                 f"users {name} and {other} have one number on this host: each may do what the other may",
@@ -106,20 +124,20 @@ _DRIVERS = ("nvidia", "libnvidia", "cuda", "linux-")
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """What the host is."""
-    yield PreflightRow("system", f"{state.os} {state.arch}", plan.os)
-    yield PreflightRow("systemd", "runs" if state.systemd else "does not run", "runs")
+    yield PreflightRow("system", f"{state.system.os} {state.system.arch}", plan.os)
+    yield PreflightRow("systemd", "runs" if state.system.systemd else "does not run", "runs")
     yield _kernel(state)
-    yield PreflightRow("kind", state.kind or "not known", "WSL" if plan.wsl else "")
+    yield PreflightRow("kind", state.system.kind or "not known", "WSL" if plan.wsl else "")
     yield _ram(plan, state)
-    if plan.amx != state.machine.amx:
+    if plan.amx != state.system.machine.amx:
         yield _amx(state)
-    if state.machine.boot_free is not None and plan.has_cards and not state.machine.in_container:
-        yield _boot(state.machine.boot_free)
+    if state.system.machine.boot_free is not None and plan.has_cards and not state.system.machine.in_container:
+        yield _boot(state.system.machine.boot_free)
     yield _packages(plan, state)
 
 
 def _kernel(state: HostState) -> PreflightRow:
-    running, following = state.machine.kernel or "not known", state.machine.next_kernel
+    running, following = state.system.machine.kernel or "not known", state.system.machine.next_kernel
     if following in ("", running):
         return PreflightRow("kernel", running)
     return PreflightRow(
@@ -133,7 +151,7 @@ def _kernel(state: HostState) -> PreflightRow:
 
 
 def _ram(plan: Plan, state: HostState) -> PreflightRow:
-    have, declared = state.machine.memory, plan.ram
+    have, declared = state.system.machine.memory, plan.ram
     found = show_size(have) if have else "not known"
     if not have or declared is None:
         return PreflightRow("RAM", found)
@@ -141,7 +159,7 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
     if have < declared * _LEAST_RAM:
         why = f"the inventory says {wanted} of RAM, and there are {found}: what is planned for RAM may not fit"
     # In a container it is the host's, of which it may have been given a part.
-    elif have > declared * _MOST_RAM and not state.machine.in_container:
+    elif have > declared * _MOST_RAM and not state.system.machine.in_container:
         why = f"the inventory says {wanted} of RAM, and there are {found}"
     else:
         return PreflightRow("RAM", found, wanted)
@@ -152,7 +170,7 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
 
 def _amx(state: HostState) -> PreflightRow:
     """Of RAM, llama.cpp takes up to twice as much where it computes with AMX."""
-    if state.machine.amx:
+    if state.system.machine.amx:
         why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
         help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
         return PreflightRow("AMX", "yes", "no", "note", why, help_)
@@ -171,8 +189,8 @@ def _boot(free: int) -> PreflightRow:
 
 
 def _packages(plan: Plan, state: HostState) -> PreflightRow:
-    machine = state.machine
-    missing = len(set(plan.packages) - state.packages)
+    machine = state.system.machine
+    missing = len(set(plan.packages) - state.system.packages)
     wanted = f"{missing} to be installed" if missing else ""
     if machine.package_holder:
         why = f"apt or dpkg is held by {machine.package_holder}: a run waits for it"
@@ -191,17 +209,18 @@ _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/
 
 def package_changes(plan: Plan, state: HostState) -> list[Change]:
     """Install what is missing from the distribution."""
-    missing = [package for package in plan.packages if package not in state.packages]
+    missing = [package for package in plan.packages if package not in state.system.packages]
     return install_changes(missing)
 
 
 def strange_accounts(plan: Plan, state: HostState) -> list[str]:
     """Users of ours that are not there, could log in, or are in groups of others."""
-    there = {name: user for name, user in state.users.items() if name in plan.accounts}
+    own = BaseState.of(state)
+    there = {name: user for name, user in own.users.items() if name in plan.accounts}
     strange = (
         name
         for name, user in there.items()
-        if user.shell not in _NO_SHELLS or set(user.groups) - {name} or (user.groups and name in state.passwords)
+        if user.shell not in _NO_SHELLS or set(user.groups) - {name} or (user.groups and name in own.passwords)
     )
     return [*strange, *(name for name in plan.accounts if name not in there)]
 
@@ -210,7 +229,7 @@ def strange_folders(state: HostState) -> list[str]:
     """Folders of ours that are not there, that others may write to or cannot use, or that have another owner."""
 
     def right(path: str, mode: int, owner: str) -> bool:
-        folder = state.folders.get(path)
+        folder = BaseState.of(state).folders.get(path)
         return folder is not None and folder.mode == mode and owner in ("", folder.owner)
 
     return [path for path, wanted in OURS.items() if not right(path, *wanted)]
@@ -234,17 +253,17 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         )
         why = (*(f"user {name} is not as it must be" for name in accounts), *(f"{path} is not" for path in folders))
         yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunVerb("base.accounts", given))
-    if closed := [path for path in state.closed if plan.only is None or _read(path, plan)]:
+    if closed := [path for path in state.servers.closed if plan.only is None or _read(path, plan)]:
         why = tuple(f"servers may not read {path}" for path in closed)
         yield Change("update", "permissions", ", ".join(closed), why, RunVerb("base.open", OpenInput(tuple(closed))))
     if changed := [file for file in plan.files if file_differs(file, state)]:
         names = ", ".join(file.path for file in changed)
         how = write_on_host(changed, "writing shared files")
         yield Change("update", "programs", names, file_differences(changed, state), how)
-    if state.fetcher != fingerprint():
+    if BaseState.of(state).fetcher != fingerprint():
         # All anew: a module that is left over from another version could be imported.
         how = write_on_host(programs(), "writing the program that fetches models", remove=[str(FETCHER)])
-        why = ("its files are not those of this version" if state.fetcher else "it is not there",)
+        why = ("its files are not those of this version" if BaseState.of(state).fetcher else "it is not there",)
         yield Change("update", "programs", str(FETCHER), why, how)
 
 
@@ -271,7 +290,7 @@ ROLE = Role(
     ground=True,
     plan=plan,
     brings=lambda plan: plan.files,
-    inspection=Inspection("base.inspect", inspection_input, Found, take),
+    inspection=Inspection("base.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     facts=facts,
     tasks=tasks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -117,44 +117,44 @@ class EngineUnitState(NamedTuple):
     masked: bool
     active: bool
     enabled: str
-    needs: set[str]
+    needs: Set[str]
 
 
-_NO_UNIT = EngineUnitState(False, False, "", set())
+_NO_UNIT = EngineUnitState(False, False, "", frozenset())
 _SERVICE = "docker.service"
 
 
-@dataclass
+@dataclass(frozen=True)
 class DockerState(StatePart):
-    """What is there of it; nothing of it where all is empty."""
+    """Docker and NVIDIA's container toolkit."""
 
     origin: str = ""
-    """Whose it is: `docker.io`, `docker-ce`, `snap`, `podman-docker`; empty for another's."""
+    """The package of Docker: `docker.io`, `docker-ce`, `snap`, `podman-docker`; empty if unknown."""
     version: DockerVersion = ()
-    """Of the engine: (26, 1, 5)."""
+    """The version of the engine, as (26, 1, 5)."""
     compose: DockerVersion = ()
-    """Of `docker compose`; empty where there is none of version 2."""
-    units: dict[str, EngineUnitState] = field(default_factory=dict)
-    """Docker's own, its socket and containerd's, by name."""
+    """The version of `docker compose`; empty without a version 2."""
+    units: Mapping[str, EngineUnitState] = field(default_factory=dict)
+    """By name: the units of Docker, of its socket and of containerd."""
     answers: bool = False
-    """Whether its daemon does."""
+    """Whether the daemon responds."""
     live_restore: bool = False
-    """Whether containers go on while the daemon is restarted."""
-    runtimes: frozenset[str] = frozenset()
-    running: list[str] = field(default_factory=list)
-    """Names of all containers that run."""
+    """Whether containers continue to run while the daemon restarts."""
+    runtimes: Set[str] = frozenset()
+    running: tuple[str, ...] = ()
+    """Names of all running containers."""
     cdi: bool = False
-    """Whether the daemon that runs gives devices by CDI."""
+    """Whether the running daemon supports CDI."""
     settings: bytes | None = None
-    """Docker's settings, if it has any."""
-    toolkit: dict[str, str] = field(default_factory=dict)
-    """Versions of those of the toolkit's packages that are installed."""
-    refresh: dict[str, str] = field(default_factory=dict)
-    """By unit that describes GPUs for CDI: whether it is enabled, in systemd's words."""
-    devices: set[str] = field(default_factory=set)
-    """Names that CDI has for GPUs now."""
+    """The content of Docker's settings file, if it exists."""
+    toolkit: Mapping[str, str] = field(default_factory=dict)
+    """By installed package of the toolkit: its version."""
+    refresh: Mapping[str, str] = field(default_factory=dict)
+    """By unit that describes GPUs for CDI: systemd's `UnitFileState`."""
+    devices: Set[str] = frozenset()
+    """Names of the GPUs that CDI describes."""
     armed: bool = False
-    """Whether the host takes back what a run has done to Docker, as nobody has logged in anew since."""
+    """Whether the host will undo a change of Docker, because no new login has succeeded since."""
 
     @property
     def there(self) -> bool:
@@ -200,8 +200,8 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     )
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError for an invalid version or settings."""
+def state_parts(found: Found) -> tuple[DockerState]:
+    """Return the part of the host's state. Raise ValueError for an invalid version or settings."""
     engines = [name for name in found.packages if name in _ENGINES]
     compose = [version for name, version in found.packages.items() if "compose" in name]
     docker = DockerState(
@@ -211,19 +211,25 @@ def take(state: HostState, found: Found) -> None:
         units={name: _unit(each) for name, each in found.units.items()},
         settings=base64.b64decode(found.settings.text, validate=True) if found.settings else None,
         toolkit={name: version for name, version in found.packages.items() if name in PACKAGES},
-        refresh=dict(found.refresh),
-        devices=set(found.devices),
+        refresh=found.refresh,
+        devices=frozenset(found.devices),
         armed=found.armed,
     )
-    if found.daemon:
-        docker.answers = True
-        docker.live_restore, docker.cdi = found.daemon.live_restore, found.daemon.cdi
-        docker.runtimes, docker.running = frozenset(found.daemon.runtimes), [*found.daemon.running]
-    DockerState.keep(state, docker)
+    if found.daemon is None:
+        return (docker,)
+    daemon_facts = replace(
+        docker,
+        answers=True,
+        live_restore=found.daemon.live_restore,
+        cdi=found.daemon.cdi,
+        runtimes=frozenset(found.daemon.runtimes),
+        running=found.daemon.running,
+    )
+    return (daemon_facts,)
 
 
 def _unit(found: UnitFound) -> EngineUnitState:
-    return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, set(found.needs))
+    return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, frozenset(found.needs))
 
 
 _STOPPED = "Docker is stopped, and does not start at boot any more"
@@ -447,7 +453,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.runtime.toolkit.order,) if plan.runtime and plan.runtime.toolkit else (),
     files=lambda plan: (PINNED,) if plan.runtime and plan.runtime.toolkit else (),
-    inspection=Inspection("container_runtime.inspect", inspection_input, Found, take),
+    inspection=Inspection("container_runtime.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     tasks=tasks,
     probes=probes,

@@ -17,7 +17,7 @@ from llamaherd.role.changes import Change, RunVerb, file_differences, write_on_h
 from llamaherd.role.preflight import DiskNeed, Refusal
 from llamaherd.role.report import Check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
-from roles.cuda_toolkit.onhost import Found, InspectInput, InstallInput, RoomState
+from roles.cuda_toolkit.onhost import Found, InspectInput, InstallInput
 
 PREFERENCES = "/etc/apt/preferences.d/llamaherd-cuda"
 
@@ -62,22 +62,14 @@ def _preferences(rig: Rig) -> str:
     )
 
 
-@dataclass
-class ToolkitState(StatePart):
+@dataclass(frozen=True)
+class ToolkitState(Found, StatePart):
     """The version that the planned toolkit's compiler prints, empty if it does not run; else the room for it."""
-
-    version: str | None = None
-    room: RoomState | None = None
 
 
 def inspection_input(plan: Plan) -> InspectInput | None:
     """Return what to inspect."""
     return InspectInput(plan.toolkit.version, plan.toolkit.nvcc) if plan.toolkit else None
-
-
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state."""
-    ToolkitState.keep(state, ToolkitState(found.version, found.room))
 
 
 TOOLKIT_BYTES = 9 * 10**9
@@ -95,7 +87,7 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
     ours = repository.sources.path in state.files
     changes = []
     why = file_differences([toolkit.preferences], state)
-    if why and (missing or ours or repository.name in state.repositories):
+    if why and (missing or ours or repository.name in state.system.repositories):
         put = write_on_host([toolkit.preferences], "writing preferences of apt")
         changes.append(Change("update", "preferences", toolkit.preferences.path, why, put))
     if missing or ours:
@@ -187,7 +179,7 @@ ROLE = Role(
     for_instances=True,
     plan=plan,
     files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),
-    inspection=Inspection("cuda_toolkit.inspect", inspection_input, Found, take),
+    inspection=Inspection("cuda_toolkit.inspect", inspection_input, ToolkitState),
     refusals=toolkit_refusals,
     needs=toolkit_needs,
     tasks=tasks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from llamaherd.engines import DIALECTS
 from llamaherd.engines.flags import catalogue
 from llamaherd.engines.flags.definitions import flags_as_mapping, parse_help
 from llamaherd.host.responses import build_manifest
-from llamaherd.host.state import HostState, StatePart
+from llamaherd.host.state import EnginesState, HostState, StatePart
 from llamaherd.host.time_limits import BUILD_SECONDS, SOURCE_SECONDS
 from llamaherd.inventory.schema import Engine, Rig
 from llamaherd.inventory.schema.software import BuiltFlags, cmake_value
@@ -108,11 +108,14 @@ def _by_number(architecture: str) -> tuple[int, str]:
     return int(architecture.rstrip("af")), architecture
 
 
-@dataclass
+@dataclass(frozen=True)
 class BuiltState(StatePart):
-    """The flags that finished builds list, by the id of the build."""
+    """The flags of finished builds, and the sources on the host."""
 
-    flags: dict[str, BuiltFlags] = field(default_factory=dict)
+    flags: Mapping[str, BuiltFlags] = field(default_factory=dict)
+    """By build id."""
+    sources: Set[str] = frozenset()
+    """The sha256s of sources that the controller sent."""
 
 
 def inspection_input(plan: Plan) -> InspectInput | None:
@@ -124,12 +127,10 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput(builds, tuple(build.source.sha256 for build in plan.builds if build.source.sha256))
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state."""
-    state.builds.update(found.builds)
-    state.sources.update(found.sources)
-    if found.flags:
-        BuiltState.keep(state, BuiltState({build: parse_help(text) for build, text in found.flags.items()}))
+def state_parts(found: Found) -> tuple[EnginesState, BuiltState]:
+    """Return the parts of the host's state."""
+    flags = {build: parse_help(text) for build, text in found.flags.items()}
+    return EnginesState(found.builds), BuiltState(flags, frozenset(found.sources))
 
 
 def keep(folder: Path, plan: Plan, state: HostState) -> str:
@@ -161,11 +162,11 @@ _COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Compilers that a build is to use, which are not installed and are not going to be."""
-    if not state.machine.kernel:
+    if not state.system.machine.kernel:
         return
     for build in plan.builds:
-        if state.builds.get(build.id) in (None, "damaged"):
-            for version in sorted(own_compilers(build) - {*state.machine.gcc}):
+        if state.engines.builds.get(build.id) in (None, "damaged"):
+            for version in sorted(own_compilers(build) - {*state.system.machine.gcc}):
                 package = f"g++-{version}"
                 if package not in plan.packages:
                     message = f"engine `{build.engine}` must be compiled with {package}, which is not installed"
@@ -189,8 +190,10 @@ def _compilers(plan: Plan, state: HostState) -> PreflightRow:
     newest = {cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in plan.builds if (cuda := build.cuda)}
     wanted = [f"up to g++ {gcc} for CUDA {cuda}" for cuda, gcc in sorted(newest.items()) if gcc]
     wanted += [f"g++-{each}" for each in sorted(set().union(*map(own_compilers, plan.builds)))]
-    have = ", ".join(f"g++ {version}" for version in sorted(state.machine.gcc))
-    return PreflightRow("compilers", have or ("g++" if "g++" in state.packages else "none yet"), "; ".join(wanted))
+    have = ", ".join(f"g++ {version}" for version in sorted(state.system.machine.gcc))
+    return PreflightRow(
+        "compilers", have or ("g++" if "g++" in state.system.packages else "none yet"), "; ".join(wanted)
+    )
 
 
 _WHY = {
@@ -204,7 +207,7 @@ _WHY = {
 
 def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
     """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
-    stage = state.builds.get(build.id)
+    stage = state.engines.builds.get(build.id)
     if stage == "done":
         return []
     if stage == "intact":
@@ -212,7 +215,7 @@ def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
         return [Change("update", "build", build.id, why, RunVerb("engines.vouch", VouchInput(build.id)))]
     changes = []
     archive, sha256 = build.source.local_archive, build.source.sha256
-    if stage in (None, "damaged") and archive and sha256 and sha256 not in state.sources:
+    if stage in (None, "damaged") and archive and sha256 and sha256 not in BuiltState.of(state).sources:
         admit = RunVerb("engines.admit_source", SourceFileInput(sha256))
         send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
         why = (f"the host has no source with sha256 {sha256}",)
@@ -257,10 +260,10 @@ def source_sends(plan: Plan, state: HostState) -> list[SendFile]:
 
 def build_needs(plan: Plan, state: HostState, _: Mapping[str, int]) -> list[DiskNeed]:
     """The room that builds in the making take; what is kept of one is small."""
-    if state.free is None:
+    if state.system.free is None:
         return []
-    folder, free, device = state.free
-    need = sum(build.disk for build in plan.builds if state.builds.get(build.id) in (None, "damaged"))
+    folder, free, device = state.system.free
+    need = sum(build.disk for build in plan.builds if state.engines.builds.get(build.id) in (None, "damaged"))
     return [DiskNeed(folder, free, device, need)]
 
 
@@ -317,7 +320,7 @@ ROLE = Role(
     summary="Every engine is built from its pinned source, and no program of it is another than was built.",
     for_instances=True,
     plan=plan,
-    inspection=Inspection("engines.inspect", inspection_input, Found, take),
+    inspection=Inspection("engines.inspect", inspection_input, Found, state_parts),
     keep=keep,
     refusals=refusals,
     facts=facts,

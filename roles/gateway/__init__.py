@@ -55,7 +55,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     running = GatewayState.of(state).running
     if is_port_taken(port, plan, state) and not (running and running.port == port):
         yield port_refusal(port, "the gateway", "gateway")
-    own = {str(each.ip) for each in networks(state.addresses)}
+    own = {str(each.ip) for each in networks(state.system.addresses)}
     if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
         yield Refusal(
             f"the gateway is to listen on {listen}, which is no address of this host",
@@ -226,7 +226,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.gateway.unit, plan.gateway.talk) if plan.gateway else (),
     files=lambda plan: (str(GATEWAY / name) for name in _PRIVATE) if plan.gateway else (),
-    inspection=Inspection("gateway.inspect", inspection_input, GatewayState, GatewayState.keep),
+    inspection=Inspection("gateway.inspect", inspection_input, GatewayState),
     refusals=refusals,
     facts=facts,
     leftovers=gateway_leftovers,

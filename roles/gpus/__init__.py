@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from llamaherd.host.state import HostState, find_gpu
+from llamaherd.host.state import GpusState, HostState, find_gpu
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.hardware import PciGpu
 from llamaherd.plan import GpuPlan, Plan
@@ -46,12 +46,11 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput() if plan.has_cards and (plan.power or any(each.at for each in plan.cards)) else None
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add the GPUs to the host's state. Raise ValueError where an address is not one."""
+def state_parts(found: Found) -> tuple[GpusState]:
+    """Return the part of the host's state. Raise ValueError for an invalid PCI address."""
     if not all(is_pci_address(each.pci) for each in found.gpus):
         raise ValueError("not a PCI address")
-    state.cards.extend(found.gpus)
-    state.driver_says = found.problem
+    return (GpusState(found.gpus, found.problem),)
 
 
 _PASSED_ON = "vfio-pci"
@@ -84,9 +83,9 @@ def named(gpu: PciGpu) -> str:
 
 def gpus_of(state: HostState) -> list[PciGpu] | None:
     """The GPUs that this host can use, in the order of addresses; None where that is not known."""
-    machine = state.machine
+    machine = state.system.machine
     # Where a driver answers though the bus shows none, there are GPUs, and which is the driver's to tell.
-    if state.wsl is not None or (not machine.cards and (machine.bus is None or state.cards)):
+    if state.system.wsl or (not machine.cards and (machine.bus is None or state.gpus.shown)):
         return None
     return sorted((gpu for gpu in machine.cards if gpu.driver != _PASSED_ON), key=_place)
 
@@ -100,12 +99,12 @@ def matches(gpus: Sequence[GpuPlan], state: HostState) -> list[Match]:
     by_address = {_place(gpu): gpu for gpu in there if gpu.address}
     found: dict[str, PciGpu | None] = {}
     for gpu in gpus:
-        shown = find_gpu(gpu.at, state.cards)
+        shown = find_gpu(gpu.at, state.gpus.shown)
         if shown and pci_address(shown.pci) in by_address:
             found[gpu.name] = by_address[pci_address(shown.pci)]
         elif ":" in gpu.at and len(by_address) == len(there):
             found[gpu.name] = by_address.get(pci_address(gpu.at))
-        elif (place := whole_number(gpu.at)) is not None and not state.machine.in_container:
+        elif (place := whole_number(gpu.at)) is not None and not state.system.machine.in_container:
             found[gpu.name] = there[place] if place < len(there) else None
     left = [gpu for gpu in there if gpu not in found.values()]
     # Those that surely fit first; then GPUs of which nothing is known; and what is not known here fits anything.
@@ -141,7 +140,9 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     for gpu in unknown:
         yield Refusal(
             f"GPU `{gpu.name}` ({gpu.at}) is not in this host",
-            _search(", ".join(f"{each.name} ({each.uuid} at {short_pci_address(each.pci)})" for each in state.cards)),
+            _search(
+                ", ".join(f"{each.name} ({each.uuid} at {short_pci_address(each.pci)})" for each in state.gpus.shown)
+            ),
             about_gpu(gpu.name),
         )
     there = gpus_of(state)
@@ -166,9 +167,9 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 def _is_unknown(gpu: GpuPlan, plan: Plan, state: HostState) -> bool:
     """Whether the driver, which answers, does not show a GPU: unless another driver is to come, which may know it."""
-    if not gpu.at or not state.cards or find_gpu(gpu.at, state.cards):
+    if not gpu.at or not state.gpus.shown or find_gpu(gpu.at, state.gpus.shown):
         return False
-    driver, nvidia = plan.driver, state.nvidia
+    driver, nvidia = plan.driver, state.driver
     return driver is None or (
         driver.wants(nvidia.loaded or "") and all(package in nvidia.packages for package in driver.packages)
     )
@@ -177,9 +178,9 @@ def _is_unknown(gpu: GpuPlan, plan: Plan, state: HostState) -> bool:
 def _none(plan: Plan, state: HostState) -> Refusal:
     """Once for all GPUs."""
     names = ", ".join(f"`{gpu.name}`" for gpu in plan.cards)
-    where = state.kind
+    where = state.system.kind
     message = f"no NVIDIA GPU can be seen in this host, and the inventory declares {names}"
-    if any(gpu.driver == _PASSED_ON for gpu in state.machine.cards):
+    if any(gpu.driver == _PASSED_ON for gpu in state.system.machine.cards):
         message = f"all NVIDIA GPUs of this host are kept for virtual machines (by {_PASSED_ON}), {names} too"
         help_ = "take them from there, or declare the virtual machine as the rig"
     elif where.startswith("container"):
@@ -239,7 +240,7 @@ ROLE = Role(
     summary="The GPUs that are declared are in the host.",
     for_instances=True,
     plan=plan,
-    inspection=Inspection("gpus.inspect", inspection_input, Found, take),
+    inspection=Inspection("gpus.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     facts=facts,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from llamaherd.host.responses import stored_files
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, ModelsState
 from llamaherd.inventory.schema import HUB, Model, Rig, Store
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import NotLockedError
@@ -29,7 +29,7 @@ from llamaherd.role.report import Installed
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_size
-from roles.models.changes import begin_changes, model_changes, model_sends
+from roles.models.changes import StoreState, begin_changes, model_changes, model_sends
 from roles.models.onhost.store import Found, InspectInput
 from roles.models.sources import file_places
 
@@ -93,16 +93,19 @@ def inspection_input(plan: Plan) -> InspectInput:
     return InspectInput(plan.store.path, tuple(dict.fromkeys(model.folder for model in plan.models)))
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state."""
-    state.store = found.store
-    for folder, files in found.verified.items():
-        state.verified[folder] = {each.name: (each.size, each.written, each.sha256) for each in files}
-    for folder, stored in found.stored.items():
-        state.stored[folder] = {each.name: (each.size, each.written) for each in stored}
-    state.incoming.update(found.incoming)
-    state.kept.update(found.kept)
-    state.fetch = found.fetch
+def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
+    """Return the parts of the host's state."""
+    models = ModelsState(
+        verified={
+            folder: {each.name: (each.size, each.written, each.sha256) for each in files}
+            for folder, files in found.verified.items()
+        },
+        stored={
+            folder: {each.name: (each.size, each.written) for each in files} for folder, files in found.stored.items()
+        },
+        kept=found.kept,
+    )
+    return models, StoreState(found.store, found.incoming, found.fetch)
 
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
@@ -111,22 +114,23 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p"
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """A store that holds all that is planned may well be read-only."""
-    if state.store is None or not any(missing_files(model, state) for model in plan.models):
+    disk = StoreState.of(state).disk
+    if disk is None or not any(missing_files(model, state) for model in plan.models):
         return []
-    if state.store.kind in _NETWORK:
+    if disk.kind in _NETWORK:
         return [
             Refusal(
-                f"{plan.store.path} is on another machine ({state.store.kind}): servers map models into memory",
+                f"{plan.store.path} is on another machine ({disk.kind}): servers map models into memory",
                 "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`",
-                disk_row(state.store.folder),
+                disk_row(disk.folder),
             )
         ]
-    if not state.store.writable:
+    if not disk.writable:
         return [
             Refusal(
                 f"{plan.store.path} is on a filesystem that is mounted read-only",
-                f"see why with `findmnt -T {state.store.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
-                disk_row(state.store.folder),
+                f"see why with `findmnt -T {disk.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
+                disk_row(disk.folder),
             )
         ]
     return []
@@ -134,10 +138,16 @@ def refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 def needs(plan: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[DiskNeed]:
     """The room that missing files take. `local_sizes`: bytes of the controller's files, by sha256."""
-    if state.store is None:
+    disk = StoreState.of(state).disk
+    if disk is None:
         return []
     return [
-        DiskNeed(state.store.folder, state.store.free, state.store.device, _missing_bytes(plan, state, local_sizes))
+        DiskNeed(
+            disk.folder,
+            disk.free,
+            disk.device,
+            _missing_bytes(plan, state, local_sizes),
+        )
     ]
 
 
@@ -146,7 +156,7 @@ def _missing_bytes(plan: Plan, state: HostState, local_sizes: Mapping[str, int])
     need = 0
     for sha256, file in missing.items():
         size = file.size if file.size is not None else local_sizes.get(sha256, 0)
-        here = state.incoming.get(sha256, state.incoming.get(f"{sha256}.part", 0))
+        here = StoreState.of(state).incoming.get(sha256, StoreState.of(state).incoming.get(f"{sha256}.part", 0))
         need += max(0, size - here)
     return need
 
@@ -248,7 +258,7 @@ ROLE = Role(
     summary="Every file of every model is in the store, as its hash says.",
     for_instances=True,
     plan=plan,
-    inspection=Inspection("models.store.inspect", inspection_input, Found, take),
+    inspection=Inspection("models.store.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     needs=needs,
     sends=model_sends,

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from llamaherd.host.state import HostState
+from llamaherd.host.state import HostState, StatePart
 from llamaherd.host.time_limits import HOUR, transfer_seconds
 from llamaherd.onhost.document import Secret
+from llamaherd.onhost.files import Disk
 from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
 from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
 from llamaherd.store.files import missing_files
@@ -20,6 +21,17 @@ from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 
 _NO_SECRET = "_"
 """What a job calls the token of a place that wants none; no place has this name."""
+
+
+@dataclass(frozen=True)
+class StoreState(StatePart):
+    """The disk of the store, and the files that arrive."""
+
+    disk: Disk | None = None
+    incoming: Mapping[str, int] = field(default_factory=dict)
+    """By name in the store's `.incoming`: bytes on the disk."""
+    fetch: str | None = None
+    """The id of the fetch that runs."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ def to_fetch(plan: Plan, state: HostState) -> list[tuple[ModelPlan, ModelFile]]:
     wanted: dict[str, tuple[ModelPlan, ModelFile]] = {}
     for model in plan.models:
         for file in missing_files(model, state) if model.url else ():
-            if file.sha256 not in state.incoming:
+            if file.sha256 not in StoreState.of(state).incoming:
                 wanted.setdefault(file.sha256, (model, file))
     return list(wanted.values())
 
@@ -62,8 +74,9 @@ def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     wanted = to_fetch(plan, state)
     if not wanted:
         return []
-    if state.fetch == _job_id(plan):
-        join = RunVerb("models.fetch.join", JoinInput(state.fetch, watcher))
+    job = _job_id(plan)
+    if StoreState.of(state).fetch == job:
+        join = RunVerb("models.fetch.join", JoinInput(job, watcher))
         return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
     make = partial(_fetch, "models.fetch.begin", plan, wanted, places, watcher)
     return [Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "asking where models are"))]

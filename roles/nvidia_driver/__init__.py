@@ -27,19 +27,19 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput(tuple(DRIVER_PACKAGES)) if plan.driver else None
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError where a field cannot be what it is."""
+def state_parts(found: Found) -> tuple[DriverState]:
+    """Return the part of the host's state. Raise ValueError for an invalid refused driver."""
     unknown = "of a version that it does not tell"
-    state.nvidia = DriverState(
+    driver = DriverState(
         packages={
             name: PackageState(version, _source(found.origins.get(name, ())))
             for name, version in found.packages.items()
         },
         loaded=None if found.loaded is None else found.loaded or unknown,
         uvm=found.uvm,
-        disk=dict(found.disk),
+        disk=found.disk,
         library=found.library,
-        says=found.problem,
+        problem=found.problem,
         runfile=found.runfile,
         persistence=Persistence(found.persistence.active, found.persistence.enabled) if found.persistence else None,
         components={name.rpartition("/")[2] for name in found.components},
@@ -51,6 +51,7 @@ def take(state: HostState, found: Found) -> None:
         reading=found.reading,
         refused=_refused(found.refused),
     )
+    return (driver,)
 
 
 def _source(origins: tuple[str, ...]) -> DriverSource | None:
@@ -170,7 +171,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: plan.driver.files if plan.driver else (),
     files=lambda plan: (str(DRIVER_KEPT),) if plan.driver else (),
-    inspection=Inspection("nvidia_driver.inspect", inspection_input, Found, take),
+    inspection=Inspection("nvidia_driver.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     facts=facts,
     tasks=tasks,

@@ -56,7 +56,7 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
     if measured:
         why = (*why, str(measured))
     changes = []
-    if missing := [each for each in driver.components if each not in state.nvidia.components]:
+    if missing := [each for each in driver.components if each not in state.driver.components]:
         names = ", ".join(missing)
         add = ComponentsInput(tuple(missing))
         how = RunVerb("nvidia_driver.packages.add_components", add, f"adding {names} of the distribution to apt")
@@ -94,27 +94,31 @@ def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallIn
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
         way_back=rollback.way_back(driver, judged=judged) if _goes_back(driver, state) else None,
-        in_container=state.machine.in_container,
+        in_container=state.system.machine.in_container,
     )
 
 
 def _moves(driver: DriverPlan, state: HostState) -> bool:
     """Whether another version comes than is there."""
-    return not driver.wants(state.nvidia.version(driver.library) or "")
+    return not driver.wants(state.driver.version(driver.library) or "")
 
 
 def _goes_back(driver: DriverPlan, state: HostState) -> bool:
     """Whether the next boot is to judge what comes. The kernel of a container is another's, and so is its boot."""
-    return _moves(driver, state) and not state.machine.in_container
+    return _moves(driver, state) and not state.system.machine.in_container
 
 
 def load_changes(plan: Plan, state: HostState) -> list[Change]:
     """Load what is installed, where a kernel has no other driver and can take it as it runs."""
-    nvidia = state.nvidia
+    nvidia = state.driver
     version = nvidia.version(plan.driver.library) if plan.driver else None
     if version is None:
         return []
-    loadable = nvidia.loaded is None and not state.machine.nouveau and nvidia.disk.get(state.machine.kernel) == version
+    loadable = (
+        nvidia.loaded is None
+        and not state.system.machine.nouveau
+        and nvidia.disk.get(state.system.machine.kernel) == version
+    )
     works = nvidia.uvm and nvidia.persistence is not None and nvidia.persistence.active == "active"
     if not loadable and (nvidia.loaded != version or (works and not nvidia.tried)):
         return []
@@ -126,15 +130,15 @@ def load_changes(plan: Plan, state: HostState) -> list[Change]:
 def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
     """The reboot that brings the driver into the kernel, if only that does. Raises UserError where it may not be, or
     would bring nothing."""
-    version = state.nvidia.version(plan.driver.library) if plan.driver else None
-    if plan.driver is None or version is None or state.nvidia.loaded == version:
+    version = state.driver.version(plan.driver.library) if plan.driver else None
+    if plan.driver is None or version is None or state.driver.loaded == version:
         return []
-    kernel = state.machine.next_kernel
-    if state.nvidia.disk.get(kernel) != version:
+    kernel = state.system.machine.next_kernel
+    if state.driver.disk.get(kernel) != version:
         message = f"kernel {kernel}, which the next boot starts, has no module of driver {version}"
         raise UserError(message, "`dkms status` and /var/lib/dkms/nvidia*/*/build/make.log on the host say why")
     why = _why(version, state)
-    if state.nvidia.tried == f"{version} {kernel}":
+    if state.driver.tried == f"{version} {kernel}":
         message = f"this host was rebooted for driver {version} already, and {why}"
         raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` say why")
     if not plan.driver.reboot:
@@ -145,7 +149,7 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
         )
     down = _servers(state)
     reasons = (why, f"{', '.join(down)} will be down") if down else (why,)
-    return [Change("reboot", "host", plan.rig, reasons, reboot(version, kernel, kept=bool(state.nvidia.kept)))]
+    return [Change("reboot", "host", plan.rig, reasons, reboot(version, kernel, kept=bool(state.driver.kept)))]
 
 
 def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
@@ -160,7 +164,7 @@ def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
 
 def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
     """Why packages, or what keeps them, are to be brought; nothing where all is there."""
-    nvidia = state.nvidia
+    nvidia = state.driver
     version = nvidia.version(driver.library)
     if version is None:
         return (f"{driver.library} is not installed",)
@@ -173,15 +177,15 @@ def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
     if nvidia.persistence is None or nvidia.persistence.enabled not in BOOTS:
         why.append("the persistence daemon does not start at boot")
     # A container's kernel is another's to equip.
-    lent = nvidia.loaded == version and state.machine.in_container
-    if not lent and nvidia.disk.get(state.machine.next_kernel) != version:
-        why.append(f"kernel {state.machine.next_kernel}, which boots next, has no module of it")
+    lent = nvidia.loaded == version and state.system.machine.in_container
+    if not lent and nvidia.disk.get(state.system.machine.next_kernel) != version:
+        why.append(f"kernel {state.system.machine.next_kernel}, which boots next, has no module of it")
     return tuple(why)
 
 
 def for_kernels(driver: DriverPlan, state: HostState) -> list[str]:
     """Packages that go with the kernels that this host follows: it has modules after their next update too."""
-    flavours = [name.removeprefix("linux-image-") for name in sorted(state.nvidia.packages) if _follows(name)]
+    flavours = [name.removeprefix("linux-image-") for name in sorted(state.driver.packages) if _follows(name)]
     if driver.prebuilt is None:
         return [f"linux-headers-{flavour}" for flavour in flavours]
     return [f"{driver.prebuilt}-{flavour}" for flavour in flavours or ["generic"]]
@@ -194,14 +198,14 @@ def _follows(package: str) -> bool:
 
 def _headers(driver: DriverPlan, state: HostState) -> list[str]:
     """Kernels that modules are to be compiled for, and cannot be yet; the one that boots next comes first."""
-    machine = state.machine
+    machine = state.system.machine
     kernels = dict.fromkeys((machine.next_kernel, machine.kernel))
     return [] if driver.prebuilt else [each for each in kernels if each and each not in machine.headers]
 
 
 def _of_another(driver: DriverPlan, state: HostState) -> list[str]:
     """What is installed of a driver of another branch or version."""
-    packages = sorted(state.nvidia.packages.items())
+    packages = sorted(state.driver.packages.items())
     return [name for name, package in packages if matches_package(name, DRIVER_PARTS) and _other(driver, name, package)]
 
 
@@ -217,13 +221,15 @@ def _other(driver: DriverPlan, name: str, package: PackageState) -> bool:
 
 
 def _why(version: str, state: HostState) -> str:
-    loaded, says = state.nvidia.loaded, state.nvidia.says
+    loaded, says = state.driver.loaded, state.driver.problem
     if loaded is None:
-        return f"no driver is loaded, {version} is installed" + (", nouveau is loaded" if state.machine.nouveau else "")
+        return f"no driver is loaded, {version} is installed" + (
+            ", nouveau is loaded" if state.system.machine.nouveau else ""
+        )
     told = f" (nvidia-smi: {says})" if says else ""
-    return f"the kernel runs driver {loaded}, its libraries are {state.nvidia.library or version}{told}"
+    return f"the kernel runs driver {loaded}, its libraries are {state.driver.library or version}{told}"
 
 
 def _servers(state: HostState) -> list[str]:
-    running = [name for name, unit in state.units.items() if unit.active in {"active", "activating"}]
-    return sorted([*running, *(name for name, each in state.containers.items() if each.status == "running")])
+    running = [name for name, unit in state.servers.units.items() if unit.active in {"active", "activating"}]
+    return sorted([*running, *(name for name, each in state.servers.containers.items() if each.status == "running")])

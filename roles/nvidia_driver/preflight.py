@@ -30,10 +30,10 @@ def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     driver = plan.driver
     if driver is None:
         return []
-    if state.nvidia.runfile:
+    if state.driver.runfile:
         message = "a driver was installed here by NVIDIA's .run file, which packages would lie on top of"
         return [Refusal(message, "run `sudo nvidia-uninstall`, then this again")]
-    if state.nvidia.judging:
+    if state.driver.judging:
         message = "this host was booted for a driver, and is finding out whether it answers, or going back"
         return [Refusal(message, "run again in a few minutes")]
     if refused_driver(driver, state) or not install_due(driver, state):
@@ -45,7 +45,7 @@ def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
     """What is of the other source goes by its owner's hand: a desktop may stand on it."""
     other = {
         name
-        for name, package in state.nvidia.packages.items()
+        for name, package in state.driver.packages.items()
         if package.branch and matches_package(name, DRIVER_PARTS) and not matches_package(name, DRIVER_TOOLS)
         if package.source not in (None, driver.source)
     }
@@ -57,7 +57,7 @@ def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
 
 
 def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
-    held = {each.partition(":")[0] for each in state.machine.held}
+    held = {each.partition(":")[0] for each in state.system.machine.held}
     concerned = held & {*driver.packages, *driver.beside, *leftovers(driver, state), *for_kernels(driver, state)}
     if concerned:
         message = f"somebody has put packages of the driver on hold: {_some(concerned)}"
@@ -66,7 +66,7 @@ def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
 
 def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
     """Only a person at the console can let a key of the host's own in."""
-    machine = state.machine
+    machine = state.system.machine
     if driver.prebuilt or not machine.secure_boot or machine.mok:
         return
     if plan.os.startswith("ubuntu"):
@@ -85,7 +85,7 @@ def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refu
 
 
 def _no_room(state: HostState) -> Iterator[Refusal]:
-    for place, free, needed in (("/", state.nvidia.free, ROOM), ("/boot", state.machine.boot_free, BOOT_ROOM)):
+    for place, free, needed in (("/", state.driver.free, ROOM), ("/boot", state.system.machine.boot_free, BOOT_ROOM)):
         if free is not None and free < needed:
             message = f"{place} has {show_size(free)} free, and the driver needs up to {show_size(needed)}"
             yield Refusal(message, "make room: `sudo apt-get autoremove --purge` takes old kernels away")
@@ -106,18 +106,20 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """The driver in the kernel, the one that is installed, and the one that is wanted; what nvidia-smi makes of it."""
-    bound = sorted({gpu.driver for gpu in state.machine.cards if gpu.driver})
-    shown = f"nvidia-smi shows {len(state.cards)}" if state.cards else state.nvidia.says or state.driver_says
-    installed = state.nvidia.version(plan.driver.library) if plan.driver else None
+    bound = sorted({gpu.driver for gpu in state.system.machine.cards if gpu.driver})
+    shown = (
+        f"nvidia-smi shows {len(state.gpus.shown)}" if state.gpus.shown else state.driver.problem or state.gpus.problem
+    )
+    installed = state.driver.version(plan.driver.library) if plan.driver else None
     told = (
-        f"{state.nvidia.loaded} is loaded" if state.nvidia.loaded else "",
+        f"{state.driver.loaded} is loaded" if state.driver.loaded else "",
         f"{installed} is installed" if installed else "",
         f"GPUs are bound to {comma_list(bound)}" if bound else "",
         shown,
     )
     found = "; ".join(filter(None, told)) or "none"
     wanted = f"{plan.driver.wanted}, {plan.driver.modules}" if plan.driver else "nvidia"
-    if not state.machine.nouveau or "nvidia" in bound:
+    if not state.system.machine.nouveau or "nvidia" in bound:
         yield PreflightRow("driver", found, wanted)
         return
     help_ = "the packages of NVIDIA's driver keep it from being loaded, from the next boot on"
@@ -127,7 +129,7 @@ def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def _secure_boot(state: HostState) -> PreflightRow:
-    machine = state.machine
+    machine = state.system.machine
     if machine.secure_boot is None:
         return PreflightRow("Secure Boot", "no UEFI to tell")
     if not machine.secure_boot:
@@ -149,7 +151,7 @@ def _secure_boot(state: HostState) -> PreflightRow:
 
 
 def _headers(state: HostState) -> PreflightRow:
-    machine = state.machine
+    machine = state.system.machine
     kernels = [each for each in dict.fromkeys((machine.kernel, machine.next_kernel)) if each]
     lacking = [each for each in kernels if each not in machine.headers]
     # In a container the kernel and its modules are the host's.

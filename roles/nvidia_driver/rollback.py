@@ -54,9 +54,9 @@ def undo_file() -> TextFile:
 
 def rollback_note(driver: DriverPlan, state: HostState) -> str:
     """What becomes of a host whose new driver does not come up, in words."""
-    nvidia = state.nvidia
+    nvidia = state.driver
     kept = "" if nvidia.answered else nvidia.kept
-    before = kept or (nvidia.loaded if nvidia.loaded and not nvidia.says else "")
+    before = kept or (nvidia.loaded if nvidia.loaded and not nvidia.problem else "")
     if not before:
         return "no driver answers now, so that there is none to go back to"
     return f"{before} comes back by itself where {driver.wanted} does not answer"
@@ -64,7 +64,7 @@ def rollback_note(driver: DriverPlan, state: HostState) -> str:
 
 def refused_driver(driver: DriverPlan, state: HostState) -> RefusedDriver | None:
     """What was tried of that which is declared, and went back; None where it was not, or is there by now."""
-    tried, installed = state.nvidia.refused, state.nvidia.version(driver.library)
+    tried, installed = state.driver.refused, state.driver.version(driver.library)
     if tried is None or tried.kind != driver.kind or not driver.wants(tried.version):
         return None
     return None if installed and driver.wants(installed) else tried
@@ -75,7 +75,7 @@ def raise_if_refused(driver: DriverPlan, state: HostState, *, retry: bool) -> No
     tried = refused_driver(driver, state)
     if tried is None or retry:
         return
-    stays = f", and {tried.before} serves as before" if state.nvidia.loaded == tried.before else ""
+    stays = f", and {tried.before} serves as before" if state.driver.loaded == tried.before else ""
     if tried.slower:
         raise UserError(
             f"driver {tried.version} was tried on {tried.when}, and taken back: {tried.why}{stays}",
@@ -100,22 +100,22 @@ def gated(plan: Plan) -> tuple[InstancePlan, ...]:
 
 def measured_before(plan: Plan, state: HostState, *, retry: bool) -> MeasuredBefore | None:
     """What is to be measured before the driver is changed; None where nothing is, or an earlier run has done it."""
-    nvidia = state.nvidia
-    if retry or nvidia.loaded is None or nvidia.says or measured_already(state):
+    nvidia = state.driver
+    if retry or nvidia.loaded is None or nvidia.problem or measured_already(state):
         return None
-    units = ((each, state.units.get(each.service)) for each in gated(plan))
+    units = ((each, state.servers.units.get(each.service)) for each in gated(plan))
     servers = tuple((each, unit.spec) for each, unit in units if unit and unit.active == "active" and unit.spec)
     return MeasuredBefore(servers, nvidia.loaded, _keep) if servers else None
 
 
 def measured_already(state: HostState) -> bool:
     """Whether an earlier run has measured before what this boot runs is changed, and has kept it."""
-    return bool(state.nvidia.kept and state.nvidia.reading and not state.nvidia.answered)
+    return bool(state.driver.kept and state.driver.reading and not state.driver.answered)
 
 
 def settle_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
     """Judge the driver that answers since a boot, and remove what was kept of the one before. By `retry` it stays."""
-    nvidia, driver = state.nvidia, plan.driver
+    nvidia, driver = state.driver, plan.driver
     if driver is None or not nvidia.answered or not nvidia.kept or nvidia.judging:
         return []
     how = RunVerb("nvidia_driver.booting.forget_before", NothingInput())
@@ -136,9 +136,9 @@ def _judged(plan: Plan, driver: DriverPlan, loaded: str, state: HostState) -> Ju
     servers = gated(plan)
     units = tuple(f"{each.service}.service" for each in plan.of("systemd"))
     settled = SettleInput(units, max(each.server.start_seconds for each in servers))
-    back = partial(roll_back, driver, loaded, state.nvidia.kept)
+    back = partial(roll_back, driver, loaded, state.driver.kept)
     how = RunVerb("nvidia_driver.booting.settle", settled)
-    return JudgedSince(loaded, state.nvidia.kept, state.nvidia.reading, how, back)
+    return JudgedSince(loaded, state.driver.kept, state.driver.reading, how, back)
 
 
 def roll_back(driver: DriverPlan, loaded: str, before: str, why: str) -> RebootHost:

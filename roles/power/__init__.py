@@ -90,12 +90,13 @@ class HeldGpu(NamedTuple):
     fans: str = "-"
 
 
-@dataclass
+@dataclass(frozen=True)
 class PowerState(StatePart):
-    """Both; `held` by UUID."""
+    """The unit that holds GPUs to their limits, and its notes about them."""
 
     unit: UnitState | None = None
-    held: dict[str, HeldGpu] = field(default_factory=dict)
+    held: Mapping[str, HeldGpu] = field(default_factory=dict)
+    """By UUID."""
 
 
 def inspection_input(plan: Plan) -> InspectInput | None:
@@ -103,11 +104,11 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return None if plan.wsl else InspectInput(notes=plan.power is not None)
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state. Raise ValueError for a note of too many words."""
+def state_parts(found: Found) -> tuple[PowerState]:
+    """Return the part of the host's state. Raise ValueError for a note of too many words."""
     if any(len(words) > len(HeldGpu._fields) for words in found.held.values()):
         raise ValueError(f"the note about a GPU has more than {len(HeldGpu._fields)} words")
-    PowerState.keep(state, PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}))
+    return (PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}),)
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
@@ -119,19 +120,19 @@ def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = Fals
     """What the GPUs cannot be held to. Until a planned driver is there, GPUs that do not show are no problem."""
     if plan.power is None:
         return []
-    if not state.cards:
+    if not state.gpus.shown:
         if plan.driver and not driver_is_there:
             return []
         return [
             Refusal(
-                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {state.driver_says}",
+                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {state.gpus.problem}",
                 "install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out",
             )
         ]
     # What is not in this host at all, preflight has said of all GPUs (roles/gpus/): here it is for GPUs that
     # a new driver has brought to light, or not.
-    there = [gpu for gpu in plan.power.cards if driver_is_there or find_gpu(gpu.at, state.cards)]
-    return [problem for gpu in there for problem in _gpu_refusals(gpu, state.cards)]
+    there = [gpu for gpu in plan.power.cards if driver_is_there or find_gpu(gpu.at, state.gpus.shown)]
+    return [problem for gpu in there for problem in _gpu_refusals(gpu, state.gpus.shown)]
 
 
 def _gpu_refusals(gpu: GpuPower, gpus: Sequence[GpuState]) -> list[Refusal]:
@@ -178,7 +179,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """What GPUs are to be held to."""
     if plan.power:
         wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
-        yield PreflightRow("power", "GPUs answer" if state.cards else "no GPU answers", wanted)
+        yield PreflightRow("power", "GPUs answer" if state.gpus.shown else "no GPU answers", wanted)
 
 
 ROUNDING = 1
@@ -223,7 +224,7 @@ def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
 
 def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
     """Why GPUs are not held as planned, or which are held though nothing is planned of them."""
-    found = [find_gpu(gpu.at, state.cards) for gpu in gpus]
+    found = [find_gpu(gpu.at, state.gpus.shown) for gpu in gpus]
     strange = PowerState.of(state).held.keys() - {each.uuid for each in found if each}
     why = [f"{uuid} is held, and nothing is declared of it" for uuid in sorted(strange)]
     for gpu, each in zip(gpus, found, strict=True):
@@ -294,7 +295,7 @@ ROLE = Role(
     summary="GPUs are held to their limits, clocks and fan speeds, from every boot on.",
     plan=plan,
     brings=lambda plan: plan.power.files if plan.power else (),
-    inspection=Inspection("power.inspect", inspection_input, Found, take),
+    inspection=Inspection("power.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     facts=facts,
     leftovers=power_leftovers,

@@ -33,7 +33,7 @@ def fits_side_by_side(plan: Plan, instance: InstancePlan, state: HostState) -> b
     By the plan alone: the host is asked once more. Nothing fits where it is not certain what is taken.
     """
     running = _running(instance, state)
-    serving = state.serving.get(instance.service, ServingState())
+    serving = state.servers.serving.get(instance.service, ServingState())
     if running in (None, instance.spec) or serving.hangs or not proven(instance, state):
         return False
     if instance.memory is None or instance.memory.doubts or instance.server.one_card or instance.members:
@@ -46,10 +46,10 @@ def fits_side_by_side(plan: Plan, instance: InstancePlan, state: HostState) -> b
 
 def _running(instance: InstancePlan, state: HostState) -> str | None:
     """The spec that serves by the backend that is declared, at the port that is declared; None if nothing does."""
-    found = state.units.get(instance.service) if instance.backend == "systemd" else None
+    found = state.servers.units.get(instance.service) if instance.backend == "systemd" else None
     if found and (found.active, found.port) == ("active", instance.endpoint.port):
         return found.spec
-    boxed = state.containers.get(instance.service) if instance.backend == "compose" else None
+    boxed = state.servers.containers.get(instance.service) if instance.backend == "compose" else None
     if boxed and (boxed.health, boxed.port) == ("healthy", instance.endpoint.port):
         return boxed.spec
     return None

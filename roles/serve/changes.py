@@ -26,6 +26,7 @@ from llamaherd.role.changes import (
 from llamaherd.role.report import unit_problems
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, RefusalInput, SwitchInput
 from roles.serve.ports import held
+from roles.serve.state import ServeState
 from roles.serve.transaction import (
     UndeclaredServer,
     attempt_identity,
@@ -92,7 +93,8 @@ def unit_changes(
     """
     files = instance_files(instance, key)
     changed = [file for file in files if file_differs(file, state)]
-    unit, serving = state.units.get(instance.service), state.serving.get(instance.service, ServingState())
+    unit = state.servers.units.get(instance.service)
+    serving = state.servers.serving.get(instance.service, ServingState())
     if serving.shared:
         raise shared_drop_in_error(instance, serving.shared)
     if serving.given_to_all:
@@ -144,7 +146,7 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
 
 def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[str]:
     """What a run that was cut off has left: what fails at prompts, it may be, or a server that was tried beside it."""
-    serving = state.serving.get(instance.service, ServingState())
+    serving = state.servers.serving.get(instance.service, ServingState())
     why = ["what was tried beside it still runs"] if serving.beside else []
     if serves(instance, state) and not proven(instance, state):
         why.append("it has not answered a prompt yet")
@@ -169,7 +171,7 @@ def project_changes(
     """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
     files = instance_files(instance, key)
     changed = [file for file in files if file_differs(file, state)]
-    container = state.containers.get(instance.service)
+    container = state.servers.containers.get(instance.service)
     raise_if_refused(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
     restart = _project_restart(instance, container, changed, state)
     unsettled = (*_project_unsettled(container), *_left_by_interrupted_run(instance, state))
@@ -196,7 +198,7 @@ def _project_restart(
         why.append(f"spec {container.spec} runs, not {instance.spec}")
     if container.limits != container_limits(instance.server):
         why.append("its limits are not the declared ones")
-    if instance.service in state.off_cards:
+    if instance.service in ServeState.of(state).off_gpus:
         why.append("it is not on its GPUs")
     return [*why, *outdated(instance, state)]
 
@@ -212,7 +214,7 @@ def _half_made(
 ) -> bool:
     """Whether another run may be making it just now: nothing is wrong with it but that its record is not written."""
     limited = container.limits != container_limits(instance.server)
-    right = container.spec == instance.spec and not limited and instance.service not in state.off_cards
+    right = container.spec == instance.spec and not limited and instance.service not in ServeState.of(state).off_gpus
     return right and not any(text_differs(file, state) for file in changed) and not _wrong_itself(instance, state)
 
 
@@ -240,7 +242,7 @@ def _given(
             replaced=going,
             partners=partners,
         ),
-        hangs=state.serving.get(instance.service, ServingState()).hangs,
+        hangs=state.servers.serving.get(instance.service, ServingState()).hangs,
         arguments=argument_checks(instance) if new_text else (),
         container=container_check(instance) if new_text and instance.backend == "compose" else None,
         files=written_files(changed),
@@ -266,7 +268,7 @@ def serving_instances(plan: Plan, state: HostState) -> list[str]:
     """The instances that serve on their own host."""
 
     def serves(instance: InstancePlan) -> bool:
-        unit, container = state.units.get(instance.service), state.containers.get(instance.service)
+        unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
         if instance.backend == "systemd":
             return unit is not None and unit.active == "active"
         return container is not None and (container.status, container.health) == ("running", "healthy")
@@ -276,14 +278,14 @@ def serving_instances(plan: Plan, state: HostState) -> list[str]:
 
 def outdated(instance: InstancePlan, state: HostState) -> list[str]:
     """Why what runs is not what would be started now, or would have to be started anew all the same."""
-    serving = state.serving.get(instance.service, ServingState())
+    serving = state.servers.serving.get(instance.service, ServingState())
     why = [f"{path} has changed since it was started" for path in serving.changed]
     return [*why, *_wrong_itself(instance, state)]
 
 
 def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
     """What is wrong with the process that runs, whatever is recorded of its start."""
-    serving = state.serving.get(instance.service, ServingState())
+    serving = state.servers.serving.get(instance.service, ServingState())
     why = []
     if serving.argv not in ("", instance.command_line):
         why.append("its arguments are not the declared ones")
@@ -332,7 +334,7 @@ def gated_switch(instance: InstancePlan, state: HostState, key: str | None) -> G
 
     A key that changes as well keeps its speed from being measured: both would be given the one that the host has.
     """
-    unit = state.units.get(instance.service)
+    unit = state.servers.units.get(instance.service)
     if instance.gate is None or unit is None or not unit.spec or unit.spec == instance.spec:
         return None
     speed = not _gets_a_key(instance, state, key)
@@ -365,9 +367,9 @@ def estimate_downtime(
     if not serves(instance, state):
         return None
     gate = gated.instance.gate.seconds if gated and gated.instance.gate else 0
-    last = state.serving.get(instance.service, ServingState()).loaded
+    last = state.servers.serving.get(instance.service, ServingState()).loaded
     if last and set(last.folders) == set(instance.server.folders):
         return Downtime(last.seconds, measured=True, beside=beside, gate=gate)
     files = [(model, file) for model in plan.models if model.folder in instance.server.folders for file in model.files]
-    there = (state.stored.get(model.folder, {}).get(file.name, (file.size or 0, 0))[0] for model, file in files)
+    there = (state.models.stored.get(model.folder, {}).get(file.name, (file.size or 0, 0))[0] for model, file in files)
     return Downtime(_START_SECONDS + sum(there) / _BYTES_A_SECOND, measured=False, beside=beside, gate=gate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from llamaherd.host.state import HostState, StatePart
+from llamaherd.host.state import HostState
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import RAM, InstancePlan, Plan
@@ -14,16 +14,10 @@ from llamaherd.role.preflight import comma_list
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer, SwitchInput
 from roles.serve.ports import held
 from roles.serve.removal import going_of
+from roles.serve.state import ServeState
 from roles.serve.transaction import UndeclaredServer, holds
 
 CUT_OFF = "a run was cut off while it changed them together"
-
-
-@dataclass
-class ExchangeState(StatePart):
-    """The servers of a run that was cut off while it changed them together; empty where none was."""
-
-    cut_off: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Member:
 
 def cut_off_changes(state: HostState) -> list[Change]:
     """Return what ends an exchange that was cut off: what served before comes back, unless all of it was done."""
-    names = ExchangeState.of(state).cut_off
+    names = ServeState.of(state).cut_off
     if not names:
         return []
     return [Change("restart", "server", names, (CUT_OFF,), RunVerb("serve.exchange.end", CutOffInput(names)))]
@@ -63,7 +57,7 @@ def cut_off_changes(state: HostState) -> list[Change]:
 
 def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ...]]:
     """Return, by name, the instances that an instance must change together with, itself among them."""
-    now = {name: _now(name, state) for name in (*state.units, *state.containers)}
+    now = {name: _now(name, state) for name in (*state.servers.units, *state.servers.containers)}
     going = {each.service: each for each in going_of(plan, state)}
     group = {name: {name} for name in (*(each.service for each in plan.instances), *going)}
     for taker, giver in _taken_over(plan, now, going):
@@ -79,8 +73,8 @@ def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ..
 
 
 def _now(service: str, state: HostState) -> RunningServer:
-    unit, container = state.units.get(service), state.containers.get(service)
-    serving = state.serving.get(service, ServingState())
+    unit, container = state.servers.units.get(service), state.servers.containers.get(service)
+    serving = state.servers.serving.get(service, ServingState())
     waits = unit.waits_for if unit and unit.active == "activating" else None
     if unit and unit.active in ("active", "activating"):
         backend, spec = "systemd", unit.spec

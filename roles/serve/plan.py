@@ -65,7 +65,7 @@ def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
 
 def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
     """Make the image of a build."""
-    if image.tag in state.images:
+    if image.tag in state.servers.images:
         return []
     given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
     how = RunVerb("serve.image.make", given, f"making image {image.tag}")

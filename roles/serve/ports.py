@@ -9,6 +9,7 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.preflight import Refusal
 from llamaherd.role.reach import networks
+from roles.serve.state import ServeState
 
 DOCKERS_PROXY = "docker-proxy"
 """What holds a container's port before Docker calls the container running, and after it does."""
@@ -19,8 +20,8 @@ _HOLDING = frozenset({"running", "paused", "restarting", "removing"})
 
 def held(state: HostState) -> dict[str, int]:
     """By service, the port that it has."""
-    running = {name: unit.port for name, unit in state.units.items() if unit.active in ("active", "activating")}
-    running |= {name: each.port for name, each in state.containers.items() if each.status == "running"}
+    running = {name: unit.port for name, unit in state.servers.units.items() if unit.active in ("active", "activating")}
+    running |= {name: each.port for name, each in state.servers.containers.items() if each.status == "running"}
     return {name: port for name, port in running.items() if port is not None}
 
 
@@ -34,9 +35,9 @@ def held_by_other(plan: Plan, instance: InstancePlan, state: HostState) -> str |
 
 def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collection[str]) -> str | None:
     """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
-    if instance.build and state.builds.get(instance.build) not in ("done", "intact"):
+    if instance.build and state.engines.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"
-    if instance.server.image in {image.tag for image in plan.images} - state.images:
+    if instance.server.image in {image.tag for image in plan.images} - state.servers.images:
         return f"its image {instance.server.image} is not made"
     for model in plan.models:
         if model.name in missing and model.folder in instance.server.folders:
@@ -48,7 +49,7 @@ def between_holders(plan: Plan, state: HostState) -> bool:
     """Whether a planned port was seen as it passed from one holder to the next: another run works there just now."""
 
     def passing(port: int) -> bool:
-        holder = state.holders.get(port)
+        holder = ServeState.of(state).holders.get(port)
         return holder is None or (holder.program == DOCKERS_PROXY and not holder.container)
 
     return any(passing(port) for port in _strange(plan, state))
@@ -57,19 +58,20 @@ def between_holders(plan: Plan, state: HostState) -> bool:
 def _strange(plan: Plan, state: HostState) -> Iterator[int]:
     """Ports that are to be ours, and are listened at by nobody of ours."""
     # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
-    ours = {unit.port for unit in state.units.values() if unit.active in {"active", "activating", "deactivating"}}
-    ours |= {container.port for container in state.containers.values() if container.status in _HOLDING}
+    units, containers, ports = state.servers.units, state.servers.containers, ServeState.of(state)
+    ours = {unit.port for unit in units.values() if unit.active in {"active", "activating", "deactivating"}}
+    ours |= {container.port for container in containers.values() if container.status in _HOLDING}
     for instance in plan.instances:
-        holder = state.holders.get(instance.endpoint.port)
-        if instance.endpoint.port in state.own_ports or (holder and holder.container in state.containers):
+        holder = ports.holders.get(instance.endpoint.port)
+        if instance.endpoint.port in ports.own_ports or (holder and holder.container in containers):
             continue
-        if instance.endpoint.port in state.listening and instance.endpoint.port not in ours:
+        if instance.endpoint.port in state.system.listening and instance.endpoint.port not in ours:
             yield instance.endpoint.port
 
 
 def addresses_missing(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Addresses that instances are to listen on, and the host has not: they could not start."""
-    own = {str(each.ip) for each in networks(state.addresses)}
+    own = {str(each.ip) for each in networks(state.system.addresses)}
     for instance in plan.instances:
         listen = ip_address(instance.endpoint.listen)
         if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
@@ -86,7 +88,7 @@ def ports_taken(plan: Plan, state: HostState) -> Iterator[Refusal]:
     for instance in plan.instances:
         if instance.endpoint.port not in strange:
             continue
-        holder = state.holders.get(instance.endpoint.port)
+        holder = ServeState.of(state).holders.get(instance.endpoint.port)
         port = instance.endpoint.port
         who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{port}'` and stop that"
         if holder and holder.container:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from llamaherd.host.state import HostState, StatePart
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import DRAIN_SECONDS
 from llamaherd.layout import unit_user
 from llamaherd.onhost.servers import ServingState
@@ -15,19 +15,13 @@ from llamaherd.role.role import Run
 from llamaherd.text.quoting import is_word
 from roles.serve.onhost.model import KeyRemovalInput, RemovalInput
 from roles.serve.ports import held
+from roles.serve.state import ServeState
 from roles.serve.transaction import UndeclaredServer, attempt_identity, proven, serves
-
-
-@dataclass
-class KeysState(StatePart):
-    """Names of the key files that lie here: each is that of its instance or group."""
-
-    names: set[str] = field(default_factory=set)
 
 
 def unused_key_changes(instance: InstancePlan, state: HostState) -> list[Change]:
     """Remove the key of an instance that needs none. It comes after its switch: what serves until then reads it."""
-    if instance.key_file or instance.name not in KeysState.of(state).names:
+    if instance.key_file or instance.name not in ServeState.of(state).keys:
         return []
     return [_key_removal(instance.name, "its server asks for none any more")]
 
@@ -37,7 +31,7 @@ def stray_key_changes(plan: Plan, state: HostState, others: Sequence[str]) -> li
     if not plan.whole("serve"):
         return []
     known = {*(instance.name for instance in plan.instances), *others}
-    return [_key_removal(name, "no server has this name") for name in sorted(KeysState.of(state).names - known)]
+    return [_key_removal(name, "no server has this name") for name in sorted(ServeState.of(state).keys - known)]
 
 
 def _key_removal(name: str, why: str) -> Change:
@@ -82,10 +76,10 @@ def _removal(going: UndeclaredServer, *, declared: bool) -> RemovalInput:
 
 def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]:
     """What is there and not declared so."""
-    units = {unit.removeprefix("llama-") for unit in state.units} - {i.name for i in plan.of("systemd")}
+    units = {unit.removeprefix("llama-") for unit in state.servers.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
-    containers = {name.removeprefix("llama-") for name in state.containers if name.startswith("llama-")}
-    projects = (state.projects | containers) - {i.name for i in plan.of("compose")}
+    containers = {name.removeprefix("llama-") for name in state.servers.containers if name.startswith("llama-")}
+    projects = (ServeState.of(state).projects | containers) - {i.name for i in plan.of("compose")}
     for name in sorted(filter(is_word, units | projects)):  # `herd` writes no other name
         yield UndeclaredServer(name, name in units, name in projects)
 
@@ -93,10 +87,10 @@ def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]
 def _has_come(instance: InstancePlan, state: HostState) -> bool:
     """Whether it serves as planned, by the backend that is declared."""
     if instance.backend == "systemd":
-        unit = state.units.get(instance.service)
+        unit = state.servers.units.get(instance.service)
         come = unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
     else:
-        container = state.containers.get(instance.service)
+        container = state.servers.containers.get(instance.service)
         come = container is not None and (container.health, container.spec) == ("healthy", instance.spec)
     return come and proven(instance, state)
 
@@ -116,7 +110,7 @@ def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState
 
 
 def _refused(instance: InstancePlan, state: HostState) -> bool:
-    refused = state.serving.get(instance.service, ServingState()).refused
+    refused = state.servers.serving.get(instance.service, ServingState()).refused
     return refused is not None and refused.tried == attempt_identity(instance)
 
 
@@ -131,7 +125,7 @@ def going_of(plan: Plan, state: HostState) -> list[UndeclaredServer]:
 def replaced_servers(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[UndeclaredServer, ...]:
     """The servers that wait for those that come, seen from an instance."""
     ports = held(state)
-    waiting = {name: unit.waits_for for name, unit in state.units.items()}
+    waiting = {name: unit.waits_for for name, unit in state.servers.units.items()}
     return tuple(
         replace(
             each,

@@ -55,7 +55,7 @@ def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
     return [
         change
         for image in plan.images
-        if not run.failed or state.builds.get(image.build) == "done"
+        if not run.failed or state.engines.builds.get(image.build) == "done"
         for change in image_changes(image, state)
     ]
 
@@ -133,7 +133,7 @@ def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:
     """What others cannot use, or may not be able to, though it serves on its host: a firewall there is not ours."""
     if not run.executing:
         return []
-    found = reached(run.connect, doors(plan, serving_instances(plan, state)), state.addresses)
+    found = reached(run.connect, doors(plan, serving_instances(plan, state)), state.system.addresses)
     return [f"{name}: {reach.detail}" for name, reach in found.items() if reach.doubt or not reach.ok]
 
 

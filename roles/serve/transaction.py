@@ -17,6 +17,7 @@ from llamaherd.plan import RAM, InstancePlan, digest
 from llamaherd.plan.instance import lowest_speed
 from llamaherd.role.report import PROMPT, chat_seconds
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
+from roles.serve.state import ServeState
 
 
 @dataclass(frozen=True)
@@ -171,21 +172,21 @@ def holds(instance: InstancePlan) -> dict[str, int]:
 def runs_elsewhere(instance: InstancePlan, state: HostState) -> bool:
     """Whether there is anything of it by the other backend."""
     if instance.backend == "systemd":
-        return instance.name in state.projects or instance.service in state.containers
-    return instance.service in state.units
+        return instance.name in ServeState.of(state).projects or instance.service in state.servers.containers
+    return instance.service in state.servers.units
 
 
 def serves(instance: InstancePlan, state: HostState) -> bool:
     """Whether it runs by either backend, as whatever it is."""
-    unit, container = state.units.get(instance.service), state.containers.get(instance.service)
+    unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     return bool((unit and unit.active == "active") or (container and container.health == "healthy"))
 
 
 def proven(instance: InstancePlan, state: HostState) -> bool:
     """Whether what runs has answered a prompt since it was started as another, as far as that is known."""
-    unit, container = state.units.get(instance.service), state.containers.get(instance.service)
+    unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     runs = {each.spec for each in (unit, container) if each}
-    serving = state.serving.get(instance.service)
+    serving = state.servers.serving.get(instance.service)
     return serving is None or runs.isdisjoint(serving.untried)
 
 
@@ -194,7 +195,7 @@ def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, i
 
     `instead` is what serves in its place, if anything does.
     """
-    refused = state.serving.get(instance.service, ServingState()).refused
+    refused = state.servers.serving.get(instance.service, ServingState()).refused
     served = serves(instance, state) and proven(instance, state)
     if refused and refused.tried == attempt_identity(instance) and not retry and (served or instead):
         raise refused_error(instance, refused, instead)

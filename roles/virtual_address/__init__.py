@@ -111,7 +111,7 @@ _ROW = "virtual address"
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """A host that has another address than its rig, or whose network is another one than that of the address."""
-    made, own = plan.virtual_address, networks(state.addresses)
+    made, own = plan.virtual_address, networks(state.system.addresses)
     if made is None or not own:
         return
     here = [each for each in own if each.ip == ip_address(made.own)]
@@ -237,7 +237,7 @@ ROLE = Role(
     summary="Where one of two gateways does not answer, the other one has its address.",
     plan=plan,
     brings=lambda plan: plan.virtual_address.files if plan.virtual_address else (),
-    inspection=Inspection("virtual_address.inspect", inspection_input, AddressState, AddressState.keep),
+    inspection=Inspection("virtual_address.inspect", inspection_input, AddressState),
     refusals=refusals,
     facts=facts,
     leftovers=address_leftovers,

@@ -33,17 +33,16 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput(plan.wsl.profile) if plan.wsl else None
 
 
-def take(state: HostState, found: Found) -> None:
-    """Add what was found to the host's state, where base has found WSL. Raise ValueError for what is not base64."""
-    if state.wsl is None:
-        return
-    state.wsl.profiles.update(found.profiles)
-    for path, text in found.files.items():
-        state.wsl.files[path] = TextState(text.written, base64.b64decode(text.content, validate=True))
-    for path, script in found.scripts.items():
-        state.wsl.scripts[path] = ScriptState(script.sha256, script.applied)
-    if found.machine:
-        state.wsl.machine = WslMachineState(found.machine.started, found.machine.memory, found.machine.processors)
+def state_parts(found: Found) -> tuple[WslState]:
+    """Return the part of the host's state. Raise ValueError for a file that is not base64."""
+    files = {
+        path: TextState(each.written, base64.b64decode(each.content, validate=True))
+        for path, each in found.files.items()
+    }
+    scripts = {path: ScriptState(each.sha256, each.applied) for path, each in found.scripts.items()}
+    machine = found.machine
+    virtual = WslMachineState(machine.started, machine.memory, machine.processors) if machine else None
+    return (WslState(found.profiles, files, scripts, virtual),)
 
 
 _SHOWN = 0.9
@@ -63,17 +62,18 @@ def profile_of(planned: WslPlan, seen: WslState) -> str | None:
 
 def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
     """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
-    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
+    windows = WslState.of(state)
+    if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
-    before = {path: file_content(state.wsl, path) for path in (wsl_files.WSL_CONF, f"{profile}/.wslconfig")}
-    wanted = [wsl_files.merge_wslconf(before[wsl_files.WSL_CONF]), merged_wslconfig(plan.wsl, state.wsl, profile).text]
+    before = {path: file_content(windows, path) for path in (wsl_files.WSL_CONF, f"{profile}/.wslconfig")}
+    wanted = [wsl_files.merge_wslconf(before[wsl_files.WSL_CONF]), merged_wslconfig(plan.wsl, windows, profile).text]
     files = [
         WindowsFile(path, text.decode(), kept=True, before="" if had is None else _sha256(had))
         for (path, had), text in zip(before.items(), wanted, strict=True)
         if text != (had or b"")
     ]
     scripts = {f"{profile}/{script.path}": script.text for script in plan.wsl.scripts}
-    have = {path: script.sha256 for path, script in state.wsl.scripts.items()}
+    have = {path: script.sha256 for path, script in windows.scripts.items()}
     files += [
         WindowsFile(path, text, kept=False, before="")
         for path, text in scripts.items()
@@ -85,7 +85,7 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
         put = RunVerb("wsl.write", FilesInput(tuple(files), tuple(stale)))
         why = (*(f"{file.path} has another text" for file in files), *(f"{path} is of no use" for path in stale))
         changes.append(Change("update", "files", ", ".join([*(file.path for file in files), *stale]), why, put))
-    if not state.systemd:
+    if not state.system.systemd:
         wait = RunVerb("wsl.require_systemd", RestartInput())
         changes.append(Change("stop", "run", "WSL", ("systemd runs only once Windows has started it anew",), wait))
     return changes
@@ -93,21 +93,22 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
 
 def wsl_notes(plan: Plan, state: HostState) -> list[str]:
     """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_changes`."""
-    if plan.wsl is None or state.wsl is None or (profile := profile_of(plan.wsl, state.wsl)) is None:
+    windows = WslState.of(state)
+    if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
-    text = merged_wslconfig(plan.wsl, state.wsl, profile)
+    text = merged_wslconfig(plan.wsl, windows, profile)
     path = f"{profile}/.wslconfig"
-    had = state.wsl.files.get(path)
+    had = windows.files.get(path)
     notes = list(text.notes)
-    if had is None or had.content != text.text or (state.wsl.machine and had.written > state.wsl.machine.started):
+    if had is None or had.content != text.text or (windows.machine and had.written > windows.machine.started):
         notes.append(
             f"{path} is newer than the virtual machine that runs, and counts from its next start: `wsl --shutdown` in "
             "Windows ends all distributions, and this connection; start this one again then"
         )
-    elif state.wsl.machine:
-        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, state.wsl.machine)]
+    elif windows.machine:
+        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, windows.machine)]
     for script in plan.wsl.scripts:
-        done = state.wsl.scripts.get(f"{profile}/{script.path}")
+        done = windows.scripts.get(f"{profile}/{script.path}")
         if done is None or done.applied != _sha256(script.text.encode()):
             command = f'powershell -ExecutionPolicy Bypass -File "$HOME\\{script.path.replace("/", chr(92))}"'
             notes.append(f"still to be run in Windows, in a PowerShell of an administrator: {command}")
@@ -154,24 +155,25 @@ def refusals(plan: Plan, state: HostState) -> list[Refusal]:
 def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """A host that is not what is declared, a Windows user who cannot be found, and files that are better left alone."""
     if plan.wsl is None:
-        if state.wsl is None:
+        if not state.system.wsl:
             return []
         message = "this host is a distribution under WSL, and the inventory does not say so"
         return [Refusal(message, "add `wsl: {}` to `host:`: the driver of its GPUs is Windows' own, for one thing")]
-    if state.wsl is None:
+    if not state.system.wsl:
         message = "the inventory says that this host is a distribution under WSL 2, and it is none"
         return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
-    if state.wsl.release.endswith("-Microsoft"):
+    if state.system.wsl.endswith("-Microsoft"):
         message = "this distribution is under WSL 1, which has no systemd and lends no GPU"
         return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
     problems = []
-    profile = profile_of(plan.wsl, state.wsl)
+    windows = WslState.of(state)
+    profile = profile_of(plan.wsl, windows)
     if profile is None:
-        problems.append(_not_found(plan.wsl, state.wsl))
+        problems.append(_not_found(plan.wsl, windows))
     try:
-        wsl_files.merge_wslconf(file_content(state.wsl, wsl_files.WSL_CONF))
+        wsl_files.merge_wslconf(file_content(windows, wsl_files.WSL_CONF))
         if profile is not None:
-            merged_wslconfig(plan.wsl, state.wsl, profile)
+            merged_wslconfig(plan.wsl, windows, profile)
     except MergeError as error:
         problems.append(Refusal(error.message, error.help))
     return problems
@@ -219,7 +221,7 @@ ROLE = Role(
     name="wsl",
     summary="WSL around the host gives it what is declared, and Windows has the scripts that it is to run.",
     plan=plan,
-    inspection=Inspection("wsl.inspect", inspection_input, Found, take),
+    inspection=Inspection("wsl.inspect", inspection_input, Found, state_parts),
     refusals=refusals,
     tasks=tasks,
     describe=describe,

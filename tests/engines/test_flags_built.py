@@ -28,7 +28,7 @@ from llamaherd.lock.engine_flags import BuiltEngine, keep_built, read_built, wit
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.plan import plan
 from roles import ROLES
-from roles.engines import BuiltState, inspection_input, keep, take
+from roles.engines import BuiltState, inspection_input, keep, state_parts
 from roles.engines.onhost import Found
 from tests.support.rigs import changed, cpu_rig
 
@@ -146,9 +146,8 @@ def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: 
         return [(one.severity, one.message.split()[0]) for one in findings]
 
     assert found() == [("note", "`--brand-new`"), ("note", "`--moe-cache-mib`")]
-    state = HostState()
     full = as_help(NEWEST) + "\n--moe-cache-mib N\n"
-    take(state, Found(flags={build.id: full}))
+    state = HostState.of(*state_parts(Found(flags={build.id: full})))
     assert "engines/" in keep(tmp_path, planned, state)
     assert keep(tmp_path, planned, state) == ""
     assert found() == [("error", "`--brand-new`")]
@@ -179,22 +178,19 @@ def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(t
 
 @pytest.mark.parametrize("text", ["", "%%%", "\u00e9", "A" * 200_000, "\0"])
 def test_what_lists_no_flags(text: str) -> None:
-    state = HostState()
-    take(state, Found(flags={"x": text}))
+    state = HostState.of(*state_parts(Found(flags={"x": text})))
     assert BuiltState.of(state).flags == {"x": ()}
 
 
 def test_flags_beyond_the_bounds_are_left_out() -> None:
-    state = HostState()
-    take(state, Found(flags={"x": "".join(f"--flag-{number}\n" for number in range(100_000))}))
+    state = HostState.of(*state_parts(Found(flags={"x": "".join(f"--flag-{number}\n" for number in range(100_000))})))
     assert len(BuiltState.of(state).flags["x"]) == MOST_FLAGS
 
 
 def test_what_was_not_asked_is_not_kept(tmp_path: Path) -> None:
     """A host can report flags of its own builds alone, and for its own rig."""
     planned = plan(declared(tmp_path), LOCK, ROLES)
-    state = HostState()
-    take(state, Found(flags=dict.fromkeys(("../../evil", "llama.cpp-0", "a" * 500), "--evil\n")))
+    state = HostState.of(*state_parts(Found(flags=dict.fromkeys(("../../evil", "llama.cpp-0", "a" * 500), "--evil\n"))))
     assert BuiltState.of(state).flags
     assert keep(tmp_path, planned, state) == ""
     assert not (tmp_path / "engines").exists()

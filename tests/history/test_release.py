@@ -26,6 +26,7 @@ from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RunScript
 from tests.support.rigs import cpu_rig, planned
 from tests.support.service_host import ServiceHost
+from tests.support.states import host_with, with_file
 
 NOW = planned(cpu_rig())
 THEN = planned(cpu_rig(), {"instances/chat/context": 1024})
@@ -149,9 +150,9 @@ def test_what_a_release_needs_and_the_host_lacks() -> None:
     assert [each.split()[0] for each in found] == ["build", "key", "image", "model", "model"]
     builds = {build.id: "done" for build in NOW.builds}
     images = {image.tag for image in NOW.images}
-    state = HostState(builds=builds, images=images)
+    state = host_with(builds=builds, images=images)
     assert [each.split()[0] for each in missing_on_host(NOW, state)] == ["key", "model", "model"]
-    state.files["/etc/llamaherd/keys/chat"] = FileState("400", ("995", "llama-chat"), 0, "0" * 64)
+    state = with_file(state, "/etc/llamaherd/keys/chat", FileState("400", ("995", "llama-chat"), 0, "0" * 64))
     assert [each.split()[0] for each in missing_on_host(NOW, state)] == ["model", "model"]
 
 

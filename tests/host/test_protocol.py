@@ -24,9 +24,9 @@ from llamaherd.host.protocol import (
     CutOffError,
     UnexpectedLineError,
     marked_lines,
-    parse_facts,
     parse_texts,
     query_verb,
+    split_facts,
 )
 from llamaherd.host.remote import Patience, Remote, Result
 from llamaherd.inventory.schema import Connect, Rig
@@ -110,14 +110,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, body: str) -> str:
 def test_facts_arrive_as_they_were_said(said: list[tuple[str, list[str]]], before: list[str], after: list[str]) -> None:
     facts = [(kind, fields) for kind, fields in said if not kind.startswith("@ ")]
     lines = [*(line for line in before if line != BEGIN), BEGIN, *("\t".join([k, *f]) for k, f in facts), END, *after]
-    heard: list[tuple[str, list[str]]] = []
-
-    def take(kind: str, fields: list[str]) -> bool:
-        heard.append((kind, fields))
-        return True
-
-    parse_facts(marked_lines(lines), take)
-    assert heard == facts
+    assert [(kind, fields) for kind, *fields in split_facts(marked_lines(lines))] == facts
 
 
 @given(st.dictionaries(st.tuples(FIELD, FIELD), st.lists(LINE, min_size=1)))

@@ -25,6 +25,7 @@ from llamaherd.pipeline.inspection import state_of
 from llamaherd.pipeline.verify import HostFacts, facts_of, judge_host
 from llamaherd.role.report import Report
 from roles import ROLES
+from roles.base import BaseState
 from tests.support.host_lines import inspected
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, cpu_rig, planned
@@ -38,7 +39,7 @@ GPU = "GPU-1, {}, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForc
 def test_a_fact_of_an_inspection(fact: str) -> None:
     for number in NUMBERS:
         with suppress(UnexpectedLineError):
-            assert parse_state([fact.format(number)]).machine.memory < 2**74
+            assert parse_state([fact.format(number)]).system.machine.memory < 2**74
 
 
 def test_what_was_not_asked_for_is_shown_in_one_short_line() -> None:
@@ -100,8 +101,8 @@ def test_what_a_host_returns_is_a_state_or_a_sentence(path: str, value: object) 
     except RemoteError as error:
         message = error.message
     assert len(message) < 600
-    assert state.machine.memory < 2**63
-    json.dumps(sorted(state.users), allow_nan=False).encode()
+    assert state.system.machine.memory < 2**63
+    json.dumps(sorted(BaseState.of(state).users), allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("pci", ["", "1", "0000:01:00", "0000:01:00.9", "²", "9" * 4301])

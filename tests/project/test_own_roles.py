@@ -81,7 +81,8 @@ def file_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-SHELL = """
+SHELL = """from dataclasses import dataclass
+from llamaherd.host.state import StatePart
 SCRIPT = '''
 [ -e /nonexistent ] && say odd no
 say odd "two words" "$(echo a+b)"
@@ -91,7 +92,7 @@ say odd "two words" "$(echo a+b)"
 def parse(state, kind, fields):
     if kind != "odd" or len(fields) != 2:
         return False
-    state.closed.extend(fields)
+    state.servers.closed.extend(fields)
     return True
 
 ROLE = Role(name="odd", summary="", waits=True, inspect=lambda plan: SCRIPT, parse=parse)
@@ -104,8 +105,8 @@ def test_it_inspects_by_a_shell_script(tmp_path: Path) -> None:
     roles = [role for role in all_roles(tmp_path) if role.name == "odd"]
     found = run_inspection(inspect_input(planned(cpu_rig()), roles), Host(print, print))
     state = state_of(encode(found), roles)
-    assert state.closed == ["two words", "a+b"]
-    with pytest.raises(UnexpectedLineError, match="was not asked for: 'odd"):
+    assert [getattr(part, "words", None) for part in state.parts.values()] == [("two words", "a+b")]
+    with pytest.raises(UnexpectedLineError, match="was not asked for: 'odd: odd'"):
         state_of(encode(Inspected(lines={"odd": ("@ begin", "odd\tone", "@ end")})), roles)
     with pytest.raises(UnexpectedLineError):
         state_of(encode(Inspected(lines={"another": ("@ begin", "odd\ta\tb", "@ end")})), roles)
@@ -458,3 +459,30 @@ def test_a_role_verifies_by_a_verb(tmp_path: Path) -> None:
         assert [each.ok for each in judge_host(rig, plan, [own], facts).machine if each.name == "odd"] == [right]
     with pytest.raises(UnexpectedLineError):
         facts_of({"parts": {"odd.count": {"number": "3"}}}, [own])
+
+
+INSPECTED_BY_VERB = """from dataclasses import dataclass
+from llamaherd.host.state import StatePart
+from .onhost import Count, Counted
+@dataclass(frozen=True)
+class State(Counted, StatePart):
+    pass
+def changes(state, run):
+    return [Change("update", "odd", str(State.of(state).number), (), RunScript(""))]
+ROLE = Role(
+    name="odd",
+    summary="",
+    inspection=Inspection("odd.count", lambda plan: Count("abc"), State),
+    tasks=lambda plan: [Task("odd", changes)],
+)
+"""
+
+
+def test_a_role_inspects_by_a_verb(tmp_path: Path) -> None:
+    onhost = ONHOST.replace("number: int", "number: int = 0")
+    odd(tmp_path, INSPECTED_BY_VERB).with_name("onhost.py").write_text(onhost)
+    (own,) = [role for role in all_roles(tmp_path) if role.name == "odd"]
+    (task,) = own.tasks(planned(cpu_rig()))
+    for parts, number in (({"odd.count": {"number": 3}}, "3"), ({}, "0")):
+        state = state_of({"files": {}, "parts": parts, "lines": {}, "unknown": []}, [own])
+        assert [each.name for each in task.changes(state, Run(connect=Connect(host="box")))] == [number]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from llamaherd.gguf.header import Header
-from llamaherd.host.state import HostState, PackageState
+from llamaherd.host.state import HostState, PackageState, SystemState
 from llamaherd.host.wsl_state import ScriptState, TextState, WslState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
@@ -53,6 +53,7 @@ from tests.support.gateway import as_written, gateway_files, gateway_of, keys_of
 from tests.support.ours import parse_state
 from tests.support.prometheus import monitored
 from tests.support.rigs import converged, gpu_rig, hub_lock
+from tests.support.states import edited, with_driver
 
 
 def instance(plan: Plan, name: str) -> InstancePlan:
@@ -66,8 +67,7 @@ def build(plan: Plan, engine: str) -> BuildPlan:
 def unheld() -> HostState:
     """As planned, but that the unit which holds GPUs never ran."""
     seen = parse_state(converged(HELD, {}))
-    PowerState.within(seen).unit = None
-    return seen
+    return seen.with_parts(replace(PowerState.of(seen), unit=None))
 
 
 def chat(wanted: Plan) -> list[Change]:
@@ -86,8 +86,8 @@ def gateway(how: str = "") -> list[Change]:
         spec, port = spec_of(configuration(wanted, keys).text).split("/")
         unit = ServiceState("active", "enabled", False, unit_spec(wanted))
         read = RunningState("other" if how == "reload" else spec, int(port), maps_are_read=False)
-        seen = HostState(parts={GatewayState: GatewayState(unit, read)})
-        seen.files = {file.path: as_written(file) for file in gateway_files(wanted, keys)}
+        seen = HostState.of(GatewayState(unit, read))
+        seen = replace(seen, files={file.path: as_written(file) for file in gateway_files(wanted, keys)})
     return gateway_changes(wanted, seen, keys)
 
 
@@ -106,18 +106,15 @@ def driver_file(plan: Plan, part: str) -> str:
 def other_driver() -> HostState:
     """As planned, but that the driver and its tools are of another branch, and the next kernel has no headers."""
     seen = parse_state(converged(DRIVER, {}))
-    seen.nvidia.packages |= {
-        name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")
-    }
-    seen.machine = replace(seen.machine, next_kernel="6.8.0-90-generic")
-    return seen
+    others = {name: PackageState("570.211.01-1", "nvidia") for name in ("libnvidia-compute-570", "libcuda1")}
+    seen = with_driver(seen, packages={**seen.driver.packages, **others})
+    return edited(seen, machine=replace(seen.system.machine, next_kernel="6.8.0-90-generic"))
 
 
 def not_loaded() -> HostState:
     """As planned, but that nothing has loaded the driver yet."""
     seen = parse_state(converged(DRIVER, {}))
-    seen.nvidia.loaded = None
-    return seen
+    return with_driver(seen, loaded=None)
 
 
 def toolkit(plan: Plan) -> ToolkitPlan:
@@ -136,12 +133,11 @@ def cards_order(plan: Plan) -> str:
 def in_wsl(profile: str = "/mnt/c/Users/tom", *, systemd: bool = True) -> HostState:
     """A distribution as Windows' own user set it up: a file of the user's, and an old script of ours."""
     seen = WslState(
-        "6.6.87.2-microsoft-standard-WSL2",
         profiles={profile: True},
         files={f"{profile}/.wslconfig": TextState(0, b"# mine\r\n[wsl2]\r\nmemory=8GB\r\n")},
         scripts={f"{profile}/llamaherd/gpu-power.ps1": ScriptState("0" * 64, "")},
     )
-    return HostState(systemd=systemd, wsl=seen)
+    return HostState.of(SystemState(systemd=systemd, wsl="6.6.87.2-microsoft-standard-WSL2"), seen)
 
 
 def windows_scripts() -> dict[str, str]:
@@ -199,7 +195,7 @@ def watching(read: str) -> HostState:
     """A host where all runs that watches, and has read this."""
     units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
     seen = {name: ServiceState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
-    return HostState(parts={MonitoringState: MonitoringState(seen, read)})
+    return HostState.of(MonitoringState(seen, read))
 
 
 def taking(planned: InstancePlan) -> InstancePlan:

@@ -28,17 +28,18 @@ from roles.models import inspection_input as inspected_store
 from roles.models.changes import begin_changes, model_changes
 from roles.models.sources import share_input
 from roles.power import inspection_input as inspected_power
-from roles.serve import inspection_input as inspected_servers
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.exchange import Member, exchange_change
 from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
+from roles.serve.state import inspection_input as inspected_servers
 from roles.serve.transaction import UndeclaredServer
 from roles.serve.verify import verification_input as verified_servers
 from tests.render.pieces import build, fetch_id, hub, instance, made, taking
 from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
 from tests.support.rigs import gpu_rig
+from tests.support.states import host_with
 
 GOING = (
     UndeclaredServer("old", unit=True, container=False, port=True, serves=True),
@@ -73,7 +74,7 @@ def unit_with_candidate() -> list[Change]:
 def exchange() -> list[Change]:
     """Return the change of a unit and a container that take each other's ports, in place of servers that go."""
     port = instance(CPU, "chat").endpoint.port
-    state = HostState(containers={"llama-drafter": ContainerState("running", "healthy", "", "", port)})
+    state = host_with(containers={"llama-drafter": ContainerState("running", "healthy", "", "", port)})
     found = []
     for each, changes in ((instance(CPU, "chat"), unit_changes), (instance(CPU, "drafter"), project_changes)):
         partners = [other.service for other in CPU.instances if other is not each]
@@ -84,14 +85,14 @@ def exchange() -> list[Change]:
 
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "accounts": lambda: base_changes(CPU, HostState())[:1],
-    "open": lambda: base_changes(CPU, HostState(closed=["/mnt/a b/model.gguf"]))[1:2],
-    "install": lambda: package_changes(CPU, HostState(packages={"python3"})),
+    "open": lambda: base_changes(CPU, host_with(closed=["/mnt/a b/model.gguf"]))[1:2],
+    "install": lambda: package_changes(CPU, host_with(packages={"python3"})),
     "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
     "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),
     "build_ik_cuda_overlay_url": lambda: build_changes(build(GPU, "ik"), HostState()),
     "build_llama_cpp_cpu": lambda: build_changes(build(CPU, "main"), HostState())[2:],
     "admit_source": lambda: build_changes(build(CPU, "main"), HostState())[1:2],
-    "vouch": lambda: build_changes(build(CPU, "main"), HostState(builds={build(CPU, "main").id: "intact"})),
+    "vouch": lambda: build_changes(build(CPU, "main"), host_with(builds={build(CPU, "main").id: "intact"})),
     "install_docker": lambda: docker_changes(CPU, HostState()),
     "wire_docker": lambda: container_toolkit_changes(GPU, HostState())[-1:],
     "install_container_toolkit": lambda: container_toolkit_changes(GPU, HostState())[-2:-1],
@@ -100,7 +101,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
     "exchange": exchange,
     "fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
-    "fetch_joined": lambda: begin_changes(GPU, HostState(fetch=fetch_id()), hub, WATCHER),
+    "fetch_joined": lambda: begin_changes(GPU, host_with(fetch=fetch_id()), hub, WATCHER),
     "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
     "share": lambda: queried(
@@ -112,7 +113,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "drift_write": lambda: queried("llamaherd.drift.write", DriftInput("llamaherd_diff_seconds 7\n")),
     "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),
-    "remove": lambda: removal_changes(CPU, HostState(units={"llama-old": UnitState("", "", False, "", "")})),
+    "remove": lambda: removal_changes(CPU, host_with(units={"llama-old": UnitState("", "", False, "", "")})),
 }
 INSPECTIONS: dict[str, Callable[[], str]] = {
     "inspect_servers": lambda: indented("serve.inspection.inspect", inspected_servers(GPU)),

@@ -12,6 +12,7 @@ from tests.render.pieces import not_loaded, other_driver
 from tests.render.plans import DRIVER, SIGNED
 from tests.support.ours import parse_state
 from tests.support.rigs import converged, gpu_rig, planned
+from tests.support.states import with_driver
 
 GATED = planned(gpu_rig(), {"gpus/driver": {"branch": 580}, "instances/worker/gate": {"decode": "-3%"}})
 BEFORE, VERSION = "570.211.01", "580.95.05"
@@ -42,16 +43,13 @@ def change(how: RunVerb) -> list[Change]:
 def other_version() -> HostState:
     """As planned, but for the version of the driver, by which its servers run."""
     seen = parse_state(converged(GATED, {}))
-    seen.nvidia.packages = {name: PackageState(f"{BEFORE}-1", "nvidia") for name in seen.nvidia.packages}
-    seen.nvidia.loaded = BEFORE
-    return seen
+    packages = {name: PackageState(f"{BEFORE}-1", "nvidia") for name in seen.driver.packages}
+    return with_driver(seen, packages=packages, loaded=BEFORE)
 
 
 def answering() -> HostState:
     """As planned since a boot, and what is kept of the driver before waits until this one is judged."""
-    seen = parse_state(converged(GATED, {}))
-    seen.nvidia.kept, seen.nvidia.answered, seen.nvidia.reading = BEFORE, True, "{}"
-    return seen
+    return with_driver(parse_state(converged(GATED, {})), kept=BEFORE, answered=True, reading="{}")
 
 
 def measured() -> MeasuredBefore:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.state import HostState, UserState
+from llamaherd.host.state import HostState
 from llamaherd.onhost.servers import ContainerState, UnitState
 from llamaherd.plan import Plan
 from roles.base import base_changes, package_changes
+from roles.base.onhost import UserFound
 from roles.engines import build_changes
 from roles.models.changes import begin_changes, model_changes
 from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
+from roles.serve.state import ServeState
 from tests.support.drifts import (
     CPU,
     GPU,
@@ -20,7 +22,9 @@ from tests.support.drifts import (
     Drift,
     edit,
     folder,
+    having,
     host,
+    lacking,
     nowhere,
     seen_of,
     switch,
@@ -28,6 +32,7 @@ from tests.support.drifts import (
 )
 from tests.support.ours import refusals, sends
 from tests.support.rigs import RUN, SHA, WRITTEN
+from tests.support.states import edited
 
 
 def steps_of(plan: Plan, seen: HostState) -> dict[str, int]:
@@ -70,69 +75,72 @@ def test_all_is_done_to_a_virgin_host(plan: Plan, steps: dict[str, int]) -> None
 
 # What is seen otherwise than planned, and the roles that act on it, each with as many steps.
 DRIFTS: dict[str, tuple[Drift, dict[str, int]]] = {
-    "a package is gone": (lambda s: s.packages.discard("cmake"), {"packages": 1}),
-    "an account is gone": (lambda s: s.users.pop("llama"), {"base": 1}),
+    "a package is gone": (lambda s: edited(s, packages=s.system.packages - {"cmake"}), {"packages": 1}),
+    "an account is gone": (lacking(users="llama"), {"base": 1}),
     "an account is in the group of Docker": (
-        lambda s: s.users.update({"llama-chat": UserState("/usr/sbin/nologin", ("llama-chat", "docker"))}),
+        having(users={"llama-chat": UserFound("/usr/sbin/nologin", ("llama-chat", "docker"))}),
         {"base": 1},
     ),
     "an account's own group is another": (
-        lambda s: s.users.update({"llama-chat": UserState("/usr/sbin/nologin", ("sudo",))}),
+        having(users={"llama-chat": UserFound("/usr/sbin/nologin", ("sudo",))}),
         {"base": 1},
     ),
     "an account can log in": (
-        lambda s: s.users.update({"llama-build": UserState("/bin/bash", ("llama-build",))}),
+        having(users={"llama-build": UserFound("/bin/bash", ("llama-build",))}),
         {"base": 1},
     ),
-    "an account takes a password": (lambda s: s.passwords.add("llama-chat"), {"base": 1}),
+    "an account takes a password": (host(passwords={"llama-chat"}), {"base": 1}),
     "an account of a person's takes a password": (
-        together(lambda s: s.users.update({"llama": UserState("", ())}), lambda s: s.passwords.add("llama")),
+        together(having(users={"llama": UserFound("", ())}), host(passwords={"llama"})),
         {},
     ),
-    "an account of ours is a person's": (lambda s: s.users.update({"llama": UserState("", ())}), {}),
-    "the folders are gone": (lambda s: s.folders.clear(), {"base": 1}),
+    "an account of ours is a person's": (having(users={"llama": UserFound("", ())}), {}),
+    "the folders are gone": (host(folders={}), {"base": 1}),
     "all may write to the folder of keys": (folder("/etc/llamaherd/keys", 0o777, "root"), {"base": 1}),
     "all may see which keys there are": (folder("/etc/llamaherd/keys", 0o755, "root"), {"base": 1}),
     "nobody may pass the folder above keys": (folder("/etc/llamaherd", 0o700, "root"), {"base": 1}),
     "programs lie in a folder of somebody else's": (folder("/opt/llamaherd/libexec", 0o755, "tom"), {"base": 1}),
-    "a model may be read by root alone": (lambda s: s.closed.append(CPU.models[0].path), {"base": 1}),
-    "a build was touched": (lambda s: s.builds.update({CPU.builds[0].id: "intact"}), {"main": 1}),
+    "a model may be read by root alone": (host(closed=(CPU.models[0].path,)), {"base": 1}),
+    "a build was touched": (having(builds={CPU.builds[0].id: "intact"}), {"main": 1}),
     "a program was replaced, its source is there": (
-        lambda s: s.builds.update({CPU.builds[0].id: "damaged"}),
+        having(builds={CPU.builds[0].id: "damaged"}),
         {"main": 1},
     ),
     "a program was replaced, its source is gone": (
-        together(lambda s: s.builds.update({CPU.builds[0].id: "damaged"}), lambda s: s.sources.clear()),
+        together(having(builds={CPU.builds[0].id: "damaged"}), host(sources={})),
         {"main": 3},
     ),
     "a shared file was edited": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", sha256="0"), {"base": 1}),
     "a shared file lost its mode": (lambda s: edit(s, "/opt/llamaherd/libexec/wait-healthy", mode="644"), {"base": 1}),
     "a program was edited": (host(fetcher="0"), {"base": 1}),
-    "a build is gone, its source is there": (lambda s: s.builds.clear(), {"main": 1}),
-    "a build and its source are gone": (together(lambda s: s.builds.clear(), lambda s: s.sources.clear()), {"main": 3}),
-    "a build runs": (lambda s: s.builds.update({CPU.builds[0].id: "building"}), {"main": 1}),
-    "a build has ended, not let in yet": (lambda s: s.builds.update({CPU.builds[0].id: "built"}), {"main": 1}),
-    "a source that a build no longer needs": (lambda s: s.sources.clear(), {}),
-    "a model was cut": (lambda s: s.stored[CPU.models[0].folder].update({"gemma.gguf": (7, WRITTEN)}), {"models": 2}),
-    "a model is gone": (lambda s: s.stored[CPU.models[0].folder].clear(), {"models": 2}),
+    "a build is gone, its source is there": (host(builds={}), {"main": 1}),
+    "a build and its source are gone": (together(host(builds={}), host(sources={})), {"main": 3}),
+    "a build runs": (having(builds={CPU.builds[0].id: "building"}), {"main": 1}),
+    "a build has ended, not let in yet": (having(builds={CPU.builds[0].id: "built"}), {"main": 1}),
+    "a source that a build no longer needs": (host(sources={}), {}),
+    "a model was cut": (having(stored={CPU.models[0].folder: {"gemma.gguf": (7, WRITTEN)}}), {"models": 2}),
+    "a model is gone": (having(stored={CPU.models[0].folder: {}}), {"models": 2}),
     "a model was written to": (
-        lambda s: s.stored[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN + 1)}),
+        having(stored={CPU.models[1].folder: {"moe.gguf": (253113024, WRITTEN + 1)}}),
         {"models": 2},
     ),
     "a model was verified as another": (
-        lambda s: s.verified[CPU.models[1].folder].update({"moe.gguf": (253113024, WRITTEN, SHA)}),
+        having(verified={CPU.models[1].folder: {"moe.gguf": (253113024, WRITTEN, SHA)}}),
         {"models": 2},
     ),
-    "a model was never verified": (lambda s: s.verified.clear(), {"models": 3}),
-    "an image is gone": (lambda s: s.images.clear(), {"image 0": 1}),
-    "somebody else's image": (lambda s: s.images.add("llamaherd/engine:other"), {}),
+    "a model was never verified": (host(verified={}), {"models": 3}),
+    "an image is gone": (host(images={}), {"image 0": 1}),
+    "somebody else's image": (lambda s: edited(s, images={*s.servers.images, "llamaherd/engine:other"}), {}),
     "a unit that was removed from the inventory": (
-        lambda s: s.units.update({"llama-old": UnitState("active", "enabled", False, RUN, "0")}),
+        having(units={"llama-old": UnitState("active", "enabled", False, RUN, "0")}),
         {"removals": 1},
     ),
-    "a project that was removed from the inventory": (lambda s: s.projects.add("old"), {"removals": 1}),
+    "a project that was removed from the inventory": (
+        lambda s: edited(s, projects={*ServeState.of(s).projects, "old"}),
+        {"removals": 1},
+    ),
     "a container whose project was deleted by hand": (
-        lambda s: s.containers.update({"llama-old": ContainerState("running", "healthy", RUN, "0")}),
+        having(containers={"llama-old": ContainerState("running", "healthy", RUN, "0")}),
         {"removals": 1},
     ),
 }

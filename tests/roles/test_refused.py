@@ -12,6 +12,7 @@ from tests.support.drifts import (
     Drift,
     container,
     free_on_disk,
+    having,
     host,
     seen_of,
     store,
@@ -20,6 +21,7 @@ from tests.support.drifts import (
 )
 from tests.support.ours import refusals
 from tests.support.rigs import cpu_rig, planned
+from tests.support.states import updated
 
 
 def test_no_more_than_the_missing_shard_is_counted() -> None:
@@ -27,12 +29,16 @@ def test_no_more_than_the_missing_shard_is_counted() -> None:
     second = model.files[1]
 
     def half(free: int) -> Drift:
-        def drift(seen: HostState) -> None:
-            seen.builds |= {build.id: "done" for build in GPU.builds}
-            del seen.stored[model.folder][second.name]
-            seen.incoming[f"{second.sha256}.part"] = 15 * 10**9
-            seen.kept["/var/lib/llamaherd/models/old/one"] = 7 * 10**9
-            free_on_disk(free)(seen)
+        def drift(seen: HostState) -> HostState:
+            stored = {name: each for name, each in seen.models.stored[model.folder].items() if name != second.name}
+            half_there = updated(
+                seen,
+                builds={build.id: "done" for build in GPU.builds},
+                stored={model.folder: stored},
+                incoming={f"{second.sha256}.part": 15 * 10**9},
+                kept={"/var/lib/llamaherd/models/old/one": 7 * 10**9},
+            )
+            return free_on_disk(free)(half_there)
 
         return drift
 
@@ -47,52 +53,59 @@ OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
     "no systemd": (host(systemd=False), ["systemd does not run here"]),
     "nothing of it": (host(os="", systemd=False), ["this host runs", "systemd"]),
     "port taken, unit stopped": (unit(active="inactive"), ["port 8080 of instance `chat` is taken"]),
-    "port taken, unit gone": (lambda s: s.units.clear(), ["port 8080"]),
+    "port taken, unit gone": (host(units={}), ["port 8080"]),
     "port taken, container exited": (container(status="exited"), ["port 8081"]),
     "port taken by a program": (
-        together(lambda s: s.units.clear(), lambda s: s.holders.update({8080: Holder(7, "nc", "")})),
+        together(host(units={}), having(holders={8080: Holder(7, "nc", "")})),
         ["port 8080 of instance `chat` is taken by nc (process 7)"],
     ),
     "port taken by a container": (
-        together(container(status="exited"), lambda s: s.holders.update({8081: Holder(7, "docker-proxy", "web")})),
+        together(
+            container(status="exited"),
+            having(holders={8081: Holder(7, "docker-proxy", "web")}),
+        ),
         ["port 8081 of instance `drafter` is taken by container web"],
     ),
     "port ours, paused": (container(status="paused"), []),
     "port ours, made anew just now": (
         together(
-            container(status="created"), lambda s: s.holders.update({8081: Holder(7, "docker-proxy", "llama-drafter")})
+            container(status="created"),
+            having(holders={8081: Holder(7, "docker-proxy", "llama-drafter")}),
         ),
         [],
     ),
     "port ours, still loading": (unit(active="activating"), []),
-    "port free, unit gone": (together(lambda s: s.units.clear(), lambda s: s.listening.discard(8080)), []),
+    "port free, unit gone": (
+        together(host(units={}), host(listening=frozenset())),
+        [],
+    ),
     "disk full, nothing to do": (free_on_disk(0), []),
     "disk full, a build to do": (
-        together(free_on_disk(10**9), lambda s: s.builds.clear()),
+        together(free_on_disk(10**9), host(builds={})),
         ["/var/lib/llamaherd/models has 1.0 GB free, and up to 2.0 GB are needed"],
     ),
     "disk full, a build under way": (
-        together(free_on_disk(0), lambda s: s.builds.update({CPU.builds[0].id: "building"})),
+        together(free_on_disk(0), having(builds={CPU.builds[0].id: "building"})),
         [],
     ),
     "disk full, a model to send": (
-        together(free_on_disk(10**8), lambda s: s.stored.clear()),
+        together(free_on_disk(10**8), host(stored={})),
         ["/var/lib/llamaherd/models has 100 MB free, and up to 253 MB are needed"],
     ),
     "models have a disk of their own, full": (
-        together(free_on_disk(10**12, models=10**8), lambda s: s.stored.clear()),
+        together(free_on_disk(10**12, models=10**8), host(stored={})),
         ["/var/lib/llamaherd/models has 100 MB free, and up to 253 MB are needed"],
     ),
     "models have a disk of their own, the other is full": (
-        together(free_on_disk(0, models=10**12), lambda s: s.stored.clear()),
+        together(free_on_disk(0, models=10**12), host(stored={})),
         [],
     ),
     "a store on another machine": (
-        together(store(kind="nfs4"), lambda s: s.stored.clear()),
+        together(store(kind="nfs4"), host(stored={})),
         ["/var/lib/llamaherd/models is on another machine (nfs4)"],
     ),
     "a store that is read-only": (
-        together(store(writable=False), lambda s: s.stored.clear()),
+        together(store(writable=False), host(stored={})),
         ["/var/lib/llamaherd/models is on a filesystem that is mounted read-only"],
     ),
     "a store that is read-only and has all": (store(writable=False), []),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
-from llamaherd.host.state import FolderState, HostState
+from llamaherd.host.state import HostState
 from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say
-from roles.models.changes import ModelSource
+from roles.base.onhost import FolderFound
+from roles.models.changes import ModelSource, StoreState
 from roles.serve.changes import project_changes, unit_changes
 from tests.support.ours import parse_state
 from tests.support.rigs import KEY, converged, cpu_rig, gpu_rig, planned
+from tests.support.states import edited, updated, with_file, without
 
 KEYS = {"chat": KEY, "drafter": KEY}
 CPU = planned(cpu_rig())
@@ -21,7 +24,7 @@ GPU = planned(gpu_rig())
 KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 CHAT, DRAFTER = CPU.instances
 WATCHER = "0123456789abcdef"
-Drift = Callable[[HostState], object]
+Drift = Callable[[HostState], HostState]
 
 
 def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]:
@@ -32,29 +35,32 @@ def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]
 def seen_of(plan: Plan, drift: Drift | None = None) -> HostState:
     """A host that is as planned, but for this drift."""
     seen = parse_state(converged(plan, KEYS))
-    if drift:
-        drift(seen)
-    return seen
+    return drift(seen) if drift else seen
 
 
 def together(*drifts: Drift) -> Drift:
     """Several drifts, one after the other."""
-
-    def all_of_them(seen: HostState) -> None:
-        for drift in drifts:
-            drift(seen)
-
-    return all_of_them
+    return lambda seen: reduce(lambda state, drift: drift(state), drifts, seen)
 
 
-def host(**values: Any) -> Drift:
-    """The host itself is otherwise."""
+def host(**facts: Any) -> Drift:
+    """The host has these facts instead of its own."""
+    return lambda seen: edited(seen, **facts)
 
-    def drift(seen: HostState) -> None:
-        for name, value in values.items():
-            setattr(seen, name, value)
 
-    return drift
+def having(**entries: dict[Any, Any]) -> Drift:
+    """The host has these entries of mappings."""
+    return lambda seen: updated(seen, **entries)
+
+
+def lacking(**keys: Any) -> Drift:
+    """The host lacks these keys of mappings."""
+    return lambda seen: without(seen, **keys)
+
+
+def lost(path: str) -> Drift:
+    """The host lacks a file."""
+    return lambda seen: with_file(seen, path, None)
 
 
 def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[Change]:
@@ -66,48 +72,50 @@ def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[Chan
 
 def folder(path: str, mode: int, owner: str) -> Drift:
     """A folder of ours is otherwise."""
-    return lambda seen: seen.folders.update({path: FolderState(mode, owner)})
+    return having(folders={path: FolderFound(mode, owner)})
 
 
-def edit(seen: HostState, path: str, **values: Any) -> None:
+def edit(seen: HostState, path: str, **values: Any) -> HostState:
     """A file is otherwise."""
-    seen.files[path] = replace(seen.files[path], **values)
+    return with_file(seen, path, replace(seen.files[path], **values))
 
 
 def unit(**values: Any) -> Drift:
     """The unit of `chat` is otherwise."""
-    return lambda seen: seen.units.update({"llama-chat": replace(seen.units["llama-chat"], **values)})
+    return lambda seen: updated(seen, units={"llama-chat": replace(seen.servers.units["llama-chat"], **values)})
 
 
 def container(**values: Any) -> Drift:
     """The container of `drafter` is otherwise."""
-    return lambda seen: seen.containers.update({"llama-drafter": replace(seen.containers["llama-drafter"], **values)})
+    name = "llama-drafter"
+    return lambda seen: updated(seen, containers={name: replace(seen.servers.containers[name], **values)})
 
 
 def changed(service: str, path: str) -> Drift:
     """What a server was started with is something else by now."""
 
-    def drift(seen: HostState) -> None:
-        before = seen.serving.get(service, ServingState())
-        seen.serving[service] = replace(before, changed=(*before.changed, path))
+    def drift(seen: HostState) -> HostState:
+        before = seen.servers.serving.get(service, ServingState())
+        return updated(seen, serving={service: replace(before, changed=(*before.changed, path))})
 
     return drift
 
 
 def serving(service: str, **values: Any) -> Drift:
     """A server is otherwise."""
-    return lambda seen: seen.serving.update({service: ServingState(**values)})
+    return having(serving={service: ServingState(**values)})
 
 
 def free_on_disk(size: int, models: int | None = None) -> Drift:
     """What is free; `models` where they have a disk of their own."""
 
-    def drift(seen: HostState) -> None:
-        assert seen.free
-        assert seen.store
-        seen.free = ("/var/lib/llamaherd", size, seen.free[2])
-        device = seen.store.device if models is None else "/dev/sdb1"
-        seen.store = replace(seen.store, free=size if models is None else models, device=device)
+    def drift(seen: HostState) -> HostState:
+        disk = StoreState.of(seen).disk
+        assert seen.system.free
+        assert disk
+        device = disk.device if models is None else "/dev/sdb1"
+        disk = replace(disk, free=size if models is None else models, device=device)
+        return edited(seen, free=("/var/lib/llamaherd", size, seen.system.free[2]), disk=disk)
 
     return drift
 
@@ -115,8 +123,9 @@ def free_on_disk(size: int, models: int | None = None) -> Drift:
 def store(**values: Any) -> Drift:
     """The store is otherwise."""
 
-    def drift(seen: HostState) -> None:
-        assert seen.store
-        seen.store = replace(seen.store, **values)
+    def drift(seen: HostState) -> HostState:
+        disk = StoreState.of(seen).disk
+        assert disk
+        return edited(seen, disk=replace(disk, **values))
 
     return drift

@@ -22,6 +22,7 @@ from roles.serve.onhost.switch import run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import PlayedHost, Running
 from tests.support.rigs import KEY, cpu_rig, planned
+from tests.support.states import edited, updated, with_file
 
 MOST_RUNS = 4
 
@@ -51,33 +52,44 @@ def observed(host: PlayedHost, instance: InstancePlan) -> HostState:
     if file in host.files or (unit and unit.state != "inactive"):
         unit = unit or Running("inactive")
         active = unit.state == "active"
-        seen.units[service] = UnitState(
-            unit.state,
-            "enabled" if service in host.enabled else "disabled",
-            host.loaded.get(service) != (host.files[file].text if file in host.files else None),
-            str(unit.run),
-            unit.spec if active else "",
-            instance.endpoint.port if active else None,
-            instance.endpoint.port,
+        seen = updated(
+            seen,
+            units={
+                service: UnitState(
+                    unit.state,
+                    "enabled" if service in host.enabled else "disabled",
+                    host.loaded.get(service) != (host.files[file].text if file in host.files else None),
+                    str(unit.run),
+                    unit.spec if active else "",
+                    instance.endpoint.port if active else None,
+                    instance.endpoint.port,
+                )
+            },
         )
     if container:
         health = "healthy" if container.state in ("running", "paused") else "unhealthy"
-        seen.containers[service] = ContainerState(
-            container.state,
-            health,
-            str(container.run),
-            container.spec,
-            instance.endpoint.port,
-            container_limits(instance.server),
+        seen = updated(
+            seen,
+            containers={
+                service: ContainerState(
+                    container.state,
+                    health,
+                    str(container.run),
+                    container.spec,
+                    instance.endpoint.port,
+                    container_limits(instance.server),
+                )
+            },
         )
     for path in (instance.file.path, instance.key_file):
         have = host.files.get(path or "")
         if path and have:
             sha256 = hashlib.sha256(have.text.encode()).hexdigest()
-            seen.files[path] = FileState(f"{have.mode:o}", ("0", have.owner), 0, sha256)
-    seen.projects = {each.split("/")[4] for each in host.files if each.startswith("/etc/llamaherd/compose/")}
-    seen.serving[service] = _serving(host, instance)
-    return seen
+            seen = with_file(seen, path, FileState(f"{have.mode:o}", ("0", have.owner), 0, sha256))
+    seen = edited(
+        seen, projects={each.split("/")[4] for each in host.files if each.startswith("/etc/llamaherd/compose/")}
+    )
+    return updated(seen, serving={service: _serving(host, instance)})
 
 
 def _serving(host: PlayedHost, instance: InstancePlan) -> ServingState:

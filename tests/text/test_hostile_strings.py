@@ -41,6 +41,7 @@ from tests.support.ours import plan
 from tests.support.rigs import cpu_rig, gpu_rig, hub_lock, wsl_rig
 from tests.support.sample import drawn
 from tests.support.shell import expands
+from tests.support.states import host_with
 
 Path_ = tuple[str | int, ...]
 COMMAND = "touch /tmp/PWNED"
@@ -135,7 +136,7 @@ def sample(path: Path_) -> tuple[str, ...]:
     return READABLE if SEARCH else (*chosen.sample(READABLE[:80], half), *chosen.sample(PLAIN, EACH_FIELD - half))
 
 
-SEEN = HostState(units={"llama-old": UnitState("active", "enabled", False, "", "")})
+SEEN = host_with(units={"llama-old": UnitState("active", "enabled", False, "", "")})
 """A host that has nothing yet but another's unit."""
 
 

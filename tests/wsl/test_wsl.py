@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.state import HostState
-from llamaherd.host.wsl_state import TextState, WslMachineState
+from llamaherd.host.wsl_state import TextState, WslMachineState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.system import FailedError, Host
@@ -27,13 +26,15 @@ from llamaherd.plan import Plan, WslPlan
 from llamaherd.role.changes import Change, RunVerb
 from roles import ROLES
 from roles.base.onhost import Found as BaseFound
-from roles.wsl import inspection_input, profile_of, take, wsl_changes, wsl_notes, wsl_refusals
+from roles.wsl import inspection_input, profile_of, state_parts, wsl_changes, wsl_notes, wsl_refusals
 from roles.wsl.onhost import BACKUP, FilesInput, find_windows, inspect
 from roles.wsl.onhost import Found as WslFound
 from roles.wsl.onhost import InspectInput as WslQuestion
 from roles.wsl.plan import SCRIPTS
+from tests.support.drifts import Drift
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig
+from tests.support.states import edited
 
 PLAN = planned(wsl_rig())
 NEW = (
@@ -185,9 +186,9 @@ class Machine:
     def look(self, plan: Plan = PLAN) -> HostState:
         """Return what an inspection of this part finds."""
         seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
-        take(seen, find_windows(WslQuestion(wsl_of(plan).profile, root=str(self.root)), Host(print, print)))
-        seen.systemd = True
-        return seen
+        question = WslQuestion(wsl_of(plan).profile, root=str(self.root))
+        seen = seen.with_parts(*state_parts(find_windows(question, Host(print, print))))
+        return edited(seen, systemd=True)
 
     def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[str]:
         """Carry out what is to be done, in the folder; what each step failed with."""
@@ -219,8 +220,7 @@ class Machine:
 
     def run_in_windows(self) -> None:
         """What the end of each script leaves: its own hash, as PowerShell writes one."""
-        seen = self.look().wsl
-        for path, script in (seen.scripts if seen else {}).items():
+        for path, script in WslState.of(self.look()).scripts.items():
             (self.root / path[1:]).with_suffix(".applied").write_text(f"{script.sha256.upper()}\r\n")
 
 
@@ -351,14 +351,13 @@ def test_wsl_conf_gets_systemd_and_keeps_its_mode(machine: Machine) -> None:
 def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: Machine) -> None:
     (machine.root / "etc/wsl.conf").unlink()
     seen = machine.look()
-    seen.systemd = False
+    seen = edited(seen, systemd=False)
     assert not [problem for problem in refusals(PLAN, seen, {}) if "systemd" in problem.message]
     wrote, ended = machine.converge(seen=seen)
     assert wrote == ""
     assert ended.startswith("systemd does not run yet")
     assert "`wsl --terminate NAME` stops it" in ended
-    again = machine.look()
-    again.systemd = False
+    again = edited(machine.look(), systemd=False)
     (problem,) = [problem for problem in refusals(PLAN, again, {}) if "systemd" in problem.message]
     assert "wsl --terminate NAME" in problem.help
 
@@ -366,8 +365,7 @@ def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: 
 def test_the_windows_user_is_found_by_what_can_be_opened(machine: Machine) -> None:
     # Another user's folder, into which WSL cannot look.
     (machine.root / "mnt/c/Users/anna").mkdir()
-    seen = machine.look().wsl
-    assert seen
+    seen = WslState.of(machine.look())
     assert seen.profiles == {PROFILE: False}
     assert profile_of(wsl_of(PLAN), seen) == PROFILE
 
@@ -377,8 +375,7 @@ def test_of_several_users_the_one_with_a_distribution_is_meant(machine: Machine,
     anna = machine.root / "mnt/c/Users/anna b/AppData/Local"
     (anna / disk).parent.mkdir(parents=True)
     (anna / disk).touch()
-    seen = machine.look().wsl
-    assert seen
+    seen = WslState.of(machine.look())
     assert profile_of(wsl_of(PLAN), seen) == "/mnt/c/Users/anna b"
     machine.converge()
     assert (machine.root / "mnt/c/Users/anna b/.wslconfig").read_bytes().decode() == NEW
@@ -388,8 +385,7 @@ def test_a_disk_of_windows_may_be_mounted_elsewhere(machine: Machine) -> None:
     (machine.root / "mnt/c").rename(machine.root / "c")
     mounts = machine.root / "proc/mounts"
     mounts.write_text(mounts.read_text().replace(" /mnt/c ", " /c "))
-    seen = machine.look().wsl
-    assert seen
+    seen = WslState.of(machine.look())
     assert list(seen.profiles) == ["/c/Users/tom"]
 
 
@@ -408,42 +404,32 @@ def test_the_declared_user_is_the_one(machine: Machine) -> None:
 # --- what stands in the way ---------------------------------------------------------------------------------------
 
 
-def seen_of(drift: Callable[[HostState], object] | None = None, plan: Plan = PLAN) -> HostState:
+def seen_of(drift: Drift | None = None, plan: Plan = PLAN) -> HostState:
     seen = parse_state(converged(plan, {"chat": KEY}))
-    if drift:
-        drift(seen)
-    return seen
+    return drift(seen) if drift else seen
 
 
-def wslconfig(content: bytes) -> Callable[[HostState], object]:
-    def drift(seen: HostState) -> None:
-        assert seen.wsl
-        seen.wsl.files[f"{PROFILE}/.wslconfig"] = TextState(0, content)
+def wslconfig(content: bytes, path: str = f"{PROFILE}/.wslconfig") -> Drift:
+    def drift(seen: HostState) -> HostState:
+        windows = WslState.of(seen)
+        return seen.with_parts(replace(windows, files={**windows.files, path: TextState(0, content)}))
 
     return drift
 
 
-def profiles(*paths: str) -> Callable[[HostState], object]:
-    def drift(seen: HostState) -> None:
-        assert seen.wsl
-        seen.wsl.profiles = dict.fromkeys(paths, False)
-
-    return drift
+def profiles(*paths: str) -> Drift:
+    return lambda seen: seen.with_parts(replace(WslState.of(seen), profiles=dict.fromkeys(paths, False)))
 
 
-def release(text: str) -> Callable[[HostState], object]:
-    def drift(seen: HostState) -> None:
-        assert seen.wsl
-        seen.wsl.release = text
-
-    return drift
+def release(text: str) -> Drift:
+    return lambda seen: edited(seen, wsl=text)
 
 
-PROBLEMS: dict[str, tuple[Plan, Callable[[HostState], object], str, str]] = {
-    "no WSL": (PLAN, lambda s: setattr(s, "wsl", None), "under WSL 2, and it is none", "`wsl:` out of `host:`"),
+PROBLEMS: dict[str, tuple[Plan, Drift, str, str]] = {
+    "no WSL": (PLAN, release(""), "under WSL 2, and it is none", "`wsl:` out of `host:`"),
     "not declared": (
         planned(cpu_rig()),
-        lambda s: setattr(s, "wsl", seen_of().wsl),
+        release("6.6.87.2-microsoft-standard-WSL2"),
         "the inventory does not say so",
         "add `wsl: {}`",
     ),
@@ -459,7 +445,7 @@ PROBLEMS: dict[str, tuple[Plan, Callable[[HostState], object], str, str]] = {
     "UTF-16": (PLAN, wslconfig(NEW.encode("utf-16")), "written in UTF-16", "Set-Content -Encoding utf8"),
     "wsl.conf": (
         PLAN,
-        lambda s: s.wsl and s.wsl.files.update({wsl_files.WSL_CONF: TextState(0, b"; no\n")}),
+        wslconfig(b"; no\n", wsl_files.WSL_CONF),
         "line 1 of /etc/wsl.conf",
         "comments begin with `#`",
     ),
@@ -491,12 +477,11 @@ def test_a_host_as_planned_has_no_problem_no_step_and_no_note() -> None:
 def test_a_virtual_machine_that_has_less_than_the_file_says_is_told(machine: WslMachineState, words: str) -> None:
     plan = planned(wsl_rig(), {"host/wsl/processors": 16})
     seen = seen_of(plan=plan)
-    assert seen.wsl
-    seen.wsl.machine = machine
+    seen = seen.with_parts(replace(WslState.of(seen), machine=machine))
     (note,) = wsl_notes(plan, seen)
     assert words in note
     assert "windows_profile" in note
-    seen.wsl.machine = WslMachineState(1, *machine[1:])
+    seen = seen.with_parts(replace(WslState.of(seen), machine=WslMachineState(1, *machine[1:])))
     (note,) = wsl_notes(plan, seen)
     assert "counts from its next start" in note
 

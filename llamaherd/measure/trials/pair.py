@@ -150,7 +150,7 @@ def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int 
 def missing_for_trial(two: PlannedPair, state: HostState) -> str | None:
     """What the host lacks for both, and for each; None where both can be started."""
     for each in two.declared:
-        if each.service not in state.units:
+        if each.service not in state.servers.units:
             return f"{each.service} is not on its host yet"
     for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
         part = plan.model_copy(update={"only": Only(instances=(two.rig.server_of(arm.instance.name),))})

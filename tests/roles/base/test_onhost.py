@@ -21,6 +21,7 @@ from tests.render.plans import CPU
 from tests.support.played_host import File
 from tests.support.recording import input_of
 from tests.support.service_host import ServiceHost, killed_everywhere
+from tests.support.states import host_with
 from tests.support.stores import needs_root
 
 KEY = "sk-a-canary"
@@ -84,7 +85,7 @@ def test_a_folder_that_cannot_be_removed_is_reported() -> None:
 
 def test_programs_of_another_version_are_removed() -> None:
     """A module that is left over could be imported."""
-    given = input_of(base_changes(CPU, HostState(fetcher="another"))[-1], PutFilesInput)
+    given = input_of(base_changes(CPU, host_with(fetcher="another"))[-1], PutFilesInput)
     assert given.remove == (str(FETCHER),)
     assert {each.path.startswith(f"{FETCHER}/") for each in given.files} == {True}
 

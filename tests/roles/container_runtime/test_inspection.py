@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from llamaherd.host.state import HostState
 from llamaherd.layout import UNDO_RUN
 from llamaherd.onhost import docker_api
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.container_runtime import DOCKER_PACKAGES, PACKAGES, DockerState, EngineUnitState, take
+from roles.container_runtime import DOCKER_PACKAGES, PACKAGES, EngineUnitState, state_parts
 from roles.container_runtime.onhost import DaemonFound, Found, InspectInput, UnitFound, inspect_runtime
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
@@ -206,13 +205,11 @@ def test_what_gives_gpus_to_containers() -> None:
     assert found.armed
     assert "pa55word" not in repr(found)
     assert [each[0] for each in played.done] == ["systemctl", "dpkg-query", "nvidia-ctk"]
-    state = HostState()
-    take(state, decode(Found, parse_document(dump(found).encode())))
-    docker = DockerState.of(state)
+    (docker,) = state_parts(decode(Found, parse_document(dump(found).encode())))
     assert (docker.settings, docker.toolkit) == (b'{"a": "pa55word"}', dict.fromkeys(PACKAGES, "1.20.0-1"))
-    assert (docker.running, docker.devices) == (["b", "$(id)", "a", "3"], set(found.devices))
+    assert (docker.running, docker.devices) == (("b", "$(id)", "a", "3"), set(found.devices))
     assert docker.units["docker.socket"] == EngineUnitState(
-        masked=True, active=False, enabled="masked-runtime", needs=set()
+        masked=True, active=False, enabled="masked-runtime", needs=frozenset()
     )
     assert (docker.origin, docker.version, docker.compose) == ("docker.io", (26, 1, 5), (2, 26, 1))
     assert (docker.answers, docker.live_restore, docker.cdi, docker.armed) == (True, True, True, True)
@@ -234,14 +231,12 @@ def test_a_toolkit_without_docker() -> None:
 
 
 def test_a_host_without_docker_has_no_version() -> None:
-    state = HostState()
-    take(state, Found())
-    docker = DockerState.of(state)
+    (docker,) = state_parts(Found())
     assert (docker.there, docker.version, docker.compose, docker.settings) == (False, (), (), None)
     with pytest.raises(ValueError, match=r"."):
-        take(state, Found(settings=Secret("?")))
-    take(state, Found(settings=Secret(base64.b64encode(b"\xff").decode())))
-    assert DockerState.of(state).settings == b"\xff"
+        state_parts(Found(settings=Secret("?")))
+    (docker,) = state_parts(Found(settings=Secret(base64.b64encode(b"\xff").decode())))
+    assert docker.settings == b"\xff"
 
 
 @pytest.mark.usefixtures("starts_processes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from roles.container_runtime import (
 )
 from roles.container_runtime.daemon import merge
 from roles.container_runtime.onhost import InspectInput, InstallInput
+from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, converged, cpu_rig, gpu_rig, planned
@@ -107,26 +107,23 @@ def test_a_plan_shows_it() -> None:
 # --- Docker and Compose ----------------------------------------------------------------------------------------------
 
 
-def docker_is(**values: Any) -> Callable[[HostState], None]:
+def docker_is(**values: Any) -> Drift:
     """Docker is otherwise."""
-
-    def drift(seen: HostState) -> None:
-        seen.parts[DockerState] = replace(DockerState.of(seen), **values)
-
-    return drift
+    return lambda seen: seen.with_parts(replace(DockerState.of(seen), **values))
 
 
-def unit_is(name: str, **values: Any) -> Callable[[HostState], None]:
+def unit_is(name: str, **values: Any) -> Drift:
     """One of Docker's units is otherwise than up and free to be started, as Docker's own is."""
 
-    def drift(seen: HostState) -> None:
-        unit = EngineUnitState(masked=False, active=True, enabled="enabled", needs=set())
-        DockerState.within(seen).units = {**DockerState.of(seen).units, name: unit._replace(**values)}
+    def drift(seen: HostState) -> HostState:
+        unit = EngineUnitState(masked=False, active=True, enabled="enabled", needs=frozenset())
+        docker = DockerState.of(seen)
+        return seen.with_parts(replace(docker, units={**docker.units, name: unit._replace(**values)}))
 
     return drift
 
 
-ENGINES: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
+ENGINES: dict[str, tuple[Drift, list[str]]] = {
     "as planned": (docker_is(), []),
     "Docker's own packages": (docker_is(origin="docker-ce", version=(29, 0, 1)), []),
     "somebody's binaries": (docker_is(origin=""), []),
@@ -145,7 +142,7 @@ ENGINES: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
 def test_what_is_there_is_used_and_what_is_missing_installed(case: str) -> None:
     drift, said = ENGINES[case]
     seen = seen_of(CPU)
-    drift(seen)
+    seen = drift(seen)
     assert [step.says for step in docker_changes(CPU, seen)] == said
     assert runtime_refusals(CPU, seen) == []
 
@@ -156,7 +153,7 @@ def test_a_virgin_host_gets_the_distributions() -> None:
     assert runtime_refusals(CPU, HostState()) == []
 
 
-REFUSED: dict[str, tuple[Callable[[HostState], None], str, str]] = {
+REFUSED: dict[str, tuple[Drift, str, str]] = {
     "a snap": (docker_is(origin="snap"), "is a snap", "`snap remove docker`"),
     "podman": (docker_is(origin="podman-docker", version=()), "is podman-docker", "`apt-get remove podman-docker`"),
     "too old": (
@@ -207,7 +204,7 @@ SOCKET_MASKED = "docker\tunit\tdocker.socket\tmasked\tinactive\tmasked\t "
 )
 def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[str], masked: str, way_out: str) -> None:
     seen = seen_of(CPU)
-    DockerState.within(seen).units = DockerState.of(parse_state(units)).units
+    seen = docker_is(units=DockerState.of(parse_state(units)).units)(seen)
     found = [(problem.message, problem.help or "") for problem in refusals(CPU, seen, {})]
     assert [(message.startswith(masked), way_out in help_) for message, help_ in found] == [(True, True)] * bool(masked)
 
@@ -216,7 +213,7 @@ def test_what_somebody_masked_stops_the_run_where_docker_needs_it(units: list[st
 def test_what_is_not_ours_to_replace_stops_the_run(case: str) -> None:
     drift, message, way_out = REFUSED[case]
     seen = seen_of(CPU)
-    drift(seen)
+    seen = drift(seen)
     (problem,) = refusals(CPU, seen, {})
     assert message in problem.message
     assert way_out in problem.help
@@ -224,7 +221,7 @@ def test_what_is_not_ours_to_replace_stops_the_run(case: str) -> None:
 
 def test_cards_need_a_newer_docker() -> None:
     seen = seen_of(PLAN)
-    docker_is(version=(25, 0, 5))(seen)
+    seen = docker_is(version=(25, 0, 5))(seen)
     assert "is 25.0.5, and 26.1 or newer is needed" in str(runtime_refusals(PLAN, seen)[0])
 
 
@@ -235,21 +232,12 @@ ADDS = "making https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) k
 HALF = dict.fromkeys(PACKAGES[:2], "1.20.0-1") | dict.fromkeys(PACKAGES[2:], "1.19.1-1")
 
 
-def lost(path: str) -> Callable[[HostState], None]:
-    """A file is not there."""
-
-    def drift(seen: HostState) -> None:
-        del seen.files[path]
-
-    return drift
-
-
-def settings_are(text: bytes | None) -> Callable[[HostState], None]:
+def settings_are(text: bytes | None) -> Drift:
     """Docker's settings are these."""
     return docker_is(settings=text)
 
 
-CARDS: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
+CARDS: dict[str, tuple[Drift, list[str]]] = {
     "as planned": (docker_is(), []),
     "no toolkit": (docker_is(toolkit={}), [INSTALLS]),
     "two versions": (docker_is(toolkit=HALF), [INSTALLS]),
@@ -275,7 +263,7 @@ CARDS: dict[str, tuple[Callable[[HostState], None], list[str]]] = {
 def test_a_drift_is_mended(case: str) -> None:
     drift, said = CARDS[case]
     seen = seen_of(PLAN)
-    drift(seen)
+    seen = drift(seen)
     assert [step.says for step in toolkit_changes(PLAN, seen)] == said
     assert runtime_refusals(PLAN, seen) == []
 
@@ -307,7 +295,7 @@ def test_the_declared_version_is_brought_and_another_is_not_kept() -> None:
 )
 def test_docker_is_not_restarted_under_containers_unasked(plan: Plan, docker: dict[str, Any], stops: bool) -> None:
     seen = seen_of(plan)
-    docker_is(**docker)(seen)
+    seen = docker_is(**docker)(seen)
     said = "\n".join(map(str, runtime_refusals(plan, seen)))
     assert ("these run: llama-boxed, llama-small" in said) == stops
     assert ("`restart_docker: true`" in said) == stops
@@ -315,14 +303,14 @@ def test_docker_is_not_restarted_under_containers_unasked(plan: Plan, docker: di
 
 def test_many_containers_are_not_all_named() -> None:
     seen = seen_of(PLAN)
-    docker_is(cdi=False, running=[f"c{number}" for number in range(7)])(seen)
+    seen = docker_is(cdi=False, running=[f"c{number}" for number in range(7)])(seen)
     (problem,) = runtime_refusals(PLAN, seen)
     assert problem.message.endswith("c0, c1, c2, c3, c4 and others")
 
 
 def test_settings_that_cannot_be_read_stop_the_run() -> None:
     seen = seen_of(PLAN)
-    settings_are(b'{"a": 1,\n  "b": }')(seen)
+    seen = settings_are(b'{"a": 1,\n  "b": }')(seen)
     (problem,) = refusals(PLAN, seen, {})
     assert problem.message == "/etc/docker/daemon.json is no JSON: line 2, column 8: expecting value"
 
@@ -330,10 +318,10 @@ def test_settings_that_cannot_be_read_stop_the_run() -> None:
 @pytest.mark.parametrize(("version", "told"), [((26, 1, 5), True), ((28, 3, 0), False), ((29, 1, 0), False)])
 def test_cdi_is_switched_on_where_docker_does_not_by_itself(version: tuple[int, ...], told: bool) -> None:
     seen = seen_of(PLAN)
-    docker_is(version=version)(seen)
-    settings_are(merge(None, cdi=told))(seen)
+    seen = docker_is(version=version)(seen)
+    seen = settings_are(merge(None, cdi=told))(seen)
     assert toolkit_changes(PLAN, seen) == []
-    settings_are(merge(None, cdi=not told))(seen)
+    seen = settings_are(merge(None, cdi=not told))(seen)
     assert bool(toolkit_changes(PLAN, seen)) == told
 
 

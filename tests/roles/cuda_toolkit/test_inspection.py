@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.state import HostState
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host
 from llamaherd.onhost.verbs import find_verb
-from roles.cuda_toolkit import ToolkitState, take
 from roles.cuda_toolkit.onhost import Found, InspectInput, RoomState, inspect
 from tests.support.inspected_host import RootedHost
 from tests.support.played_host import File
@@ -45,9 +43,6 @@ def test_where_there_is_no_compiler_there_is_room_for_one() -> None:
     found = decode(Found, parse_document(dump(inspect(GIVEN, played)).encode()))
     assert found == Found(room=RoomState("/usr/local", 1 << 40, "", 0))
     assert played.done == []
-    state = HostState()
-    take(state, found)
-    assert ToolkitState.of(state) == ToolkitState(None, found.room)
     assert find_verb("cuda_toolkit.inspect").input is InspectInput
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from roles.cuda_toolkit import DRIVER, TOOLKIT_BYTES, ToolkitState, inspection_i
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig, gpu_rig, planned
+from tests.support.states import host_with, with_file
 
 PLAN = planned(gpu_rig())
 OWN_DRIVER = planned(gpu_rig(), {"gpus/driver": {"branch": 580}})
@@ -148,36 +150,36 @@ def test_a_host_that_is_as_planned_is_left_alone() -> None:
 
 
 def test_a_toolkit_that_somebody_else_brought_is_used() -> None:
-    assert says(PLAN, HostState(parts={ToolkitState: ToolkitState("13.0")})) == []
+    assert says(PLAN, HostState.of(ToolkitState("13.0"))) == []
 
 
 @pytest.mark.parametrize("toolkit", [None, ""], ids=["gone", "does not run"])
 def test_a_toolkit_that_does_not_run_is_installed(toolkit: str | None) -> None:
     seen = seen_of(PLAN)
-    ToolkitState.within(seen).version = toolkit
+    seen = seen.with_parts(ToolkitState(toolkit))
     assert says(PLAN, seen) == [INSTALLS]
 
 
 def test_what_keeps_drivers_out_is_mended_where_nvidias_packages_can_come() -> None:
     seen = seen_of(PLAN)
     assert PLAN.toolkit
-    del seen.files[PLAN.toolkit.preferences.path]
+    seen = with_file(seen, PLAN.toolkit.preferences.path, None)
     assert says(PLAN, seen) == [""]
     repositories = {"nvidia": "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"}
-    by_another = HostState(parts={ToolkitState: ToolkitState("13.0")}, repositories=repositories)
+    by_another = host_with(repositories=repositories).with_parts(ToolkitState("13.0"))
     assert says(PLAN, by_another) == [""]
 
 
 def test_a_key_that_is_gone_is_fetched_again() -> None:
     seen = seen_of(PLAN)
     assert PLAN.toolkit
-    del seen.files[PLAN.toolkit.repository.keyring]
+    seen = with_file(seen, PLAN.toolkit.repository.keyring, None)
     assert says(PLAN, seen) == [ADDS]
 
 
 def test_another_toolkit_at_its_place_stops_the_run() -> None:
     seen = seen_of(PLAN)
-    ToolkitState.within(seen).version = "12.8"
+    seen = seen.with_parts(ToolkitState("12.8"))
     (problem,) = toolkit_refusals(PLAN, seen)
     assert problem in refusals(PLAN, seen, {})
     assert str(problem) == (
@@ -201,7 +203,7 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
 )
 def test_a_disk_without_room_for_it_stops_the_run(room: str, message: str | None) -> None:
     seen = parse_state([*converged(PLAN, {}), f"room\t/usr/local\t{room}"])
-    ToolkitState.within(seen).version = None
+    seen = seen.with_parts(replace(ToolkitState.of(seen), version=None))
     assert [problem.message for problem in refusals(PLAN, seen, {})] == ([message] if message else [])
 
 

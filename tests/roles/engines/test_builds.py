@@ -28,6 +28,7 @@ from tests.render.plans import CPU
 from tests.support.played_host import File, Running
 from tests.support.recording import input_of
 from tests.support.service_host import ServiceHost, killed_everywhere
+from tests.support.states import host_with
 from tests.support.stores import needs_root
 
 BUILD = CPU.builds[0]
@@ -418,10 +419,10 @@ def test_a_source_is_sent_and_admitted_before_it_is_compiled() -> None:
     changes = build_changes(BUILD, HostState())
     assert [each.action for each in changes] == ["send", "send", "build"]
     assert input_of(changes[1], SourceFileInput).sha256 == BUILD.source.sha256
-    assert [each.action for each in build_changes(BUILD, HostState(builds={BUILD.id: "built"}))] == ["build"]
-    vouched = build_changes(BUILD, HostState(builds={BUILD.id: "intact"}))
+    assert [each.action for each in build_changes(BUILD, host_with(builds={BUILD.id: "built"}))] == ["build"]
+    vouched = build_changes(BUILD, host_with(builds={BUILD.id: "intact"}))
     assert input_of(vouched[0], VouchInput).id == BUILD.id
-    assert build_changes(BUILD, HostState(builds={BUILD.id: "done"})) == []
+    assert build_changes(BUILD, host_with(builds={BUILD.id: "done"})) == []
 
 
 def test_a_plan_of_the_last_version_is_read() -> None:

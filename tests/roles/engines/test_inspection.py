@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.state import HostState
+from llamaherd.host.state import EnginesState
 from llamaherd.layout import BUILDS, CACHE, WORK
 from llamaherd.onhost.document import DocumentError, decode, encode
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
-from roles.engines import BuiltState, inspection_input, take
+from roles.engines import BuiltState, inspection_input, state_parts
 from roles.engines.onhost import MOST_FLAGS, BuildQuery, Found, InspectInput, inspect, stamp_of, write_stamp
 from tests.render.plans import CPU
 from tests.support.inspected_host import RootedHost
@@ -126,10 +126,9 @@ def test_flags_and_sources() -> None:
 
 
 def test_the_state_of_a_host() -> None:
-    state = HostState()
-    take(state, Found({"a": "done"}, {"a": "--port N  the port\n"}, ("ab",)))
-    assert (state.builds, state.sources) == ({"a": "done"}, {"ab"})
-    assert BuiltState.of(state).flags == {"a": ((("--port",), 1),)}
+    builds, built = state_parts(Found({"a": "done"}, {"a": "--port N  the port\n"}, ("ab",)))
+    assert builds == EnginesState({"a": "done"})
+    assert built == BuiltState({"a": ((("--port",), 1),)}, {"ab"})
     assert inspection_input(CPU.model_copy(update={"builds": ()})) is None
     asked = inspection_input(CPU)
     assert asked

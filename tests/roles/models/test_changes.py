@@ -20,12 +20,14 @@ from tests.support.drifts import (
     CPU,
     GPU,
     WATCHER,
+    having,
     nowhere,
     seen_of,
 )
 from tests.support.ours import sends
 from tests.support.recording import input_of
 from tests.support.rigs import SHA
+from tests.support.states import edited, host_with
 
 
 def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
@@ -41,11 +43,8 @@ def test_a_source_or_model_from_the_controller_is_sent_first() -> None:
 def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
     model = next(model for model in GPU.models if model.name == "35b")
 
-    def arrived(seen: HostState) -> None:
-        seen.verified[model.folder].clear()
-        seen.incoming |= {file.sha256: int(file.size or 0) for file in model.files}
-
-    seen = seen_of(GPU, arrived)
+    arrived = {file.sha256: int(file.size or 0) for file in model.files}
+    seen = seen_of(GPU, having(verified={model.folder: {}}, incoming=arrived))
     assert begin_changes(GPU, seen, nowhere, WATCHER) == []
     (admit,) = model_changes(GPU, seen, nowhere, WATCHER)
     (let_in,) = input_of(admit, AdmitInput).models
@@ -54,11 +53,11 @@ def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
 
 def test_a_fetch_that_runs_is_not_begun_again() -> None:
     seen = HostState()
-    job = fetch_job(GPU, to_fetch(GPU, seen), [])
-    seen.fetch = str(job["id"])
+    job = str(fetch_job(GPU, to_fetch(GPU, seen), [])["id"])
+    seen = edited(seen, fetch=job)
     (join,) = begin_changes(GPU, seen, nowhere, WATCHER)
-    assert input_of(join, JoinInput) == JoinInput(seen.fetch, WATCHER)
-    seen.fetch = "another"
+    assert input_of(join, JoinInput) == JoinInput(job, WATCHER)
+    seen = edited(seen, fetch="another")
     (begin,) = begin_changes(GPU, seen, nowhere, WATCHER)
     assert isinstance(begin.how, DeferredVerb)
     assert begin.how.make(print).verb == "models.fetch.begin"
@@ -68,7 +67,7 @@ def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:
     """Else the run that waits, or the next one, would take it for another's and end it."""
     begun = fetch_job(GPU, to_fetch(GPU, HostState()), [])
     (first, _) = (file for _, file in to_fetch(GPU, HostState()))
-    seen = HostState(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
+    seen = host_with(incoming={first.sha256: int(first.size or 0)}, fetch=str(begun["id"]))
     assert len(to_fetch(GPU, seen)) == 1
     assert fetch_job(GPU, to_fetch(GPU, seen), [])["id"] == begun["id"]
     (join,) = begin_changes(GPU, seen, nowhere, WATCHER)

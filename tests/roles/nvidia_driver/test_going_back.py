@@ -22,6 +22,7 @@ from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of
 from tests.support.rigs import converged, gpu_rig, planned
+from tests.support.states import edited, with_driver
 
 BEFORE, REFUSED = "580.95.05", "590.48.01"
 OLD = planned(gpu_rig(), {"host/os": "debian-13", "gpus/driver": {"branch": 580}})
@@ -37,8 +38,7 @@ def declared(**driver: Any) -> Plan:
 def host(*said: str, **nvidia: Any) -> HostState:
     """A host whose driver of 580 works, and which says this besides."""
     seen = parse_state([*converged(OLD, {}), *said])
-    seen.nvidia = replace(seen.nvidia, **nvidia)
-    return seen
+    return with_driver(seen, **nvidia)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def host(*said: str, **nvidia: Any) -> HostState:
         ({}, f"{BEFORE} comes back by itself where 590 does not answer"),
         ({"kept": "570.1.1", "loaded": None}, "570.1.1 comes back by itself where 590 does not answer"),
         ({"loaded": None}, "no driver answers now, so that there is none to go back to"),
-        ({"says": "version mismatch"}, "no driver answers now, so that there is none to go back to"),
+        ({"problem": "version mismatch"}, "no driver answers now, so that there is none to go back to"),
     ],
     ids=["it works", "kept by an earlier run", "none is loaded", "it does not answer"],
 )
@@ -61,19 +61,20 @@ def test_what_would_come_back_is_said_with_the_change(nvidia: dict[str, Any], sa
 
 def test_what_moves_no_driver_arms_nothing() -> None:
     seen = host()
-    del seen.nvidia.packages["nvidia-kernel-open-dkms"]
+    others = {name: each for name, each in seen.driver.packages.items() if name != "nvidia-kernel-open-dkms"}
+    seen = with_driver(seen, packages=others)
     change = driver_changes(OLD, seen)[-1]
     assert input_of(change, InstallInput).way_back is None
     assert not [why for why in change.reasons if "go back" in why or "comes back" in why]
     # The kernel of a container is another's.
     lent = host()
-    lent.machine = replace(lent.machine, virtual="lxc")
+    lent = edited(lent, machine=replace(lent.system.machine, virtual="lxc"))
     assert input_of(driver_changes(declared(), lent)[-1], InstallInput).way_back is None
 
 
 def test_what_did_not_come_up_is_not_tried_again() -> None:
     seen = host(SAID)
-    assert seen.nvidia.refused == TRIED
+    assert seen.driver.refused == TRIED
     assert driver_changes(declared(), seen) == []
     assert driver_refusals(declared(), seen) == []
     with pytest.raises(UserError) as refused:

@@ -23,6 +23,7 @@ from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of
 from tests.support.rigs import converged, gpu_rig, planned
+from tests.support.states import updated, with_driver
 
 BEFORE, AFTER = "580.95.05", "590.48.01"
 GATE = {"instances/worker/gate": {"decode": "-3%"}}
@@ -43,8 +44,7 @@ OLD, NEW, UNGATED = declared(580), declared(), declared(gates={})
 def host(plan: Plan, *said: str, **nvidia: Any) -> HostState:
     """A host that is as planned, and which says this besides."""
     seen = parse_state([*converged(plan, {}), *said])
-    seen.nvidia = replace(seen.nvidia, **nvidia)
-    return seen
+    return with_driver(seen, **nvidia)
 
 
 def pending(plan: Plan = NEW, **nvidia: Any) -> HostState:
@@ -97,7 +97,7 @@ def test_what_cannot_be_judged_is_not_measured(case: str) -> None:
     plan = plans.get(case, NEW)
     seen = host(OLD)
     if case == "it does not serve":
-        seen.units["llama-worker"] = replace(seen.units["llama-worker"], active="failed")
+        seen = updated(seen, units={"llama-worker": replace(seen.servers.units["llama-worker"], active="failed")})
     change = installs(plan, seen, retry=case == "retry")
     assert change.measured is None
     assert not is_judged(change)
@@ -168,7 +168,7 @@ TRIED = RefusedDriver(AFTER, "open nvidia", "2026-11-26 12:03:11 UTC", BEFORE, "
 
 def test_one_that_was_slower_is_not_tried_again() -> None:
     seen = host(OLD, "\t".join(("nvidia", "refused", *TRIED)))
-    assert seen.nvidia.refused == TRIED
+    assert seen.driver.refused == TRIED
     assert driver_changes(NEW, seen) == []
     with pytest.raises(UserError) as refused:
         refusal_changes(NEW, seen, retry=False)

@@ -20,6 +20,7 @@ from roles.nvidia_driver.preflight import driver_refusals
 from tests.support.ours import parse_state, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned
+from tests.support.states import edited, updated, with_driver
 
 NO_SERVERS: dict[str, Any] = {"instances/small": GONE, "instances/boxed": GONE}
 NEW, OLD = "gpus/cards/new/model", "gpus/cards/old/model"
@@ -129,7 +130,7 @@ def test_versions_are_taken_apart(version: str, own: str, branch: str | None) ->
 def test_whose_a_package_is_its_repository_tells(origins: list[str], source: str | None) -> None:
     lines = ["nvidia\tpackage\tlibcuda1\t550.163.01-2\tinstalled"]
     seen = parse_state([*lines, *(f"nvidia\torigin\tlibcuda1\t{origin}" for origin in origins)])
-    assert seen.nvidia.packages["libcuda1"].source == source
+    assert seen.driver.packages["libcuda1"].source == source
 
 
 # --- what a host says ------------------------------------------------------------------------------------------------
@@ -152,14 +153,14 @@ nvidia\tcomponent\tmain
 nvidia\tcomponent\tupdates/contrib
 nvidia\tfree\t1000
 nvidia\ttried\t550.163.01 6.12.1""".splitlines()
-    ).nvidia
+    ).driver
     assert seen == DriverState(
         packages={"libcuda1": PackageState("550.163.01-2", "distribution")},
         loaded="550.163.01",
         uvm=True,
         disk={"6.12.1": "550.163.01"},
         library="550.163.01",
-        says="Failed to initialize NVML: Driver/library version mismatch",
+        problem="Failed to initialize NVML: Driver/library version mismatch",
         runfile=True,
         persistence=Persistence("active", "static"),
         components={"main", "contrib"},
@@ -174,17 +175,14 @@ nvidia\ttried\t550.163.01 6.12.1""".splitlines()
 
 def host(plan: Plan = PLAN, **nvidia: Any) -> HostState:
     """As planned, but for this of the driver."""
-    seen = parse_state(converged(plan, {}))
-    for name, value in nvidia.items():
-        setattr(seen.nvidia, name, value)
-    return seen
+    return with_driver(parse_state(converged(plan, {})), **nvidia)
 
 
 def with_packages(plan: Plan = PLAN, **packages: PackageState) -> HostState:
     """As planned, with these packages besides."""
     seen = parse_state(converged(plan, {}))
-    seen.nvidia.packages |= {name.replace("_", "-"): package for name, package in packages.items()}
-    return seen
+    more = {name.replace("_", "-"): package for name, package in packages.items()}
+    return with_driver(seen, packages={**seen.driver.packages, **more})
 
 
 def test_nothing_is_done_where_all_is_as_planned() -> None:
@@ -214,7 +212,7 @@ def test_what_is_of_another_branch_is_named_and_tools_alone_are_no_reason() -> N
 
 def test_headers_are_wanted_of_the_kernel_that_boots_next() -> None:
     seen = host()
-    seen.machine = replace(seen.machine, next_kernel="6.8.0-90-generic")
+    seen = edited(seen, machine=replace(seen.system.machine, next_kernel="6.8.0-90-generic"))
     (step,) = driver_changes(PLAN, seen)
     given = input_of(step, InstallInput)
     assert given.headers == ("6.8.0-90-generic",)
@@ -233,23 +231,25 @@ def test_signed_modules_follow_the_kernel_that_the_host_follows() -> None:
 def test_a_container_needs_no_module_where_its_kernel_has_the_driver() -> None:
     seen = host(disk={})
     assert driver_changes(PLAN, seen)
-    seen.machine = replace(seen.machine, virtual="docker")
+    seen = edited(seen, machine=replace(seen.system.machine, virtual="docker"))
     assert driver_changes(PLAN, seen) == []
 
 
 def test_a_driver_is_loaded_where_nothing_is_in_its_way() -> None:
     assert len(load_changes(PLAN, host(loaded=None))) == 1
     nouveau = host(loaded=None)
-    nouveau.machine = replace(nouveau.machine, nouveau=True)
+    nouveau = edited(nouveau, machine=replace(nouveau.system.machine, nouveau=True))
     assert load_changes(PLAN, nouveau) == []
     assert load_changes(PLAN, host(loaded=None, disk={KERNEL: "580.1.1"})) == []
     assert load_changes(PLAN, host(loaded="570.1.1")) == []
 
 
 def test_a_reboot_says_why_and_who_goes_down() -> None:
-    seen = host(loaded="580.65.06", library=VERSION, says="Failed to initialize NVML: Driver/library version mismatch")
-    seen.units["llama-chat"] = UnitState("active", "enabled", False, "", "")
-    seen.units["llama-old"] = UnitState("inactive", "enabled", False, "", "")
+    seen = host(
+        loaded="580.65.06", library=VERSION, problem="Failed to initialize NVML: Driver/library version mismatch"
+    )
+    seen = updated(seen, units={"llama-chat": UnitState("active", "enabled", False, "", "")})
+    seen = updated(seen, units={"llama-old": UnitState("inactive", "enabled", False, "", "")})
     (change,) = reboot_changes(PLAN, seen)
     assert change.how == reboot(VERSION, KERNEL, kept=False)
     why = "; ".join(change.reasons)
@@ -313,7 +313,7 @@ def test_the_other_source_is_named_and_not_touched() -> None:
 
 def test_a_hold_of_somebodys_is_named_only_where_it_is_in_the_way() -> None:
     seen = host()
-    seen.machine = replace(seen.machine, held=("libnvidia-compute-580:amd64", "docker.io"))
+    seen = edited(seen, machine=replace(seen.system.machine, held=("libnvidia-compute-580:amd64", "docker.io")))
     assert problems(PLAN, seen) == []
     (said,) = problems(plan_of(version="580.105.08"), seen)
     assert "on hold: libnvidia-compute-580\n" in said
@@ -335,20 +335,20 @@ def test_secure_boot_wants_a_key_that_a_person_lets_in(
 ) -> None:
     plan = plan_of(os, source)
     seen = HostState()
-    seen.machine = replace(seen.machine, secure_boot=True, mok=mok)
+    seen = edited(seen, machine=replace(seen.system.machine, secure_boot=True, mok=mok))
     said = problems(plan, seen)
     assert len(said) == bool(words)
     for word in words:
         assert word in said[0]
     loaded = host(plan)
-    loaded.machine = replace(loaded.machine, secure_boot=True)
+    loaded = edited(loaded, machine=replace(loaded.system.machine, secure_boot=True))
     assert problems(plan, loaded) == []
 
 
 def test_room_is_asked_for_before_anything_is_installed() -> None:
     seen = HostState()
-    seen.nvidia.free = 10**9
-    seen.machine = replace(seen.machine, boot_free=10**8)
+    seen = with_driver(seen, free=10**9)
+    seen = edited(seen, machine=replace(seen.system.machine, boot_free=10**8))
     assert [said.partition(", and")[0] for said in problems(PLAN, seen)] == [
         "/ has 1.0 GB free",
         "/boot has 100 MB free",

@@ -24,6 +24,7 @@ from tests.support.deb import Package
 from tests.support.nvidia_packages import debian_driver, metapackages, pinning
 from tests.support.recording import input_of
 from tests.support.rigs import gpu_rig, planned
+from tests.support.states import with_driver
 from tests.support.stores import needs_root
 
 pytestmark = pytest.mark.usefixtures("starts_processes", "root")
@@ -91,7 +92,7 @@ def plan(version: str = NEW, *, have: str = OLD) -> tuple[AptPlan, list[str]]:
     """Return apt's plan for a branch by the input of a real change, and its words."""
     wanted = planned(gpu_rig(), {"host/os": "debian-13", "gpus/driver": {"branch": int(version[:3])}})
     state = HostState()
-    state.nvidia.packages = {name: PackageState(f"{have}-1", "nvidia") for name in (*NAMES, DKMS)}
+    state = with_driver(state, packages={name: PackageState(f"{have}-1", "nvidia") for name in (*NAMES, DKMS)})
     given = input_of(driver_changes(wanted, state)[-1], InstallInput)
     made = AptPlan(replace(given, headers=()), Host(print, print))
     return made, made.words()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN, POWER_UNIT, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.power import HeldGpu, PowerState, take
+from roles.power import HeldGpu, PowerState, state_parts
 from roles.power.onhost import Found, InspectInput, UnitState, inspect
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
@@ -32,10 +31,7 @@ def test_the_unit_and_what_each_gpu_is_held_to() -> None:
     notes = {"GPU-1": ("280", "210,2400", "on", "70"), "GPU-2": (), "GPU-3": ("$(id)", "*", "?")}
     assert found == Found(UnitState("active", "enabled", needs_reload=True), notes)
     assert len(played.done) == 1
-    state = HostState()
-    take(state, found)
-    assert PowerState.of(state).held == {uuid: HeldGpu(*words) for uuid, words in notes.items()}
-    assert PowerState.of(state).unit == found.unit
+    assert state_parts(found) == (PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in notes.items()}),)
 
 
 def test_a_rig_that_declares_nothing_has_its_unit_inspected_alone() -> None:
@@ -62,4 +58,4 @@ def test_what_systemd_does_not_report_is_empty_and_where_it_is_silent_unknown() 
 
 def test_a_note_of_too_many_words_is_none() -> None:
     with pytest.raises(ValueError, match="more than 4 words"):
-        take(HostState(), Found(held={"GPU-1": ("a",) * 5}))
+        state_parts(Found(held={"GPU-1": ("a",) * 5}))

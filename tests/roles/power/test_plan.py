@@ -17,10 +17,12 @@ from llamaherd.role.changes import RunVerb
 from roles.base import base_changes
 from roles.power import HeldGpu, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
 from roles.power.onhost import ApplyInput, InspectInput, RemoveInput, UnitState
+from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
 from tests.support.recording import input_of
 from tests.support.rigs import converged, cpu_rig, gpu_rig, planned
+from tests.support.states import edited, host_with
 
 PLAN = held(BOTH)
 BARE = planned(gpu_rig())
@@ -157,7 +159,7 @@ def test_a_card_is_read(row: str) -> None:
 
 
 def test_cards_of_mixed_generations_are_told_apart() -> None:
-    seen = parse_state(f"card\t{line}" for line, _ in ROWS.values()).cards
+    seen = parse_state(f"card\t{line}" for line, _ in ROWS.values()).gpus.shown
     assert len(seen) == len(ROWS)
     by_pci = find_gpu("0000000f:01:00.0", seen)
     assert by_pci
@@ -200,56 +202,46 @@ def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
 
 
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
-    (step,) = power_changes(PLAN, HostState(cards=seen_of(PLAN).cards))
+    (step,) = power_changes(PLAN, host_with(shown=seen_of(PLAN).gpus.shown))
     assert step.says == "holding new to 450 W, 210 to 2400 MHz; old to 280 W"
     assert PLAN.power
     assert [each.path for each in input_of(step, ApplyInput).files] == [file.path for file in PLAN.power.files]
 
 
-def card_is(**values: Any) -> Any:
+def card_is(**values: Any) -> Drift:
     """The 3090 is otherwise."""
-
-    def drift(seen: HostState) -> None:
-        seen.cards = [replace(each, **values) if each.uuid == "GPU-3090" else each for each in seen.cards]
-
-    return drift
+    return _gpu_is("GPU-3090", **values)
 
 
-def newer_is(**values: Any) -> Any:
+def newer_is(**values: Any) -> Drift:
     """The 5090 is otherwise."""
-
-    def drift(seen: HostState) -> None:
-        seen.cards = [replace(each, **values) if each.uuid == "GPU-5090" else each for each in seen.cards]
-
-    return drift
+    return _gpu_is("GPU-5090", **values)
 
 
-def note_is(uuid: str, *words: str) -> Any:
+def _gpu_is(uuid: str, **values: Any) -> Drift:
+    return lambda seen: edited(
+        seen, shown=tuple(replace(each, **values) if each.uuid == uuid else each for each in seen.gpus.shown)
+    )
+
+
+def note_is(uuid: str, *words: str) -> Drift:
     """Our note of a GPU is otherwise, or, without words, not there."""
 
-    def drift(seen: HostState) -> None:
-        PowerState.within(seen).held.pop(uuid, None)
-        if words:
-            PowerState.within(seen).held[uuid] = HeldGpu(*words)
+    def drift(seen: HostState) -> HostState:
+        power = PowerState.of(seen)
+        others = {each: held for each, held in power.held.items() if each != uuid}
+        return seen.with_parts(replace(power, held={**others, uuid: HeldGpu(*words)} if words else others))
 
     return drift
 
 
-def unit_is(*values: Any) -> Any:
+def unit_is(*values: Any) -> Drift:
     """The unit is otherwise, or, without values, not there."""
-
-    def drift(seen: HostState) -> None:
-        PowerState.within(seen).unit = UnitState(*values) if values else None
-
-    return drift
+    unit = UnitState(*values) if values else None
+    return lambda seen: seen.with_parts(replace(PowerState.of(seen), unit=unit))
 
 
-def lost(path: str) -> Any:
-    """A file is not there."""
-    return lambda seen: seen.files.pop(path)
-
-
-DRIFTS: dict[str, tuple[Any, list[bool]]] = {
+DRIFTS: dict[str, tuple[Drift, list[bool]]] = {
     "somebody set another limit": (card_is(limit=350.0), [True]),
     "a limit is a rounding off": (card_is(limit=279.99), []),
     "a limit is not told any more": (card_is(limit=None), [True]),
@@ -285,7 +277,7 @@ DRIFTS: dict[str, tuple[Any, list[bool]]] = {
 def test_a_drift_is_mended_and_the_unit_started_only_for_cards(case: str) -> None:
     drift, steps = DRIFTS[case]
     seen = seen_of(PLAN)
-    drift(seen)
+    seen = drift(seen)
     assert restarts(PLAN, seen) == steps
 
 
@@ -305,20 +297,20 @@ def test_a_drift_is_mended_and_the_unit_started_only_for_cards(case: str) -> Non
 )
 def test_a_fan_speed_that_is_not_held_is_drift(drift: Any, steps: list[bool]) -> None:
     seen = seen_of(FANS)
-    drift(seen)
+    seen = drift(seen)
     assert restarts(FANS, seen) == steps
 
 
 def test_a_limit_that_is_held_and_no_longer_declared_is_drift() -> None:
     seen = seen_of(CLOCKS)
-    note_is("GPU-5090", "450", "210,2400", "on")(seen)
+    seen = note_is("GPU-5090", "450", "210,2400", "on")(seen)
     assert restarts(CLOCKS, seen) == [True]
 
 
 def test_persistence_that_a_card_does_not_keep_is_asked_for_once() -> None:
     seen = seen_of(PLAN)
-    card_is(persistent=False)(seen)
-    note_is("GPU-3090", "280", "-", "refused")(seen)
+    seen = card_is(persistent=False)(seen)
+    seen = note_is("GPU-3090", "280", "-", "refused")(seen)
     assert power_changes(PLAN, seen) == []
 
 
@@ -327,7 +319,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     (change,) = power_leftovers(BARE, seen)
     assert power_changes(BARE, seen) == []
     assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
-    PowerState.within(seen).unit = None
+    seen = unit_is()(seen)
     assert power_leftovers(BARE, seen) == []
     assert inspection_input(BARE) == InspectInput(notes=False)
 
@@ -375,8 +367,7 @@ def test_what_a_card_cannot_be_held_to_stops_the_run(
     old = GpuState("GPU-3090", "00000000:02:00.0", True, 350, 350, 100, 366, 210, 30, "NVIDIA GeForce RTX 3090")
     new = GpuState("GPU-5090", "00000000:01:00.0", True, 575, 575, 400, 600, 210, 30, "NVIDIA GeForce RTX 5090")
     plan = held(changes)
-    host = seen_of(plan)
-    host.cards = [replace(old, **seen), new]
+    host = edited(seen_of(plan), shown=(replace(old, **seen), new))
     (problem,) = refusals(plan, host, {})
     assert message in problem.message
     assert way_out in problem.help
@@ -384,7 +375,7 @@ def test_what_a_card_cannot_be_held_to_stops_the_run(
 
 def test_a_limit_that_a_laptop_does_not_tell_is_no_problem_beside_clocks() -> None:
     seen = seen_of(PLAN)
-    newer_is(limit=None, least=None, most=None)(seen)
+    seen = newer_is(limit=None, least=None, most=None)(seen)
     assert power_refusals(PLAN, seen) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN
-from roles.gpus import take
-from roles.power import PowerState, power_changes
-from roles.power import take as take_power
+from roles.gpus import state_parts as gpu_parts
+from roles.power import power_changes
+from roles.power import state_parts as power_parts
 from roles.power.onhost import InspectInput, UnitState, gpu_power, inspect
 from roles.power.verify import power_checks, probes
 from tests.support import nvidia_smi
@@ -415,11 +416,9 @@ def test_the_file_itself_holds(rig: Host) -> None:
 def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
     notes = {f"{POWER_RUN}/{uuid}": f"{note}\n" for uuid, note in rig.notes.items()}
-    seen = HostState()
-    take(seen, rig.gpus())
-    take_power(seen, inspect(InspectInput(notes=plan.power is not None), InspectedHost(texts=notes)))
-    PowerState.within(seen).unit = UnitState("active", "enabled", needs_reload=False)
-    return seen
+    (power,) = power_parts(inspect(InspectInput(notes=plan.power is not None), InspectedHost(texts=notes)))
+    up = replace(power, unit=UnitState("active", "enabled", needs_reload=False))
+    return HostState.of(*gpu_parts(rig.gpus()), up)
 
 
 def steps(rig: Host, plan: Any) -> list[str]:
@@ -498,7 +497,7 @@ def test_a_laptop_that_refuses_is_not_asked_again_at_every_run(tmp_path: Path, l
 
 def test_a_driver_that_does_not_answer_is_seen(rig: Host) -> None:
     rig.put(broken="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
-    assert "couldn't communicate" in looked(rig, LIMIT).driver_says
+    assert "couldn't communicate" in looked(rig, LIMIT).gpus.problem
     assert verified(rig, LIMIT)["old"][1].startswith("NVIDIA-SMI has failed")
     (rig.folder / "bin" / "nvidia-smi").unlink()
-    assert looked(rig, LIMIT).driver_says == "there is no nvidia-smi"
+    assert looked(rig, LIMIT).gpus.problem == "there is no nvidia-smi"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.host.state import HostState
 from roles.serve import ROLE
 from tests.support.rigs import cpu_rig, planned
+from tests.support.states import host_with
 
 OWN = ["10.0.0.5/24", "fd00::5/64"]
 
@@ -14,7 +14,7 @@ OWN = ["10.0.0.5/24", "fd00::5/64"]
 def refused(listen: str, own: list[str]) -> list[str]:
     """Why a host with these addresses cannot have `chat` listen there."""
     plan = planned(cpu_rig(), {"instances/chat/listen": listen})
-    return [str(each) for each in ROLE.refusals(plan, HostState(addresses=own))]
+    return [str(each) for each in ROLE.refusals(plan, host_with(addresses=own))]
 
 
 @pytest.mark.parametrize("listen", ["10.0.0.5", "fd00::5", "0.0.0.0", "::", "127.0.0.1", "127.0.0.2"])

@@ -14,6 +14,7 @@ from tests.support.ours import parse_state
 from tests.support.played_host import File
 from tests.support.recording import recording, switch_of
 from tests.support.rigs import KEY, converged, cpu_rig, planned
+from tests.support.states import updated
 from tests.support.switches import serving_host
 
 PLAN = planned(cpu_rig())
@@ -24,7 +25,7 @@ CHAT = next(each for each in PLAN.instances if each.name == "chat")
 @pytest.mark.parametrize("text", ["as inspected", "another server's", None])
 def test_one_that_was_stopped_is_started_by_what_was_inspected_alone(path: str, text: str | None) -> None:
     seen = parse_state(converged(PLAN, {"chat": KEY}))
-    seen.units[CHAT.service] = UnitState("inactive", "enabled", False, "", CHAT.spec)
+    seen = updated(seen, units={CHAT.service: UnitState("inactive", "enabled", False, "", CHAT.spec)})
     (change,) = unit_changes(CHAT, seen, KEY)
     given = switch_of(change)
     texts = {CHAT.file.path: CHAT.file.text, str(CHAT.key_file): f"{KEY}\n"}

@@ -11,6 +11,7 @@ from llamaherd.role.role import Run
 from roles.serve.changes import estimate_downtime
 from roles.serve.tasks import tasks
 from tests.support.rigs import cpu_rig, planned
+from tests.support.states import host_with
 
 PLAN = planned(cpu_rig())
 CHAT = next(each for each in PLAN.instances if each.backend == "systemd")
@@ -20,7 +21,7 @@ def host(active: str = "active", told: tuple[str, ...] = (), stored: int = 0) ->
     """A host on which `chat` runs as something else, its model lying there in so many bytes."""
     loaded = Loaded(int(told[0]) / 1000, told[1:]) if told else None
     model = next(each for each in PLAN.models if each.folder == CHAT.model_folder)
-    return HostState(
+    return host_with(
         units={CHAT.service: UnitState(active, "enabled", False, "run", "other")},
         serving={CHAT.service: ServingState(loaded=loaded)},
         stored={model.folder: {file.name: (stored, 0.0) for file in model.files}},

@@ -20,6 +20,7 @@ from roles.serve.changes import unit_changes
 from tests.support.ours import parse_state
 from tests.support.recording import switch_of
 from tests.support.rigs import KEY, converged, cpu_rig, planned
+from tests.support.states import edited, host_with, updated
 
 GIB = 1 << 30
 PLAN = planned(cpu_rig())
@@ -49,7 +50,7 @@ def of(plan: Plan, like: InstancePlan) -> InstancePlan:
 def host(plan: Plan = PLAN) -> HostState:
     """Both serve, each as something else than planned."""
     chat, drafter = of(plan, CHAT), of(plan, DRAFTER)
-    return HostState(
+    return host_with(
         units={CHAT.service: UnitState("active", "enabled", False, "run", "other", chat.endpoint.port)},
         containers={DRAFTER.service: ContainerState("running", "healthy", "id", "other", drafter.endpoint.port)},
     )
@@ -78,17 +79,17 @@ def test_only_what_serves_as_something_else_is_replaced_so(like: InstancePlan) -
     instance, state = of(plan, like), host()
     assert fits_side_by_side(plan, instance, state)
     assert not fits_side_by_side(plan, instance, HostState())
-    hanging = replace(state, serving={like.service: ServingState(hangs="it answers nobody")})
+    hanging = updated(state, serving={like.service: ServingState(hangs="it answers nobody")})
     assert not fits_side_by_side(plan, instance, hanging)
-    untried = replace(state, serving={like.service: ServingState(untried=("other",))})
+    untried = updated(state, serving={like.service: ServingState(untried=("other",))})
     assert not fits_side_by_side(plan, instance, untried)
-    units = {name: replace(each, port=1) for name, each in state.units.items()}
-    containers = {name: replace(each, port=1) for name, each in state.containers.items()}
-    assert not fits_side_by_side(plan, instance, replace(state, units=units, containers=containers))
-    same = replace(
+    units = {name: replace(each, port=1) for name, each in state.servers.units.items()}
+    containers = {name: replace(each, port=1) for name, each in state.servers.containers.items()}
+    assert not fits_side_by_side(plan, instance, edited(state, units=units, containers=containers))
+    same = edited(
         state,
-        units={name: replace(each, spec=instance.spec) for name, each in state.units.items()},
-        containers={name: replace(each, spec=instance.spec) for name, each in state.containers.items()},
+        units={name: replace(each, spec=instance.spec) for name, each in state.servers.units.items()},
+        containers={name: replace(each, spec=instance.spec) for name, each in state.servers.containers.items()},
     )
     assert not fits_side_by_side(plan, instance, same)
 
@@ -133,7 +134,7 @@ def test_no_candidate_where_a_key_is_written() -> None:
     plan = taking(held(GIB), held(GIB))
     instance, state = of(plan, CHAT), parse_state(converged(PLAN, {"chat": KEY}))
     candidate = candidate_input(plan, instance)
-    state.units[CHAT.service] = replace(state.units[CHAT.service], spec="other")
+    state = updated(state, units={CHAT.service: replace(state.servers.units[CHAT.service], spec="other")})
     (change,) = unit_changes(instance, state, KEY, candidate=candidate)
     assert switch_of(change).candidate == candidate
     (change,) = unit_changes(instance, state, "another key", candidate=candidate)

@@ -17,15 +17,17 @@ from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Grows, Holds, Plan
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
-from roles.serve.exchange import CUT_OFF, ExchangeState, cut_off_changes, exchanging
+from roles.serve.exchange import CUT_OFF, cut_off_changes, exchanging
 from roles.serve.onhost.exchange import JOURNAL, run_exchange
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
+from roles.serve.state import ServeState
 from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost
 from tests.support.recording import RecordingHost, input_of, recording
 from tests.support.rigs import converged, cpu_rig, planned
+from tests.support.states import edited, updated
 from tests.support.switches import one_run
 
 NAMES = ("a", "b", "c")
@@ -59,10 +61,11 @@ def state_of(text: str) -> HostState:
     state = HostState()
     for name, (port, backend) in words(text).items():
         if backend == "systemd":
-            state.units[f"llama-{name}"] = UnitState("active", "enabled", False, "1", "before", port)
+            state = updated(state, units={f"llama-{name}": UnitState("active", "enabled", False, "1", "before", port)})
         else:
-            state.containers[f"llama-{name}"] = ContainerState("running", "healthy", "1", "before", port)
-            state.projects.add(name)
+            container = ContainerState("running", "healthy", "1", "before", port)
+            state = updated(state, containers={f"llama-{name}": container})
+            state = edited(state, projects={*ServeState.of(state).projects, name})
     return state
 
 
@@ -101,13 +104,13 @@ def test_ports_and_backends_that_change_hands(then: str, now: str, groups: set[s
 
 def test_one_that_waits_for_its_restart_has_its_port() -> None:
     state = state_of("1 2")
-    state.units["llama-b"] = UnitState("activating", "enabled", False, "1", "", None, 9002)
+    state = updated(state, units={"llama-b": UnitState("activating", "enabled", False, "1", "", None, 9002)})
     assert together(plan_of("2 3"), state) == {"ab"}
 
 
 def test_what_is_stopped_gives_nothing_up() -> None:
     state = state_of("1 2")
-    state.units["llama-b"] = UnitState("failed", "enabled", False, "1", "", None, 9002)
+    state = updated(state, units={"llama-b": UnitState("failed", "enabled", False, "1", "", None, 9002)})
     assert together(plan_of("2 3"), state) == set()
 
 
@@ -115,7 +118,7 @@ def serving(plan: Plan, state: HostState, **models: str) -> HostState:
     """Have the host remember the models that servers read at their last start."""
     folders = {each.model: each.server.folders for each in plan.instances}
     for name, model in models.items():
-        state.serving[f"llama-{name}"] = ServingState(loaded=Loaded(1, folders[model]))
+        state = updated(state, serving={f"llama-{name}": ServingState(loaded=Loaded(1, folders[model]))})
     return state
 
 
@@ -131,7 +134,7 @@ def serving(plan: Plan, state: HostState, **models: str) -> HostState:
 def test_models_that_change_names(then: dict[str, str], now: dict[str, str], groups: set[str]) -> None:
     plan = plan_of("1 2 3", **now, c="gemma" if "gemma" not in now.values() else "moe")
     state = serving(plan, state_of("1 2 3"), **then)
-    state.units["llama-c"] = UnitState("active", "enabled", False, "1", plan.instances[2].spec, 9003)
+    state = updated(state, units={"llama-c": UnitState("active", "enabled", False, "1", plan.instances[2].spec, 9003)})
     assert together(plan, state) == groups
 
 
@@ -167,22 +170,21 @@ def test_room_that_changes_hands(case: str) -> None:
     plan = holding(plan, {name: {RAM: size * GIB} for name, size in now.items()}, {RAM: 8 * GIB + SYSTEM_RAM})
     state = state_of(" ".join(ports[name] if name in then else "-" for name in NAMES))
     for name, size in then.items():
-        state.serving[f"llama-{name}"] = ServingState(holding=Holding("before", {RAM: size * GIB}))
+        state = updated(state, serving={f"llama-{name}": ServingState(holding=Holding("before", {RAM: size * GIB}))})
     assert together(plan, state) == ({group} if group else set())
 
 
 def test_what_another_spec_held_says_nothing() -> None:
     plan = holding(plan_of("1 2"), {"a": {RAM: GIB}, "b": {RAM: 6 * GIB}}, {RAM: 8 * GIB + max(SYSTEM_RAM, MARGIN)})
     state = state_of("1 2")
-    state.serving["llama-a"] = ServingState(holding=Holding("another", {RAM: 6 * GIB}))
+    state = updated(state, serving={"llama-a": ServingState(holding=Holding("another", {RAM: 6 * GIB}))})
     assert together(plan, state) == set()
 
 
 def ready(plan: Plan, state: HostState) -> HostState:
     """Have all there that instances need."""
-    state.builds = {build.id: "done" for build in plan.builds}
-    state.images = {image.tag for image in plan.images}
-    return state
+    builds = {build.id: "done" for build in plan.builds}
+    return edited(state, builds=builds, images={image.tag for image in plan.images})
 
 
 def done(plan: Plan, state: HostState, **run: Any) -> dict[str, list[Change]]:
@@ -254,11 +256,10 @@ def test_all_serve_as_before_where_one_fails(failing: int) -> None:
 def test_none_changes_where_one_cannot() -> None:
     plan, state = plan_of("2 1'"), state_of("1 2'")
     (a, _) = plan.instances
-    state.serving[a.service] = ServingState(
-        refused=Refused(attempt_identity(a), "2026-11-27 10:00:00", "it did not serve")
-    )
+    refused = Refused(attempt_identity(a), "2026-11-27 10:00:00", "it did not serve")
+    state = ready(plan, updated(state, serving={a.service: ServingState(refused=refused)}))
     with pytest.raises(UserError) as raised:
-        done(plan, ready(plan, state))
+        done(plan, state)
     assert raised.value.message == (
         "a serves as before: what is declared was tried on 2026-11-27 10:00:00, and it did not serve; "
         "llama-b would change together with it"
@@ -270,7 +271,7 @@ def test_one_that_lacks_its_image_stops_no_other() -> None:
     """The other one would take its port."""
     plan, before = plan_of("2 3'"), state_of("1 2'")
     state = parse_state(converged(plan, {}))
-    state.units, state.containers, state.images = before.units, before.containers, set()
+    state = edited(state, units=before.servers.units, containers=before.servers.containers, images=set())
     with pytest.raises(UserError, match=r"b is left as it is: its image .* is not made; llama-a would change together"):
         done(plan, state, failed=True)
 
@@ -278,17 +279,16 @@ def test_one_that_lacks_its_image_stops_no_other() -> None:
 def test_one_that_never_served_is_not_tried_again_where_others_serve() -> None:
     plan, state = plan_of("2 1"), state_of("1 -")
     b = plan.instances[1]
-    state.serving[b.service] = ServingState(
-        refused=Refused(attempt_identity(b), "2026-11-27 10:00:00", "it did not serve")
-    )
+    refused = Refused(attempt_identity(b), "2026-11-27 10:00:00", "it did not serve")
+    state = ready(plan, updated(state, serving={b.service: ServingState(refused=refused)}))
     with pytest.raises(UserError, match="llama-a serves in place of b: what is declared was tried on"):
-        done(plan, ready(plan, state))
+        done(plan, state)
 
 
 def test_what_was_cut_off_is_ended_first() -> None:
     plan = plan_of("2 1")
     state = state_of("1 2")
-    state.parts[ExchangeState] = ExchangeState("llama-a, llama-b")
+    state = edited(state, cut_off="llama-a, llama-b")
     (change,) = cut_off_changes(state)
     assert str(change) == f"restart server llama-a, llama-b: {CUT_OFF}"
     assert isinstance(change.how, RunVerb)

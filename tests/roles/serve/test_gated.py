@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import REFUSED
 from llamaherd.onhost.servers import Refused, ServingState, UnitState
@@ -23,6 +22,7 @@ from roles.serve.transaction import attempt_identity, raise_if_refused
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import KEY, converged, cpu_rig, planned
+from tests.support.states import host_with, updated
 
 GATE = {"instances/chat/gate": {"decode": "-3%"}}
 RUN = Run(connect=Connect(host="duo.lan"), executing=False)
@@ -34,8 +34,10 @@ def changes(tmp_path: Path, keys: Mapping[str, object], *, run: Run = RUN, servi
     key.write_text(f"{KEY}\n")
     was = planned(cpu_rig(), {"instances/chat/api_key": {"file": str(key)}})
     state = parse_state(converged(was, {"chat": KEY}))
-    chat = state.units["llama-chat"]
-    state.units["llama-chat"] = UnitState(serving, chat.enabled, chat.needs_reload, chat.run, chat.spec)
+    chat = state.servers.units["llama-chat"]
+    state = updated(
+        state, units={"llama-chat": UnitState(serving, chat.enabled, chat.needs_reload, chat.run, chat.spec)}
+    )
     plan = planned(cpu_rig(), {"instances/chat/api_key": {"file": str(key)}, **keys})
     task = next(each for each in tasks(plan) if each.name.startswith("chat "))
     return list(task.changes(state, run))
@@ -116,7 +118,7 @@ def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path)
     what, when, said = host.files[str(REFUSED / "llama-chat")].text.rstrip("\n").split("\t")
     assert said == why
     serving = ServingState(refused=Refused(what, when, said))
-    state = HostState(
+    state = host_with(
         units={"llama-chat": UnitState("active", "enabled", False, "run", "was")}, serving={"llama-chat": serving}
     )
     again = change.gated.instance

@@ -12,13 +12,14 @@ from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Run
 from roles.serve.onhost.model import KeyRemovalInput
 from roles.serve.onhost.removal import remove_key
-from roles.serve.removal import KeysState
+from roles.serve.state import ServeState
 from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import File, PlayedHost
 from tests.support.recording import input_of, recording
 from tests.support.rigs import GONE, KEY, changed, converged, cpu_rig, planned
+from tests.support.states import edited, updated
 
 KEYED = planned(cpu_rig())
 OPEN = planned(cpu_rig(), {"instances/chat/api_key": GONE})
@@ -34,8 +35,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 def there(plan: Plan, *names: str) -> HostState:
     """A host that is as planned, and has further keys."""
     state = parse_state(converged(plan, {"chat": KEY}))
-    KeysState.within(state).names.update(names)
-    return state
+    return edited(state, keys={*ServeState.of(state).keys, *names})
 
 
 def done(plan: Plan, state: HostState) -> list[str]:
@@ -66,7 +66,10 @@ def test_one_that_was_left_goes_and_nothing_is_started_anew() -> None:
 def test_one_whose_switch_was_taken_back_stays() -> None:
     state = there(KEYED)
     instance = next(each for each in OPEN.instances if each.name == "chat")
-    state.serving["llama-chat"] = ServingState(refused=Refused(attempt_identity(instance), "now", "it does not load"))
+    state = updated(
+        state,
+        serving={"llama-chat": ServingState(refused=Refused(attempt_identity(instance), "now", "it does not load"))},
+    )
     (task,) = (task for task in tasks(OPEN) if task.name.startswith("chat ("))
     with pytest.raises(Exception, match="it does not load"):
         task.changes(state, RUN)

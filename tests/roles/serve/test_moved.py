@@ -17,6 +17,7 @@ from roles.serve.onhost.model import RemovalInput
 from roles.serve.onhost.removal import run_removal
 from roles.serve.onhost.switch import run_switch
 from roles.serve.removal import removal_changes
+from roles.serve.state import ServeState
 from tests.support.drifts import (
     CHAT,
     CPU,
@@ -28,6 +29,7 @@ from tests.support.ours import refusals
 from tests.support.played_host import File
 from tests.support.recording import input_of, recording, switch_of
 from tests.support.rigs import KEY, cpu_rig, planned
+from tests.support.states import edited, updated, with_file, without
 from tests.support.switches import serving_host
 
 
@@ -72,7 +74,7 @@ def test_one_that_moves_is_kept_until_it_serves_where_it_goes(
 def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
     """A run that was killed may have left it."""
     seen = seen_of(CPU)
-    seen.projects.add("chat")
+    seen = edited(seen, projects={*ServeState.of(seen).projects, "chat"})
     (removal,) = removal_changes(CPU, seen)
     given = input_of(removal, RemovalInput)
     assert (given.service, given.container, given.unit, given.key) == ("llama-chat", True, False, False)
@@ -81,8 +83,8 @@ def test_what_is_left_where_one_was_goes_once_it_serves_where_it_is() -> None:
 def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() -> None:
     """It may be all that there is to go back to."""
     seen = seen_of(CPU)
-    seen.projects.add("chat")
-    seen.serving["llama-chat"] = ServingState(untried=(CHAT.spec,))
+    seen = edited(seen, projects={*ServeState.of(seen).projects, "chat"})
+    seen = updated(seen, serving={"llama-chat": ServingState(untried=(CHAT.spec,))})
     assert removal_changes(CPU, seen) == []
     (step,) = switch(CHAT, seen)
     assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
@@ -126,10 +128,10 @@ def test_a_key_belongs_to_the_account_that_reads_it() -> None:
 
 def test_a_host_where_all_servers_were_one_user_is_changed_once() -> None:
     before = seen_of(KEYED)
-    del before.users["llama-chat"]
+    before = without(before, users="llama-chat")
     for name, owner in (("chat", ("995", "llama")), ("drafter", ("65532", "UNKNOWN"))):
         path = f"/etc/llamaherd/keys/{name}"
-        before.files[path] = replace(before.files[path], owner=owner)
+        before = with_file(before, path, replace(before.files[path], owner=owner))
     (accounts,) = base_changes(KEYED, before)
     assert "llama-chat" in input_of(accounts, AccountsInput).users
     for instance in KEYED.instances:

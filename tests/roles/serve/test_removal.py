@@ -22,6 +22,7 @@ from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.recording import RecordingHost, recording, switch_of
 from tests.support.rigs import GONE, KEY, Declared, changed, converged, cpu_rig, planned
+from tests.support.states import edited, updated
 from tests.support.switches import serving_host
 
 CONNECT = Connect(host="box")
@@ -59,11 +60,11 @@ def switch(plan: Plan, name: str, state: HostState) -> Change:
     return task.changes(state, Run(CONNECT))[0]
 
 
-def comes(plan: Plan, state: HostState, name: str) -> None:
+def comes(plan: Plan, state: HostState, name: str) -> HostState:
     """An instance serves as planned, by its unit."""
     (instance,) = (each for each in plan.instances if each.name == name)
     unit = UnitState("active", "enabled", False, "1", instance.spec, instance.endpoint.port)
-    state.units[instance.service] = unit
+    return updated(state, units={instance.service: unit})
 
 
 def test_nothing_waits_where_nothing_comes() -> None:
@@ -87,7 +88,7 @@ def test_what_goes_waits_for_what_comes() -> None:
 def test_a_unit_that_herd_cannot_have_written_is_left_alone(name: str) -> None:
     plan, state = planned(renamed(8082)), there()
     before = done(plan, state)
-    state.units[name] = UnitState("active", "enabled", False, "1", "", 8099)
+    state = updated(state, units={name: UnitState("active", "enabled", False, "1", "", 8099)})
     assert done(plan, state) == before
 
 
@@ -101,7 +102,7 @@ def test_it_goes_with_the_last_that_comes() -> None:
 def test_it_stays_where_one_has_failed() -> None:
     plan = planned(changed(renamed(), {"instances/zoe": cpu_rig()["instances"]["chat"] | {"port": 9001}}))
     state = there()
-    state.builds = {build.id: "done" for build in plan.builds}
+    state = edited(state, builds={build.id: "done" for build in plan.builds})
     found = done(plan, state, failed=True)
     assert "remove llama-drafter" not in [each for changes in found.values() for each in changes]
 
@@ -109,16 +110,14 @@ def test_it_stays_where_one_has_failed() -> None:
 def test_it_goes_at_once_where_what_came_serves_already() -> None:
     """The run that brought it was killed before it could remove what went."""
     plan = planned(changed(renamed(), {"instances/talk/backend": "systemd"}))
-    state = there()
-    comes(plan, state, "talk")
+    state = comes(plan, there(), "talk")
     assert done(plan, state)["instances no longer declared"] == ["remove llama-drafter"]
 
 
 def test_one_that_has_answered_no_prompt_has_not_come() -> None:
     plan = planned(changed(renamed(), {"instances/talk/backend": "systemd"}))
-    state = there()
-    comes(plan, state, "talk")
-    state.serving["llama-talk"] = ServingState(untried=(state.units["llama-talk"].spec,))
+    state = comes(plan, there(), "talk")
+    state = updated(state, serving={"llama-talk": ServingState(untried=(state.servers.units["llama-talk"].spec,))})
     assert "instances no longer declared" not in done(plan, state)
 
 
@@ -158,7 +157,8 @@ def test_one_that_waits_for_its_restart_gives_its_port_over_too() -> None:
     """At a boot, or after it could not have its port: else it would start while another is tried there."""
     plan = planned(changed(cpu_rig(), {"instances/talk": cpu_rig()["instances"]["chat"], "instances/chat": GONE}))
     state = there()
-    state.units["llama-chat"] = replace(state.units["llama-chat"], active="activating", port=None, waits_for=8080)
+    waiting = replace(state.servers.units["llama-chat"], active="activating", port=None, waits_for=8080)
+    state = updated(state, units={"llama-chat": waiting})
     (talk,) = (each for each in plan.instances if each.name == "talk")
     assert [(each.name, each.port, each.serves) for each in replaced_servers(plan, talk, state)] == [
         ("chat", True, False)
@@ -196,13 +196,13 @@ def test_others_that_change_are_not_disturbed_by_what_goes() -> None:
 def test_what_failed_in_its_place_is_not_tried_again() -> None:
     plan, state = planned(renamed()), there()
     (talk,) = (each for each in plan.instances if each.name == "talk")
-    state.serving["llama-talk"] = ServingState(
-        refused=Refused(attempt_identity(talk), "2026-11-23 09:00:00", "it did not load")
-    )
+    refused = Refused(attempt_identity(talk), "2026-11-23 09:00:00", "it did not load")
+    state = updated(state, serving={"llama-talk": ServingState(refused=refused)})
     with pytest.raises(UserError) as raised:
         switch(plan, "talk", state)
     assert raised.value.message == (
         "llama-drafter serves in place of talk: what is declared was tried on 2026-11-23 09:00:00, and it did not load"
     )
-    state.containers["llama-drafter"] = replace(state.containers["llama-drafter"], status="exited")
+    exited = replace(state.servers.containers["llama-drafter"], status="exited")
+    state = updated(state, containers={"llama-drafter": exited})
     assert switch(plan, "talk", state).action == "create"

@@ -26,12 +26,14 @@ from tests.support.drifts import (
     changed,
     container,
     edit,
+    lost,
     seen_of,
     serving,
     switch,
     together,
     unit,
 )
+from tests.support.drifts import host as drifted_host
 from tests.support.played_host import File, PlayedHost, Running
 from tests.support.recording import RecordingHost, recording, switch_of
 from tests.support.rigs import WRITTEN
@@ -72,7 +74,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     ),
     "unit: its file is gone": (
         CHAT,
-        together(lambda s: s.units.clear(), lambda s: s.files.pop(CHAT.file.path)),
+        together(drifted_host(units={}), lost(CHAT.file.path)),
         "restart",
         (CHAT.file.path,),
     ),
@@ -139,7 +141,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     "container: exited": (DRAFTER, container(status="exited"), "start", ()),
     "container: still loading": (DRAFTER, container(health="starting"), "start", ()),
     "container: unhealthy, which no start heals": (DRAFTER, container(health="unhealthy"), "restart", ()),
-    "container: gone": (DRAFTER, lambda s: s.containers.clear(), "restart", ()),
+    "container: gone": (DRAFTER, drifted_host(containers={}), "restart", ()),
     "container: of an older spec": (DRAFTER, container(spec="0ld"), "restart", ()),
     "container: killed between file and restart": (
         DRAFTER,
@@ -167,7 +169,7 @@ SWITCHES: dict[str, tuple[InstancePlan, Drift, str, tuple[str, ...]]] = {
     ),
     "container: project gone": (
         DRAFTER,
-        together(lambda s: s.projects.clear(), lambda s: s.files.pop(DRAFTER.file.path)),
+        together(drifted_host(projects=set()), lost(DRAFTER.file.path)),
         "restart",
         (DRAFTER.file.path,),
     ),
@@ -324,7 +326,6 @@ def test_an_image_that_does_not_accept_its_arguments_leaves_the_old_server() -> 
 
 @pytest.mark.parametrize(("name", "steps"), [("chat", unit_changes), ("drafter", project_changes)])
 def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Change]]) -> None:
-    seen = seen_of(CPU)
     (instance,) = (each for each in CPU.instances if each.name == name)
-    changed(instance.service, instance.model_path)(seen)
+    seen = seen_of(CPU, changed(instance.service, instance.model_path))
     assert steps(instance, seen, KEYS.get(name))

@@ -19,7 +19,7 @@ from llamaherd.onhost.store import is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, Host
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.files import missing_files
-from roles.models import inspection_input, take
+from roles.models import inspection_input, state_parts
 from roles.models.changes import model_changes
 from roles.models.onhost import store as verb
 from roles.models.onhost.store import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit, inspect
@@ -83,8 +83,7 @@ class Store:
 
     def missing(self) -> list[str]:
         """The files that an inspection of this machine reports as missing."""
-        seen = HostState()
-        take(seen, inspect(inspection_input(self.plan), Host(print, print)))
+        seen = HostState.of(*state_parts(inspect(inspection_input(self.plan), Host(print, print))))
         return [file.name for model in self.models for file in missing_files(model, seen)]
 
     def admit(self) -> None:

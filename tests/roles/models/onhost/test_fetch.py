@@ -24,6 +24,7 @@ from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File
 from tests.support.rigs import gpu_rig, planned
 from tests.support.service_host import killed_everywhere
+from tests.support.states import host_with
 
 RUN_A, RUN_B = "a" * 16, "b" * 16
 STORE = "/srv/models"
@@ -297,7 +298,7 @@ def test_changes_are_documents_that_a_host_reads() -> None:
     (second,) = (
         each for each in model_changes(plan, HostState(), nowhere, RUN_A) if isinstance(each.how, DeferredVerb)
     )
-    (joined,) = begin_changes(plan, HostState(fetch=id_of(plan)), nowhere, RUN_B)
+    (joined,) = begin_changes(plan, host_with(fetch=id_of(plan)), nowhere, RUN_B)
     for change in (first, second, joined):
         how = change.how.make(print) if isinstance(change.how, DeferredVerb) else change.how
         assert isinstance(how, RunVerb)

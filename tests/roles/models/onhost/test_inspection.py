@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.state import HostState
 from llamaherd.layout import FETCH_UNIT
 from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.models import inspection_input, take
+from roles.models import inspection_input, state_parts
 from roles.models.onhost.fetch import ID
 from roles.models.onhost.store import Found, InspectInput, StoredFile, VerifiedFile, inspect
 from tests.render.plans import CPU
@@ -110,12 +109,11 @@ def test_a_systemd_that_does_not_respond_is_unknown() -> None:
 
 def test_the_state_of_a_host() -> None:
     found = inspect(GIVEN, host(**{".manifest": f"5\t1.5\t{SHA}\tmodel.gguf\n", "model.gguf": "12345"}))
-    state = HostState()
-    take(state, decode(Found, parse_document(dump(found).encode())))
-    assert state.store == found.store
-    assert state.verified == {FOLDER: {"model.gguf": (5, 1.5, SHA)}}
-    assert state.stored == {FOLDER: {"model.gguf": (5, 0.0)}}
-    assert (state.kept, state.fetch) == (found.kept, None)
+    models, store = state_parts(decode(Found, parse_document(dump(found).encode())))
+    assert models.verified == {FOLDER: {"model.gguf": (5, 1.5, SHA)}}
+    assert models.stored == {FOLDER: {"model.gguf": (5, 0.0)}}
+    assert models.kept == found.kept
+    assert (store.disk, store.fetch) == (found.store, None)
     with pytest.raises(DocumentError):
         decode(Found, {**encode_found(found), "incoming": {"a": "1"}})
 

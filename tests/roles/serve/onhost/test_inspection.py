@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llamaherd.host.protocol import NotInspectedError, UnexpectedLineError
-from llamaherd.host.state import HostState
+from llamaherd.host.state import ServersState
 from llamaherd.onhost.document import decode, dump, encode, parse_document
 from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState, UnitState
@@ -20,11 +20,9 @@ from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.pipeline.inspection import state_of
 from roles import ROLES
-from roles.serve import inspection_input, take_state
-from roles.serve.exchange import ExchangeState
 from roles.serve.onhost.inspection import SILENT, find_closed, inspect_servers
 from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput
-from roles.serve.removal import KeysState
+from roles.serve.state import ServeState, inspection_input, state_parts
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.support.hostile import PLAIN
 from tests.support.inspected_host import InspectedHost, RootedHost
@@ -269,25 +267,20 @@ def test_the_state_has_all_that_was_found() -> None:
         ),
         cut_off="llama-a, llama-b",
     )
-    state = HostState()
-    take_state(state, result)
-    assert state == HostState(
-        units=dict(result.units),
-        serving=dict(result.serving),
-        images={"x:y"},
-        off_cards={"llama-b"},
-        closed=["/a b"],
-        projects={"drafter"},
+    servers, own = state_parts(result)
+    assert servers == ServersState(result.units, {}, result.serving, {"x:y"}, ("/a b",))
+    assert own == ServeState(
         holders={8080: Holder(7, "a b", "")},
         own_ports={8081: "llama-c"},
-        parts={KeysState: KeysState({"chat"}), ExchangeState: ExchangeState("llama-a, llama-b")},
+        projects={"drafter"},
+        off_gpus={"llama-b"},
+        keys={"chat"},
+        cut_off="llama-a, llama-b",
     )
 
 
 def test_the_state_of_a_host_without_servers() -> None:
-    state = HostState()
-    take_state(state, InspectedServers())
-    assert state == HostState()
+    assert state_parts(InspectedServers()) == (ServersState(), ServeState())
 
 
 WRONG: dict[str, object] = {
