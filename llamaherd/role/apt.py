@@ -12,15 +12,6 @@ from llamaherd.onhost.apt import InstallInput, Repository
 from llamaherd.plan import RepositoryPlan, TextFile
 from llamaherd.role.changes import Change, RunVerb, file_differences, written_files
 
-
-def install_changes(missing: Iterable[str]) -> list[Change]:
-    """Install these packages."""
-    wanted = tuple(missing)
-    names = ", ".join(wanted)
-    how = RunVerb("base.install", InstallInput(wanted), f"installing {names}")
-    return [Change("install", "packages", names, ("not installed",), how)] if wanted else []
-
-
 NVIDIA = "nvidia"
 """The repository of driver and CUDA toolkit."""
 
@@ -29,6 +20,17 @@ CONTAINER_TOOLKIT = "nvidia-container-toolkit"
 
 _KEYRINGS = "/etc/apt/keyrings"
 _SOURCES = "/etc/apt/sources.list.d"
+
+_ARM = 121
+"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same GPU."""
+
+
+def install_changes(missing: Iterable[str]) -> list[Change]:
+    """Install these packages."""
+    wanted = tuple(missing)
+    names = ", ".join(wanted)
+    how = RunVerb("base.install", InstallInput(wanted), f"installing {names}")
+    return [Change("install", "packages", names, ("not installed",), how)] if wanted else []
 
 
 class _Key(NamedTuple):
@@ -47,9 +49,6 @@ _CODES = {
     "ubuntu-26.04": ("ubuntu2604", _NEW),
 }
 """NVIDIA's name of each distribution's repository, and the key that signs it (NVIDIA, Driver Installation Guide)."""
-
-_ARM = 121
-"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same GPU."""
 
 
 def nvidia_repository(rig: Rig) -> RepositoryPlan:

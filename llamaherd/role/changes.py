@@ -22,6 +22,15 @@ Action = Literal[
 ]
 """What is done. `update` writes what differs, `start` brings up what is as planned, `restart` ends what runs first."""
 
+Say = Callable[[str], None]
+"""Shows a line to whoever looks on."""
+
+LOGIN_SECONDS = 120
+"""Seconds after a change within which a new login must come through."""
+
+UNDO_SECONDS = 300
+"""Seconds that an undo may last: Docker is restarted."""
+
 
 @dataclass(frozen=True)
 class SendFile:
@@ -76,10 +85,6 @@ class RunVerb:
     says: str = ""
     seconds: int = STEP_SECONDS
     guard: Guard | None = None
-
-
-Say = Callable[[str], None]
-"""Shows a line to whoever looks on."""
 
 
 @dataclass(frozen=True)
@@ -249,13 +254,6 @@ def written_files(files: Iterable[TextFile]) -> tuple[WrittenFile, ...]:
 def write_on_host(files: Iterable[TextFile], purpose: str, remove: Iterable[str] = ()) -> RunVerb:
     """Return what writes files on a host, each at once, while it holds the lock of the host for a `purpose`."""
     return RunVerb("base.put_files", PutFilesInput(purpose, written_files(files), tuple(remove)))
-
-
-LOGIN_SECONDS = 120
-"""Seconds after a change within which a new login must come through."""
-
-UNDO_SECONDS = 300
-"""Seconds that an undo may last: Docker is restarted."""
 
 
 def guarded_verb(verb: str, given: object, says: str, *, name: str, undone: str) -> RunVerb:

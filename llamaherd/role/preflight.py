@@ -10,6 +10,8 @@ from llamaherd.host.state import HostState
 from llamaherd.plan import Plan
 from llamaherd.text.terminal import MOST_HELP, one_line
 
+Verdict = Literal["ok", "note", "refused"]
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -39,9 +41,6 @@ class DiskNeed(NamedTuple):
     free: int
     device: str
     need: int
-
-
-Verdict = Literal["ok", "note", "refused"]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,12 @@ from llamaherd.text.quoting import url_host
 Network = IPv4Interface | IPv6Interface
 """An address of the host, and the network that it is in."""
 
+LOCKED = (401, 403)
+"""What a request without its key is answered with."""
+
+_READ = range(200, 500)
+"""Who answers with one of these has read the request: one that is closed, or not ready, says 500 or more."""
+
 
 @dataclass(frozen=True)
 class RigAddress:
@@ -76,12 +82,6 @@ class Reach:
     ok: bool
     detail: str
     doubt: bool = False
-
-
-LOCKED = (401, 403)
-"""What a request without its key is answered with."""
-_READ = range(200, 500)
-"""Who answers with one of these has read the request: one that is closed, or not ready, says 500 or more."""
 
 
 def doors(plan: Plan, well: Iterable[str]) -> list[Door]:

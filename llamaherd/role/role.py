@@ -47,6 +47,8 @@ from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import Check, Installed, InstanceReport
 
+Found = TypeVar("Found")
+
 
 class PlanFields(TypedDict, total=False):
     """Fields of a plan, each of which one role of ours fills."""
@@ -129,9 +131,6 @@ class Task:
     notes: Callable[[HostState, Run], Sequence[str]] | None = None
     alone: bool = False
     goes_on: bool = False
-
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)

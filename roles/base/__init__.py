@@ -23,6 +23,18 @@ from roles.base.verify import judge, probes
 PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
 """Of the distribution: what our scripts and the fetcher stand on."""
 
+_LEAST_RAM, _MOST_RAM = 0.9, 1.25
+"""Of the RAM that is declared: below and above, the host has another amount. Linux shows some 97 % of what is there,
+and 192 GiB are often written as 192GB."""
+
+_BOOT = 200 * 10**6
+"""Bytes: another kernel and its initrd seldom fit into less, and the old ones stay until the new ones are written."""
+
+_DRIVERS = ("nvidia", "libnvidia", "cuda", "linux-")
+"""How packages begin that driver and kernel come from."""
+
+_NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
+
 
 def plan(_: Planning) -> PlanPart:
     """Packages that every host needs; other roles add theirs."""
@@ -111,17 +123,6 @@ def _twins(plan: Plan, state: HostState) -> Iterator[Refusal]:
             )
 
 
-_LEAST_RAM, _MOST_RAM = 0.9, 1.25
-"""Of the RAM that is declared: below and above, the host has another amount. Linux shows some 97 % of what is there,
-and 192 GiB are often written as 192GB."""
-
-_BOOT = 200 * 10**6
-"""Bytes: another kernel and its initrd seldom fit into less, and the old ones stay until the new ones are written."""
-
-_DRIVERS = ("nvidia", "libnvidia", "cuda", "linux-")
-"""How packages begin that driver and kernel come from."""
-
-
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """What the host is."""
     yield PreflightRow("system", f"{state.system.os} {state.system.arch}", plan.os)
@@ -202,9 +203,6 @@ def _packages(plan: Plan, state: HostState) -> PreflightRow:
         help_ = f"`apt-mark unhold {' '.join(held)}`, where that is no longer wanted"
         return PreflightRow("packages", f"on hold: {comma_list(held)}", wanted, "note", why, help_)
     return PreflightRow("packages", "nobody holds them", wanted)
-
-
-_NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/false")
 
 
 def package_changes(plan: Plan, state: HostState) -> list[Change]:

@@ -24,6 +24,9 @@ _LEAST_NORMAL_USER = 1000
 _LISTENS = "0A"
 """The state of a socket in /proc/net/tcp."""
 
+_FIRST_PERSON = 1000
+"""Numbers of accounts from here on belong to people."""
+
 
 @dataclass(frozen=True)
 class RepositoryQuery:
@@ -206,10 +209,6 @@ def _files(folder: str, inside: str, system: System) -> Iterator[tuple[str, tupl
             yield from _files(folder, path, system)
         elif found and found.kind == "file":
             yield path, (found.mode, found.owner)
-
-
-_FIRST_PERSON = 1000
-"""Numbers of accounts from here on belong to people."""
 
 
 def put_files(given: PutFilesInput, system: System) -> None:

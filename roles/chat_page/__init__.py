@@ -20,6 +20,13 @@ from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
 from roles.chat_page.onhost import ApplyInput, Found, InspectInput, RemoveInput
 from roles.chat_page.plan import chat_url, plan
 
+KEY_FILE, ROOT_FILE = str(CHAT / "key"), str(CHAT / "root.pem")
+
+SECONDS = 300
+"""For its first start, which makes its database."""
+
+_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{.Config.User}} {{.Image}}"
+
 
 @dataclass(frozen=True)
 class ChatState(Found, StatePart):
@@ -40,9 +47,6 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
         yield port_refusal(port, "the chat page")
 
 
-KEY_FILE, ROOT_FILE = str(CHAT / "key"), str(CHAT / "root.pem")
-
-
 def read_files(plan: ChatPlan) -> tuple[TextFile, ...]:
     """The key that it asks the gateway with, and the certificate by which it knows it. Raises UserError."""
     return tuple(_files(plan))
@@ -56,10 +60,6 @@ def _files(plan: ChatPlan) -> Iterator[TextFile]:
         raise UserError(f"the key of the chat page, of user `{plan.user}`: {error}", help_) from None
     if plan.root is not None:
         yield TextFile(path=ROOT_FILE, text=root_in(plan.root.parent).pem, mode="0444")
-
-
-SECONDS = 300
-"""For its first start, which makes its database."""
 
 
 def chat_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -106,9 +106,6 @@ def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
     why = ("this rig has no chat page any more",)
     how = RunVerb("chat_page.remove", RemoveInput(), "ending the chat page")
     return [Change("remove", "chat page", CHAT_CONTAINER, why, how)]
-
-
-_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{end}} {{.Config.User}} {{.Image}}"
 
 
 def probes(plan: Plan) -> Iterator[Probe]:

@@ -24,6 +24,9 @@ UNTRIED = str(CHAT / "untried")
 _RECORD = "chat"
 _PULL_LINES, _COMPOSE_LINES, _LOG_LINES = 3, 5, 20
 
+_LABELS = '{{index .Config.Labels "llamaherd.spec"}} {{index .Config.Labels "llamaherd.port"}}'
+_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{else}}none{{end}} " + _LABELS
+
 
 @dataclass(frozen=True)
 class ApplyInput:
@@ -161,10 +164,6 @@ class Found:
     untried: bool = False
     unsigned: bool = False
     page: PageState | None = None
-
-
-_LABELS = '{{index .Config.Labels "llamaherd.spec"}} {{index .Config.Labels "llamaherd.port"}}'
-_SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{else}}none{{end}} " + _LABELS
 
 
 def inspect(_: InspectInput, system: System) -> Found:

@@ -56,6 +56,33 @@ COMPOSE = (2, 21)
 
 ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
 
+PACKAGES = (
+    *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
+    *("libnvidia-container-tools", "libnvidia-container1"),
+)
+"""NVIDIA's container toolkit: all four go together at one version only (its installation guide)."""
+
+_ENGINES = ("podman-docker", "docker-ce", "docker.io")
+
+DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-compose-plugin")
+"""Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
+
+DockerVersion = tuple[int, ...]
+_SERVICE = "docker.service"
+_STOPPED = "Docker is stopped, and does not start at boot any more"
+
+_LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
+"""Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
+
+_PLUGIN = "docker-compose-plugin"
+"""The package of Compose in Docker's own repository, where `docker-ce` is from."""
+
+_CDI_BY_DEFAULT = (28, 3)
+"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
+
+_SHOWN = 5
+"""Names of containers in one sentence."""
+
 
 def plan(planning: Planning) -> PlanPart:
     """Docker, and the repository of what gives GPUs to containers."""
@@ -95,19 +122,6 @@ def _toolkit(rig: Rig, devices: list[str]) -> ContainerToolkitPlan | None:
     )
 
 
-PACKAGES = (
-    *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
-    *("libnvidia-container-tools", "libnvidia-container1"),
-)
-"""NVIDIA's container toolkit: all four go together at one version only (its installation guide)."""
-
-_ENGINES = ("podman-docker", "docker-ce", "docker.io")
-DOCKER_PACKAGES = (*_ENGINES, "docker-compose", "docker-compose-v2", "docker-compose-plugin")
-"""Packages of engines and of Compose, as Debian, Ubuntu and Docker call theirs."""
-
-DockerVersion = tuple[int, ...]
-
-
 class EngineUnitState(NamedTuple):
     """A unit of Docker's: whether it may not be started, whether it is up; `enabled` is in systemd's words.
 
@@ -121,7 +135,6 @@ class EngineUnitState(NamedTuple):
 
 
 _NO_UNIT = EngineUnitState(False, False, "", frozenset())
-_SERVICE = "docker.service"
 
 
 @dataclass(frozen=True)
@@ -232,16 +245,6 @@ def _unit(found: UnitFound) -> EngineUnitState:
     return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, frozenset(found.needs))
 
 
-_STOPPED = "Docker is stopped, and does not start at boot any more"
-_LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
-"""Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
-
-_PLUGIN = "docker-compose-plugin"
-"""The package of Compose in Docker's own repository, where `docker-ce` is from."""
-_CDI_BY_DEFAULT = (28, 3)
-"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
-
-
 def docker_changes(plan: Plan, state: HostState) -> list[Change]:
     """Install what is missing of Docker and Compose, and have it run, from every boot on."""
     if plan.runtime is None:
@@ -349,10 +352,6 @@ def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None
 def merged_settings(docker: DockerState) -> bytes:
     """Docker's settings with ours in them. Raises SettingsError."""
     return daemon.merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
-
-
-_SHOWN = 5
-"""Names of containers in one sentence."""
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:

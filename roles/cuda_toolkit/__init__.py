@@ -24,6 +24,19 @@ PREFERENCES = "/etc/apt/preferences.d/llamaherd-cuda"
 DRIVER = (*DRIVER_FAMILIES, "nvidia-imex*", "nvidia-fabricmanager*")
 """What NVIDIA's repositories have of a driver, with what goes with one of data centres."""
 
+TOOLKIT_BYTES = 9 * 10**9
+"""What a CUDA toolkit takes while it is installed: 5.3 GB of CUDA 13.0 were measured without Nsight Systems, and its
+packages are fetched first."""
+
+PREPROCESSED = "__CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__"
+"""What nvcc has a compiler read: its own version comes out, unless it does not take that compiler."""
+
+# $1 is the program that it reads, and then come nvcc and its arguments.
+_PREPROCESS = """\
+probe=$(mktemp -d) && printf '%s\\n' "$1" >"$probe/probe.cu" && shift && "$@" -E "$probe/probe.cu" 2>&1
+rm -rf "$probe"
+"""
+
 
 def plan(planning: Planning) -> PlanPart:
     """The toolkit and its repository."""
@@ -72,11 +85,6 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput(plan.toolkit.version, plan.toolkit.nvcc) if plan.toolkit else None
 
 
-TOOLKIT_BYTES = 9 * 10**9
-"""What a CUDA toolkit takes while it is installed: 5.3 GB of CUDA 13.0 were measured without Nsight Systems, and its
-packages are fetched first."""
-
-
 def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
     """Keep drivers out first, then let NVIDIA's repository in, then install."""
     toolkit = plan.toolkit
@@ -119,17 +127,6 @@ def toolkit_needs(_: Plan, state: HostState, __: Mapping[str, int]) -> list[Disk
     """Room for the toolkit, while its compiler is not there."""
     room = ToolkitState.of(state).room
     return [DiskNeed(room.folder, room.free, room.device, max(0, TOOLKIT_BYTES - room.begun))] if room else []
-
-
-PREPROCESSED = "__CUDACC_VER_MAJOR__.__CUDACC_VER_MINOR__"
-"""What nvcc has a compiler read: its own version comes out, unless it does not take that compiler."""
-
-
-# $1 is the program that it reads, and then come nvcc and its arguments.
-_PREPROCESS = """\
-probe=$(mktemp -d) && printf '%s\\n' "$1" >"$probe/probe.cu" && shift && "$@" -E "$probe/probe.cu" 2>&1
-rm -rf "$probe"
-"""
 
 
 def probes(plan: Plan) -> Iterator[Probe]:

@@ -37,6 +37,16 @@ RECIPE = 1
 _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
 
+_COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
+
+_WHY = {
+    None: "it is not built",
+    "building": "it is being built",
+    "built": "it is built, and not let in yet",
+    "damaged": "a program of it is not what was built",
+}
+"""By the stage that a host tells."""
+
 
 def plan(planning: Planning) -> PlanPart:
     """A build for each engine that an instance runs on and that has a source."""
@@ -157,9 +167,6 @@ def _is_known(build: BuildPlan) -> bool:
     return known is not None and known.exact
 
 
-_COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
-
-
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Compilers that a build is to use, which are not installed and are not going to be."""
     if not state.system.machine.kernel:
@@ -194,15 +201,6 @@ def _compilers(plan: Plan, state: HostState) -> PreflightRow:
     return PreflightRow(
         "compilers", have or ("g++" if "g++" in state.system.packages else "none yet"), "; ".join(wanted)
     )
-
-
-_WHY = {
-    None: "it is not built",
-    "building": "it is being built",
-    "built": "it is built, and not let in yet",
-    "damaged": "a program of it is not what was built",
-}
-"""By the stage that a host tells."""
 
 
 def build_changes(build: BuildPlan, state: HostState) -> list[Change]:

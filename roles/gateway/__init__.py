@@ -36,6 +36,16 @@ from roles.gateway.onhost import ApplyInput, Found, How, InspectInput, RemoveInp
 from roles.gateway.plan import plan, unit_spec
 from roles.gateway.verify import judge, probes
 
+_MOST_PEM = 256 << 10
+"""Bytes of a certificate with its chain, and of its key."""
+
+_SAYS = {
+    "restart": "starting the gateway",
+    "reload": "reloading the gateway",
+    "maps": "telling the gateway who may use it",
+}
+_PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
+
 
 @dataclass(frozen=True)
 class GatewayState(Found, StatePart):
@@ -70,10 +80,6 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
         running = GatewayState.of(state).running
         found = f"listens on port {running.port}" if running else "none runs"
         yield PreflightRow("gateway", found, f"port {plan.gateway.port}")
-
-
-_MOST_PEM = 256 << 10
-"""Bytes of a certificate with its chain, and of its key."""
 
 
 def read_keys(plan: GatewayPlan) -> GatewayKeys:
@@ -159,13 +165,6 @@ def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
     return [Change("remove", "gateway", GATEWAY_UNIT, why, how)]
 
 
-_SAYS = {
-    "restart": "starting the gateway",
-    "reload": "reloading the gateway",
-    "maps": "telling the gateway who may use it",
-}
-
-
 def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: HostState) -> list[str]:
     """Why it must read its configuration anew, which cuts no stream."""
     why = [f"{file.path} has another text" for file in files if text_differs(file, state)]
@@ -209,9 +208,6 @@ def _model(model: GatewayModel) -> str:
     also = f", also {', '.join(model.aliases)}" if model.aliases else ""
     falls = f", else {model.fallback}" if model.fallback else ""
     return f"{model.name}{also}: {servers}{falls}"
-
-
-_PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
 
 def tasks(plan: Plan) -> Iterator[Task]:

@@ -25,6 +25,12 @@ from llamaherd.role.role import Inspection, Planning, PlanPart, Role
 from llamaherd.text.numbers import whole_number
 from roles.gpus.onhost import Found, InspectInput
 
+_PASSED_ON = "vfio-pci"
+"""The driver that keeps a GPU for a virtual machine."""
+
+GPUS_ROW = "GPUs"
+"""What preflight's table calls all of them."""
+
 
 def plan(planning: Planning) -> PlanPart:
     """All GPUs of a rig; under WSL they are Windows' to show."""
@@ -51,13 +57,6 @@ def state_parts(found: Found) -> tuple[GpusState]:
     if not all(is_pci_address(each.pci) for each in found.gpus):
         raise ValueError("not a PCI address")
     return (GpusState(found.gpus, found.problem),)
-
-
-_PASSED_ON = "vfio-pci"
-"""The driver that keeps a GPU for a virtual machine."""
-
-GPUS_ROW = "GPUs"
-"""What preflight's table calls all of them."""
 
 
 class Match(NamedTuple):

@@ -33,6 +33,12 @@ from roles.models.changes import StoreState, begin_changes, model_changes, model
 from roles.models.onhost.store import Found, InspectInput
 from roles.models.sources import file_places
 
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
+"""Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
+
+_WATCHER = secrets.token_hex(8)
+"""What this run of `herd up` is called by the hosts where it waits for a fetch."""
+
 
 def plan(planning: Planning) -> PlanPart:
     """The store, and the models that are used. Raises NotLockedError."""
@@ -106,10 +112,6 @@ def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
         kept=found.kept,
     )
     return models, StoreState(found.store, found.incoming, found.fetch)
-
-
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
-"""Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
@@ -223,10 +225,6 @@ def _model_lines(model: ModelPlan) -> list[str]:
         *(f"             {file.name}  sha256 {file.sha256}" for file in model.files),
         f"             into {model.folder}",
     ]
-
-
-_WATCHER = secrets.token_hex(8)
-"""What this run of `herd up` is called by the hosts where it waits for a fetch."""
 
 
 def begin_tasks(plan: Plan) -> Iterator[Task]:

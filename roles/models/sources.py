@@ -21,6 +21,8 @@ from roles.models.onhost.share import Shared, ShareInput
 IDLE_SECONDS = 900
 """Seconds without a request after which it closes again."""
 
+_SHARE_SECONDS = 60
+
 
 class SharingError(UserError):
     """A rig shares nothing just now, and reports why."""
@@ -53,9 +55,6 @@ def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) ->
         raise UnexpectedLineError(min(unwanted))
     host = f"[{lender.address}]" if ":" in lender.address else lender.address
     return {sha256: f"http://{host}:{lender.port}/{sha256}" for sha256 in shared.files}
-
-
-_SHARE_SECONDS = 60
 
 
 def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:

@@ -49,6 +49,8 @@ from roles.monitoring.verify import judge, probes
 if TYPE_CHECKING:
     from llamaherd.measure.results.result import Result
 
+_PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
+
 
 @dataclass(frozen=True)
 class MonitoringState(Found, StatePart):
@@ -93,9 +95,6 @@ def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
     # Of an image that is not ours, a result knows the engine by its name in the inventory.
     same = engine is not None and known.engine.kind in (engine.kind, instance.engine)
     return same and known.model == instance.model and not found.method.anyway and not known.host.swapped_bytes
-
-
-_PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:

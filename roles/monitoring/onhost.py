@@ -66,6 +66,15 @@ SERVICE = Service(
     folders=("keys",),
 )
 
+DISTRIBUTIONS = {
+    EXPORTER_UNIT: "prometheus-node-exporter",
+    PROMETHEUS_UNIT: "prometheus",
+    ALERTMANAGER_UNIT: "prometheus-alertmanager",
+}
+"""The package whose program each service runs, which is also the name of the distribution's own unit."""
+
+UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
+
 
 @dataclass(frozen=True)
 class Response:
@@ -222,16 +231,6 @@ def fetch_local(port: int, path: str) -> Response | None:
         return None
     finally:
         connection.close()
-
-
-DISTRIBUTIONS = {
-    EXPORTER_UNIT: "prometheus-node-exporter",
-    PROMETHEUS_UNIT: "prometheus",
-    ALERTMANAGER_UNIT: "prometheus-alertmanager",
-}
-"""The package whose program each service runs, which is also the name of the distribution's own unit."""
-
-UNITS_OF_OURS = (FIGURES_TIMER, *DISTRIBUTIONS)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,45 @@ BUSY = 0.1
 LONGEST_UNINSPECTED = "2d"
 """How long ago a look may be that says whether a rig has drifted."""
 
+_BY = "sum by (rig, instance, model, engine)"
+
+LEAST_ACCEPTED = 0.4
+"""Of drafted tokens; with fewer, drafting costs more than it brings."""
+
+SOON = 4 * 86400
+"""Seconds in which a disk is full, from which on somebody is told."""
+
+XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
+"""Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
+applications (13, 31, 43) and what is only told (63, 92) are not among them."""
+
+STILL = "10m"
+"""In which a server that has requests computes no batch. Where three tokens a second are read, one of 2,048 is done
+before people are told."""
+
+LONG = 60
+"""Seconds that requests wait on average, from which on somebody is told."""
+
+HOT = 88
+"""°C, where GeForce cards are near what slows them down."""
+
+ENDS = 14 * 86400
+"""Seconds before a certificate ends, from which on somebody is told."""
+
+SECONDS_UNSEEN = 2 * 86400
+"""The same as `UNSEEN`."""
+
+_OF_DISK = "min by (rig, instance, device)"
+"""A disk is told once, however often it is mounted: containers and binds mount it again."""
+
+_MOUNTED = (
+    "{{ with printf `node_filesystem_size_bytes{rig=%q,device=%q}` $labels.rig $labels.device | query }}"
+    '{{ . | sortByLabel "mountpoint" | first | label "mountpoint" }}{{ end }}'
+)
+"""The first place where it is."""
+
+_DOWN, _SERVERS = "ServerDown", ('job="server"', 'waits="no"')
+
 
 class Recording(NamedTuple):
     """A figure under a name of its own, for dashboards and alerts; `labels` are added to it."""
@@ -32,7 +71,6 @@ def down_expression(*labels: str) -> str:
     return f'{alone} == 0 or label_replace({down}, "instance", "$1", "group", "(.+)")'
 
 
-_BY = "sum by (rig, instance, model, engine)"
 RECORDINGS = (
     Recording(
         "llm:decode_tokens_per_second:rate5m",
@@ -100,27 +138,6 @@ def drift_recordings(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
         yield Recording("llamaherd:drift:expected", "vector(1)", (("rig", host.rig),))
 
 
-LEAST_ACCEPTED = 0.4
-"""Of drafted tokens; with fewer, drafting costs more than it brings."""
-SOON = 4 * 86400
-"""Seconds in which a disk is full, from which on somebody is told."""
-
-XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
-"""Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
-applications (13, 31, 43) and what is only told (63, 92) are not among them."""
-STILL = "10m"
-"""In which a server that has requests computes no batch. Where three tokens a second are read, one of 2,048 is done
-before people are told."""
-LONG = 60
-"""Seconds that requests wait on average, from which on somebody is told."""
-HOT = 88
-"""°C, where GeForce cards are near what slows them down."""
-ENDS = 14 * 86400
-"""Seconds before a certificate ends, from which on somebody is told."""
-SECONDS_UNSEEN = 2 * 86400
-"""The same as `UNSEEN`."""
-
-
 class Alert(NamedTuple):
     """When something is wrong: an expression that is true for `wait`, and what people are told."""
 
@@ -131,15 +148,6 @@ class Alert(NamedTuple):
     summary: str
     help: str
 
-
-_OF_DISK = "min by (rig, instance, device)"
-"""A disk is told once, however often it is mounted: containers and binds mount it again."""
-_MOUNTED = (
-    "{{ with printf `node_filesystem_size_bytes{rig=%q,device=%q}` $labels.rig $labels.device | query }}"
-    '{{ . | sortByLabel "mountpoint" | first | label "mountpoint" }}{{ end }}'
-)
-"""The first place where it is."""
-_DOWN, _SERVERS = "ServerDown", ('job="server"', 'waits="no"')
 
 ALERTS = (
     Alert(

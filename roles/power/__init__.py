@@ -21,6 +21,15 @@ from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from roles.power.onhost import ApplyInput, Found, InspectInput, RemoveInput, UnitState
 from roles.power.verify import judge, probes
 
+ROUNDING = 1
+"""Watts that a limit which is read may be off: drivers keep milliwatts."""
+
+CLOCK_STEP = 15
+"""MHz between two clocks of a GPU: one that is held may run so much above."""
+
+FAN_STEP = 3
+"""Points by which fans that are held may run beside their speed."""
+
 
 def plan(planning: Planning) -> PlanPart:
     """How GPUs are held; and under WSL, what Windows is to hold them to."""
@@ -180,16 +189,6 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     if plan.power:
         wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
         yield PreflightRow("power", "GPUs answer" if state.gpus.shown else "no GPU answers", wanted)
-
-
-ROUNDING = 1
-"""Watts that a limit which is read may be off: drivers keep milliwatts."""
-
-CLOCK_STEP = 15
-"""MHz between two clocks of a GPU: one that is held may run so much above."""
-
-FAN_STEP = 3
-"""Points by which fans that are held may run beside their speed."""
 
 
 def power_changes(plan: Plan, state: HostState) -> list[Change]:

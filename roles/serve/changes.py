@@ -37,6 +37,11 @@ from roles.serve.transaction import (
     switch_input,
 )
 
+_START_SECONDS = 2
+
+_BYTES_A_SECOND = 1e9
+"""Of a model, as an SSD of a home rig gives them: a guess, until there is a start to go by."""
+
 
 def shared_drop_in_error(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
     """Why a drop-in for many units keeps an instance from being started."""
@@ -349,11 +354,6 @@ def _gets_a_key(instance: InstancePlan, state: HostState, key: str | None) -> bo
 
 def _record_refusal(instance: InstancePlan, why: str) -> RunVerb:
     return RunVerb("serve.removal.refuse", RefusalInput(instance.service, attempt_identity(instance), why))
-
-
-_START_SECONDS = 2
-_BYTES_A_SECOND = 1e9
-"""Of a model, as an SSD of a home rig gives them: a guess, until there is a start to go by."""
 
 
 def estimate_downtime(

@@ -10,6 +10,8 @@ from llamaherd.plan import RAM, Estimate, Grows, Holds, InstancePlan, Plan
 from llamaherd.reference.cards import usable_memory
 from llamaherd.text.numbers import show_mib
 
+_COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
+
 
 def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
     """Each server; then what all of them hold of GPUs and RAM. `asked` is what engines said, by name."""
@@ -41,9 +43,6 @@ def _members(instance: InstancePlan) -> list[str]:
         return []
     lines = [f"             has one at a time, by {instance.preset.path}:"] if instance.preset else []
     return lines + [f"             {each.name}: {shlex.join(each.arguments)}" for each in instance.members]
-
-
-_COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
 
 
 def _memory(estimate: Estimate) -> list[str]:

@@ -41,6 +41,12 @@ from llamaherd.role.role import Planning, PlanPart
 from roles.serve.onhost.model import ImageInput
 from roles.serve.spec import projectors_of, server_spec, told_server
 
+GATE_BUDGET = 20 * 60
+"""Seconds for which a gate measures, where nothing is said."""
+
+_MOST_READINGS = 3
+"""Of reading the text, as many are tried where there is no room for the one before."""
+
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
     """The image of a build. `busybox` asks for health inside; the rest is what the server is linked against."""
@@ -70,12 +76,6 @@ def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
     given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
     how = RunVerb("serve.image.make", given, f"making image {image.tag}")
     return [Change("create", "image", image.tag, ("it is not there, or was made as another",), how)]
-
-
-GATE_BUDGET = 20 * 60
-"""Seconds for which a gate measures, where nothing is said."""
-_MOST_READINGS = 3
-"""Of reading the text, as many are tried where there is no room for the one before."""
 
 
 def plan_gate(gate: Gate | None) -> GatePlan | None:

@@ -18,6 +18,8 @@ from roles.serve.ports import held
 from roles.serve.state import ServeState
 from roles.serve.transaction import UndeclaredServer, attempt_identity, proven, serves
 
+_NOT_DECLARED = ("it is not declared",)
+
 
 def unused_key_changes(instance: InstancePlan, state: HostState) -> list[Change]:
     """Remove the key of an instance that needs none. It comes after its switch: what serves until then reads it."""
@@ -37,9 +39,6 @@ def stray_key_changes(plan: Plan, state: HostState, others: Sequence[str]) -> li
 def _key_removal(name: str, why: str) -> Change:
     how = RunVerb("serve.removal.remove_key", KeyRemovalInput(name), f"removing the key of {name}")
     return Change("remove", "key", name, (why,), how)
-
-
-_NOT_DECLARED = ("it is not declared",)
 
 
 def removal_changes(plan: Plan, state: HostState, *, waiting: bool = False) -> list[Change]:

@@ -19,6 +19,16 @@ from llamaherd.role.report import PROMPT, chat_seconds
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
 from roles.serve.state import ServeState
 
+_PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
+
+MEASURED_TOKENS = 64
+"""Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
+
+_FEW_TOKENS = 8
+
+DRAFTED = 16
+"""Tokens that must have been drafted before it says anything that none was accepted."""
+
 
 @dataclass(frozen=True)
 class UndeclaredServer:
@@ -36,9 +46,6 @@ class UndeclaredServer:
     def service(self) -> str:
         """Its name to systemd and Docker."""
         return service_of(self.name)
-
-
-_PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
 
 
 def proof_facts(instance: InstancePlan) -> dict[str, object]:
@@ -66,15 +73,6 @@ def planned_task(instance: InstancePlan) -> Task:
     if catalogue is None:
         return "chat"
     return server_task(effective_options(catalogue, instance.server.arguments, instance.server.environment))
-
-
-MEASURED_TOKENS = 64
-"""Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
-
-_FEW_TOKENS = 8
-
-DRAFTED = 16
-"""Tokens that must have been drafted before it says anything that none was accepted."""
 
 
 def server_input(instance: InstancePlan) -> Server:

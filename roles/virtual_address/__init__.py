@@ -30,6 +30,9 @@ is more likely to have a small number, or one that ends an address."""
 PRIORITIES = (150, 100)
 """Of the first and the second rig of `on`. They count where nobody has the address, or both took it at once."""
 
+_ROW = "virtual address"
+_KIND = "virtual address"
+
 
 def plan(planning: Planning) -> PlanPart:
     """The address, on the two rigs that it is declared for."""
@@ -106,9 +109,6 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     return InspectInput() if plan.of_fleet else None
 
 
-_ROW = "virtual address"
-
-
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """A host that has another address than its rig, or whose network is another one than that of the address."""
     made, own = plan.virtual_address, networks(state.system.addresses)
@@ -153,9 +153,6 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
         unit = AddressState.of(state).unit
         found = f"its unit is {unit.active}" if unit else "none"
         yield PreflightRow(_ROW, found, f"{plan.virtual_address.address}, with {plan.virtual_address.peer_rig}")
-
-
-_KIND = "virtual address"
 
 
 def address_changes(plan: Plan, state: HostState) -> list[Change]:

@@ -27,6 +27,12 @@ from llamaherd.text.numbers import whole_number
 from roles.wsl.onhost import FilesInput, Found, InspectInput, RestartInput, WindowsFile
 from roles.wsl.plan import FOLDER, SCRIPTS, plan
 
+_SHOWN = 0.9
+"""Of the memory of a virtual machine, Linux shows about 97 %: the kernel keeps the rest. Below this it has less."""
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_WHY = "Windows has no more to give, or another user's .wslconfig counts (`host: wsl: windows_profile:`)"
+
 
 def inspection_input(plan: Plan) -> InspectInput | None:
     """Return what to inspect where WSL is declared."""
@@ -43,11 +49,6 @@ def state_parts(found: Found) -> tuple[WslState]:
     machine = found.machine
     virtual = WslMachineState(machine.started, machine.memory, machine.processors) if machine else None
     return (WslState(found.profiles, files, scripts, virtual),)
-
-
-_SHOWN = 0.9
-"""Of the memory of a virtual machine, Linux shows about 97 %: the kernel keeps the rest. Below this it has less."""
-_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
 def profile_of(planned: WslPlan, seen: WslState) -> str | None:
@@ -113,9 +114,6 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
             command = f'powershell -ExecutionPolicy Bypass -File "$HOME\\{script.path.replace("/", chr(92))}"'
             notes.append(f"still to be run in Windows, in a PowerShell of an administrator: {command}")
     return notes
-
-
-_WHY = "Windows has no more to give, or another user's .wslconfig counts (`host: wsl: windows_profile:`)"
 
 
 def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:

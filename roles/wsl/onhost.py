@@ -15,6 +15,12 @@ from llamaherd.onhost.verbs import Verb
 _NOT_USERS = ("Public", "Default", "Default User", "All Users", "WDAGUtilityAccount")
 _MOST_BYTES = 1 << 20
 
+BACKUP = ".before-llamaherd"
+"""Behind the name of a user's file: as it was before it was first changed."""
+
+_SECONDS = 120
+"""Windows' disks are reached by a slow protocol."""
+
 
 @dataclass(frozen=True)
 class InspectInput:
@@ -141,12 +147,6 @@ def _machine(root: str, system: System) -> VirtualMachineFound:
         memory=int(memory[1]) * 1024 if memory else 0,
         processors=len(processors),
     )
-
-
-BACKUP = ".before-llamaherd"
-"""Behind the name of a user's file: as it was before it was first changed."""
-_SECONDS = 120
-"""Windows' disks are reached by a slow protocol."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,14 @@ Stage = Literal["done", "built", "building", "intact", "damaged"]
 """`done`: finished. `built`: not admitted yet. `building`: a unit builds it. `intact`: modes, owners or times have
 changed, but no content. `damaged`: the content of a program has changed."""
 
+_TELL_SECONDS = 10
+
+_TAIL = "100000"
+"""Bytes at the end of a log in which progress is found: a compiler may print much meanwhile."""
+
+_REASONS = "FAILED:|error:|CMake Error"
+_COPY_SECONDS = 3600
+
 
 @dataclass(frozen=True)
 class BuildQuery:
@@ -83,13 +91,6 @@ def _flags(build: str, system: System) -> str | None:
     path = f"{BUILDS}/{build}/flags"
     text = system.read_bytes(path, MOST_FLAGS) if is_file(path, system) else None
     return None if text is None else text.decode("ascii", errors="replace")
-
-
-_TELL_SECONDS = 10
-_TAIL = "100000"
-"""Bytes at the end of a log in which progress is found: a compiler may print much meanwhile."""
-_REASONS = "FAILED:|error:|CMake Error"
-_COPY_SECONDS = 3600
 
 
 @dataclass(frozen=True)

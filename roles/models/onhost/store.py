@@ -27,6 +27,13 @@ _BLOCK = 512
 _RUNS = ("active", "activating", "deactivating", "reloading")
 _LINE = re.compile(r"([0-9]{1,18})\t(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\t([0-9a-f]{64})\t([^\t]+)")
 
+WARNINGS = str(FETCH_RUN / "warnings")
+
+MOVE_SECONDS = 86_400
+"""A file from the controller may have to be copied to another disk."""
+
+_FIX = "run `herd up` again"
+
 
 @dataclass(frozen=True)
 class InspectInput:
@@ -134,12 +141,6 @@ def _fetch(system: System) -> str | None:
     shown = show_units([FETCH_UNIT], ("ActiveState",), system)
     runs = shown.get(FETCH_UNIT, {}).get("ActiveState") in _RUNS
     return (system.read(ID) or "").strip() if runs else None
-
-
-WARNINGS = str(FETCH_RUN / "warnings")
-MOVE_SECONDS = 86_400
-"""A file from the controller may have to be copied to another disk."""
-_FIX = "run `herd up` again"
 
 
 @dataclass(frozen=True)

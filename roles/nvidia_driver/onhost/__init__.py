@@ -39,6 +39,12 @@ SMI_SECONDS, MODPROBE_SECONDS = 30, 60
 _INSTALL_SECONDS = 43_200
 """A package manager or a compiler that is killed leaves things half-way: this ends only one that hangs."""
 
+MOST_READING = 1 << 16
+"""Bytes of what was measured that are returned."""
+
+_SMI_SECONDS, _APT_SECONDS = 12, 30
+_NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
+
 
 def run_admin(system: System, argv: Sequence[str], seconds: float = SMI_SECONDS) -> Ended:
     """Run a program that may be in sbin, and that asks nothing."""
@@ -158,12 +164,6 @@ def version_order(version: str) -> list[tuple[bool, int, str]]:
 def first_line(text: str) -> str:
     """Return the first line that is not empty."""
     return next((line for line in text.splitlines() if line.strip()), "")
-
-
-MOST_READING = 1 << 16
-"""Bytes of what was measured that are returned."""
-_SMI_SECONDS, _APT_SECONDS = 12, 30
-_NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
 
 
 @dataclass(frozen=True)

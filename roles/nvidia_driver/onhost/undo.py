@@ -57,6 +57,27 @@ _NEW = f"{BEFORE}.new"
 _FETCH_SECONDS = 1800
 _CHECK_SECONDS = 120
 
+DOCUMENT = f"{BEFORE}/undo.json"
+"""What the unit judges by."""
+
+ANSWER_SECONDS = 60
+"""How long a driver may take to respond after a boot, beyond what one call of nvidia-smi takes."""
+
+_TRIED = f"{BEFORE}/tries"
+"""A line for each boot that began to go back: the next one resumes that, whatever responds by then."""
+
+_AGAIN_SECONDS = 10
+"""The same for the driver before, where the host is not booted for it."""
+
+_MODPROBE_SECONDS = 20
+_PAUSE = 2
+
+_TRIES = 3
+"""Where the power goes while packages are restored, the next boot resumes; not for ever."""
+
+_REBOOT_SECONDS = 300
+_WIDTH = 200
+
 
 @dataclass(frozen=True)
 class WayBack:
@@ -185,22 +206,6 @@ def _apt_error(said: str) -> str:
     """Return the first error in what apt prints."""
     found = re.search(r"^E: (.*)", said, re.MULTILINE) or re.search(r"^Err\S* (.*)", said, re.MULTILINE)
     return found[1] if found else ""
-
-
-DOCUMENT = f"{BEFORE}/undo.json"
-"""What the unit judges by."""
-ANSWER_SECONDS = 60
-"""How long a driver may take to respond after a boot, beyond what one call of nvidia-smi takes."""
-_TRIED = f"{BEFORE}/tries"
-"""A line for each boot that began to go back: the next one resumes that, whatever responds by then."""
-_AGAIN_SECONDS = 10
-"""The same for the driver before, where the host is not booted for it."""
-_MODPROBE_SECONDS = 20
-_PAUSE = 2
-_TRIES = 3
-"""Where the power goes while packages are restored, the next boot resumes; not for ever."""
-_REBOOT_SECONDS = 300
-_WIDTH = 200
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ _CHECK_LINE = 300
 _MOST_FILE = 4 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_LINE = 300
+
 
 def check_unchanged(system: System, server: Server, unchanged: Mapping[str, str]) -> None:
     """Raise FailedError where a file that is not written differs from what was inspected: another run changed it."""
@@ -131,9 +133,6 @@ def check_room(system: System, given: SwitchInput, tools: Tools) -> None:
 def _by_kind(system: System, server: Server) -> tuple[tuple[str, ...], tuple[str, ...]]:
     own = backend_of(server.kind, system).processes(server.service)
     return own, backend_of(other_kind(server.kind), system).processes(server.service)
-
-
-_LINE = 300
 
 
 class Candidate:

@@ -32,6 +32,18 @@ from roles.serve.onhost.processes import (
 )
 from roles.serve.onhost.wire import LARGEST, Connection, path_of
 
+_LABEL = "llamaherd.spec"
+_FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
+
+_FORMAT = (
+    '{"Id":{{json .Id}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
+    '"Pid":{{json .State.Pid}},"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}}},'
+    '"Labels":{{json .Config.Labels}},"HostConfig":{{json .HostConfig}}}'
+)
+"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound."""
+
+_AT_ONCE = 8
+
 
 class Probes(Protocol):
     """The requests of an inspection."""
@@ -65,17 +77,6 @@ class RealProbes:
     def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
         """Query Docker by its socket; see Probes."""
         return query_api(paths, seconds)
-
-
-_LABEL = "llamaherd.spec"
-_FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
-_FORMAT = (
-    '{"Id":{{json .Id}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
-    '"Pid":{{json .State.Pid}},"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}}},'
-    '"Labels":{{json .Config.Labels}},"HostConfig":{{json .HostConfig}}}'
-)
-"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound."""
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,20 @@ _IDLE_TICKS = 2
 """Processor time that a process may take while it does nothing."""
 _PROBES_AT_ONCE = 32
 
+_LISTENS = "0A"
+_UNIT = re.compile(r".*/(llama-[^/]*)\.service")
+_CONTAINER = re.compile("[0-9a-f]{64}")
+_PROXY = "docker-proxy"
+_AT_ONCE = 3
+
+_FIND_SECONDS = 15
+"""A disk that wakes up takes a while."""
+
+_KEY_NAME = re.compile("[a-z0-9._-]+")
+_NUMBER = re.compile("[0-9]{1,18}")
+_BESIDE = re.compile(r"llamaherd-beside-(.*)\.service")
+_AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+
 
 def find_hangs(servers: Sequence[Probed], system: System, probes: Probes) -> dict[str, str]:
     """Return why servers hang, by service, for those that do. All are probed side by side."""
@@ -69,12 +83,6 @@ def _waits(pid: str, system: System) -> bool:
     """Return whether a thread waits for a processor or for a disk, which others may have."""
     threads = (_stat(f"/proc/{pid}/task/{each}", system) for each in system.names(f"/proc/{pid}/task"))
     return any(words[:1] in (["R"], ["D"]) for words in threads)
-
-
-_LISTENS = "0A"
-_UNIT = re.compile(r".*/(llama-[^/]*)\.service")
-_CONTAINER = re.compile("[0-9a-f]{64}")
-_PROXY = "docker-proxy"
 
 
 def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[HeldPort]:
@@ -148,15 +156,6 @@ def _container(port: int, inside: str, system: System) -> str:
     else:
         ended = query_docker(system, "ps", "--filter", f"publish={port}", "--format", "{{.Names}}")
     return ended.out.partition("\n")[0].lstrip("/")
-
-
-_AT_ONCE = 3
-_FIND_SECONDS = 15
-"""A disk that wakes up takes a while."""
-_KEY_NAME = re.compile("[a-z0-9._-]+")
-_NUMBER = re.compile("[0-9]{1,18}")
-_BESIDE = re.compile(r"llamaherd-beside-(.*)\.service")
-_AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 
 
 def inspect(given: InspectServersInput, system: System) -> InspectedServers:

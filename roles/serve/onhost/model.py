@@ -14,6 +14,9 @@ Kind = Literal["unit", "container"]
 ProofQuestion = Mapping[str, object]
 """What the proof of a server sends and expects: see `asked` and `proof` in roles/serve."""
 
+Access = Literal["absent", "closed", "silent"]
+"""Why a server's user cannot read a file: it is absent, access is denied, or the disk does not respond."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -305,7 +308,7 @@ class PlannedContainer:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """An image that is made on the host, and the file that keeps which one this is."""
+    """An image that is built on the host, and the file that contains its id."""
 
     tag: str
     record: str
@@ -383,10 +386,6 @@ class ServerStates:
     """Whether Docker responds."""
 
 
-Access = Literal["absent", "closed", "silent"]
-"""Why a server's user cannot read a file: it is absent, access is denied, or the disk does not respond."""
-
-
 @dataclass(frozen=True)
 class ChatRequest:
     """A chat with one model of a server."""
@@ -443,19 +442,11 @@ class PlannedServer:
 
 
 @dataclass(frozen=True)
-class VerifiedImage:
-    """An image that is built on the host, and the file that contains its id."""
-
-    tag: str
-    record: str
-
-
-@dataclass(frozen=True)
 class VerifyServersInput:
     """What to verify."""
 
     servers: tuple[PlannedServer, ...] = ()
-    images: tuple[VerifiedImage, ...] = ()
+    images: tuple[PlannedImage, ...] = ()
     limits: tuple[str, ...] = ()
     """Fields of a container's HostConfig, as `RestartPolicy.Name`."""
 

@@ -21,6 +21,19 @@ ROOT = Path("/")
 """Above /proc and /sys. Tests have files of their own there."""
 Address = IPv4Address | IPv6Address
 
+_MOST_PORT = 65535
+
+_UNSPECIFIED = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a server that listens on all addresses of a kind is reached from its own host."""
+
+CONTAINER_RECORDS = STATE / "started"
+"""Docker starts containers by itself, also after a boot: a record stays."""
+
+UNIT_RECORDS = "/run/llamaherd/started"
+_SECRET = str(CONTAINER_RECORDS / ".secret")
+_MANIFEST = ".manifest"
+_MOST_RECORD = 8 << 20
+
 
 def valid_pids(pids: Iterable[str]) -> tuple[str, ...]:
     """Return ids of processes, without those that are none: systemd reports 0 for a unit that does not run."""
@@ -110,11 +123,6 @@ def _kernel_address(text: str) -> Address:
     return ip_address(b"".join(words))
 
 
-_MOST_PORT = 65535
-_UNSPECIFIED = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a server that listens on all addresses of a kind is reached from its own host."""
-
-
 def valid_pid(text: str) -> str:
     """Return the id of a process; empty where there is none, which systemd and Docker report as 0."""
     return text if text.isascii() and text.isdecimal() and int(text) else ""
@@ -181,14 +189,6 @@ def process_state(pid: str, unit: PlannedUnit, users: Mapping[str, str], system:
         groups=" ".join(each for each in status.get("Groups", "").split() if each != own),
         variables=other_variables(pid, unit.variables, unit.strange_variables, system),
     )
-
-
-CONTAINER_RECORDS = STATE / "started"
-"""Docker starts containers by itself, also after a boot: a record stays."""
-UNIT_RECORDS = "/run/llamaherd/started"
-_SECRET = str(CONTAINER_RECORDS / ".secret")
-_MANIFEST = ".manifest"
-_MOST_RECORD = 8 << 20
 
 
 def changed_since(

@@ -79,6 +79,9 @@ _TOKENS_PATH = "/embeddings"
 
 T = TypeVar("T")
 
+RESPONDS, WRONG, NO_RESPONSE = 0, 1, 3
+"""How a probe ends."""
+
 
 class SkippedError(Exception):
     """A step does not apply to this server."""
@@ -408,9 +411,6 @@ CHAT_STEPS = (
 )
 LAST = ProofStep("its health", _try_health)
 
-
-RESPONDS, WRONG, NO_RESPONSE = 0, 1, 3
-"""How a probe ends."""
 
 __all__ = ["NO_RESPONSE", "RESPONDS", "WRONG", "How", "Limits", "Proof", "probe", "prove"]
 

@@ -38,6 +38,22 @@ _SPECIAL = re.compile(
 _LARGEST_NUMBER = 3.4e38
 """Of a float of 32 bits."""
 
+PROMPT = "The three primary colours are"
+
+SHORT, RETRIED = 4, 64
+"""Tokens of a step's response, and of a second try."""
+
+LEAVING_SECONDS = 0.5
+"""In which a server notices that a client has left, or has its response."""
+
+_POLL_SECONDS = 0.02
+
+_FASTEST = 1e6
+"""Tokens a second that are believed."""
+
+_PROGRESS_SECONDS = 3
+"""Between two lines of progress."""
+
 
 @dataclass(frozen=True)
 class Completion:
@@ -189,18 +205,6 @@ def parse_number(value: Any) -> float:
     if not abs(value) <= _LARGEST_NUMBER:  # nor is NaN
         raise ValueError
     return float(value)
-
-
-PROMPT = "The three primary colours are"
-SHORT, RETRIED = 4, 64
-"""Tokens of a step's response, and of a second try."""
-LEAVING_SECONDS = 0.5
-"""In which a server notices that a client has left, or has its response."""
-_POLL_SECONDS = 0.02
-_FASTEST = 1e6
-"""Tokens a second that are believed."""
-_PROGRESS_SECONDS = 3
-"""Between two lines of progress."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,40 @@ table inet $table {
 """)
 _NEW = "fib daddr type local tcp flags & (fin | syn | rst | ack) == syn"
 
+SURELY_OF_GPUS = 0.97
+"""Of what was worked out: that may be too much by as little."""
+
+SURELY_OF_RAM = 0.9
+"""Of what was worked out: buffers are touched page by page, and some of them at the longest prompts alone."""
+
+FIRST_PIDS = "pid:[4026531836]"
+"""The driver does not support PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first one,
+whose inode is this in every Linux."""
+
+_UNLIMITED = 1 << 60
+
+_ARC = "proc/spl/kstat/zfs/arcstats"
+"""What ZFS caches of files: Linux does not count it as available, and ZFS frees it."""
+
+_CGROUPS = ("sys/fs/cgroup", "sys/fs/cgroup/memory")
+_LIMITS, _USAGES = ("memory.max", "memory.limit_in_bytes"), ("memory.current", "memory.usage_in_bytes")
+_KIB, _MIB = 1 << 10, 1 << 20
+_QUERY_SECONDS = 20
+
+_REDIRECT_TABLE = """\
+table inet {name} {{
+    chain local {{
+        type nat hook output priority -101;
+        meta skgid {{ {groups} }} return
+        {rule}
+    }}
+    chain others {{
+        type nat hook prerouting priority -101;
+        {rule}
+    }}
+}}
+"""
+
 
 def drain(
     question: Mapping[str, object],
@@ -105,22 +139,6 @@ def _shut_out(server: DeclaredServer, group: int, system: System) -> int:
     if count:
         let_in(system)
     return count
-
-
-SURELY_OF_GPUS = 0.97
-"""Of what was worked out: that may be too much by as little."""
-SURELY_OF_RAM = 0.9
-"""Of what was worked out: buffers are touched page by page, and some of them at the longest prompts alone."""
-FIRST_PIDS = "pid:[4026531836]"
-"""The driver does not support PID namespaces (NVIDIA/nvidia-docker#179, #1483): its ids are those of the first one,
-whose inode is this in every Linux."""
-_UNLIMITED = 1 << 60
-_ARC = "proc/spl/kstat/zfs/arcstats"
-"""What ZFS caches of files: Linux does not count it as available, and ZFS frees it."""
-_CGROUPS = ("sys/fs/cgroup", "sys/fs/cgroup/memory")
-_LIMITS, _USAGES = ("memory.max", "memory.limit_in_bytes"), ("memory.current", "memory.usage_in_bytes")
-_KIB, _MIB = 1 << 10, 1 << 20
-_QUERY_SECONDS = 20
 
 
 class NotReportedError(Exception):
@@ -415,21 +433,6 @@ class Tools(Protocol):
 
     def lacks_beside(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
         """Return what lacks for a second server; empty where nothing."""
-
-
-_REDIRECT_TABLE = """\
-table inet {name} {{
-    chain local {{
-        type nat hook output priority -101;
-        meta skgid {{ {groups} }} return
-        {rule}
-    }}
-    chain others {{
-        type nat hook prerouting priority -101;
-        {rule}
-    }}
-}}
-"""
 
 
 class RealTools:

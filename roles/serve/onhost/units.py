@@ -45,6 +45,15 @@ DECIDING = (
 """The keys that decide what is run as whom. Others loosen walls, as containers must."""
 _DECIDING = re.compile(DECIDING)
 
+_PROPERTIES = (
+    *("Id", "Names", "MainPID", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID"),
+    *("FragmentPath", "DropInPaths"),
+)
+_EVERY = "llama-*.service"
+_NAME = re.compile(r"llama-.*\.service")
+_MARK = re.compile(r"^# Written by llamaherd", re.MULTILINE)
+_START = re.compile(r"^ExecStart=.* --port ([0-9]+)", re.MULTILINE)
+
 
 def foreign_files(unit: str, system: System) -> tuple[str, ...]:
     """Return the files that change this unit alone: definitions that come before ours, and drop-ins."""
@@ -71,16 +80,6 @@ def _drop_ins(folder: str, system: System) -> Iterator[str]:
 def _deciding_keys(text: str) -> str:
     keys = (line.partition("=")[0].strip(" \t") for line in text.split("\n") if _DECIDING.search(line))
     return " ".join(dict.fromkeys(keys))
-
-
-_PROPERTIES = (
-    *("Id", "Names", "MainPID", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID"),
-    *("FragmentPath", "DropInPaths"),
-)
-_EVERY = "llama-*.service"
-_NAME = re.compile(r"llama-.*\.service")
-_MARK = re.compile(r"^# Written by llamaherd", re.MULTILINE)
-_START = re.compile(r"^ExecStart=.* --port ([0-9]+)", re.MULTILINE)
 
 
 def inspect_units(planned: Sequence[PlannedUnit], system: System) -> ServerStates:

@@ -23,13 +23,13 @@ from roles.serve.onhost.model import (
     Listening,
     Mount,
     OwnedFile,
+    PlannedImage,
     PlannedServer,
     ProcessFound,
     Requests,
     Responses,
     ServerFound,
     UnitFound,
-    VerifiedImage,
     VerifiedServers,
     VerifyServersInput,
 )
@@ -42,6 +42,48 @@ _LISTENS = "0A"
 _LOOPBACK = re.compile("[0-9A-F]*7F|0+1000000")
 """127.0.0.0/8, also in an address of IPv6, and ::1: in words of 32 bits, as x86 and ARM write them."""
 _GROUP = re.compile(r"^(?:0:|1:name=systemd):.*/([^/\n]+)$", re.MULTILINE)
+
+MOST_BYTES = 128 << 10
+"""Bytes of a response: a chat of 64 tokens has some 20 kB, and what a server has loaded not much more."""
+
+_REQUEST_SECONDS = 5
+"""Limit of a request for which the server computes nothing."""
+
+_SPARE = 10
+
+_RATE = "1M"
+"""Bytes per second: curl before 8.4 does not end a response that exceeds its limit without declaring its length."""
+
+_NO_RESPONSE = "curl: (28)"
+
+_GPU_SECONDS = 30
+"""Limit of nvidia-smi: a driver may hang."""
+
+_DRIVER = "/proc/driver/nvidia/gpus"
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,9})$", re.MULTILINE)
+_DEVICE = re.compile("/dev/(?:nvidia|dxg).*")
+_MOST_DEVICES = 1000
+_CONTAINER = (
+    '{"Status":{{json .State.Status}},"Pid":{{json .State.Pid}},'
+    '"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}},"Image":{{json .Image}},'
+    '"User":{{json .Config.User}},"Labels":{{json .Config.Labels}},"Mounts":{{json .Mounts}},'
+    '"HostConfig":{{json .HostConfig}}}'
+)
+_IMAGE = '{"Id":{{json .Id}},"Size":{{json .Size}}}'
+_PUBLISHED = "{{.Names}} {{.Ports}}"
+_SOCKET = "/var/run/docker.sock"
+_MOST_PUBLISHED = 100
+_PROPERTIES = (
+    *("ActiveState", "UnitFileState", "Result", "FragmentPath", "DropInPaths", "NeedDaemonReload", "MainPID"),
+)
+_DECIDING = re.compile(DECIDING)
+_SPEC = "LLAMAHERD_SPEC="
+_MOST_FILES, _MOST_WORDS, _MOST_NAMES = 10_000, 4096, 100
+
+_DISK_SECONDS = 15
+"""A limit that lets a sleeping disk wake up."""
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -95,16 +137,6 @@ def _listening(port: int, pid: int, system: System) -> Listening:
     return Listening(port, pid, _program(pid, system) if pid else "", group[1] if group else "")
 
 
-MOST_BYTES = 128 << 10
-"""Bytes of a response: a chat of 64 tokens has some 20 kB, and what a server has loaded not much more."""
-_REQUEST_SECONDS = 5
-"""Limit of a request for which the server computes nothing."""
-_SPARE = 10
-_RATE = "1M"
-"""Bytes per second: curl before 8.4 does not end a response that exceeds its limit without declaring its length."""
-_NO_RESPONSE = "curl: (28)"
-
-
 def send_requests(server: str, given: Requests, system: System) -> Responses:
     """Return the responses of a server. After a first request without a response, no further request is sent."""
     health = _request(given.health_url, "", system)
@@ -143,14 +175,6 @@ def _request(url: str, header: str, system: System, body: str = "", seconds: int
     if len(content) > MOST_BYTES:
         return f"the response has more than {MOST_BYTES} bytes"
     return "\n".join([content, *ended.err.splitlines(), status])
-
-
-_GPU_SECONDS = 30
-"""Limit of nvidia-smi: a driver may hang."""
-_DRIVER = "/proc/driver/nvidia/gpus"
-_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,9})$", re.MULTILINE)
-_DEVICE = re.compile("/dev/(?:nvidia|dxg).*")
-_MOST_DEVICES = 1000
 
 
 def find_gpus(system: System) -> GpusFound:
@@ -207,18 +231,6 @@ def _devices(pids: Iterable[str], system: System) -> Iterator[str]:
             target = system.target(f"/proc/{pid}/fd/{handle}")
             if _DEVICE.fullmatch(target):
                 yield target
-
-
-_CONTAINER = (
-    '{"Status":{{json .State.Status}},"Pid":{{json .State.Pid}},'
-    '"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}},"Image":{{json .Image}},'
-    '"User":{{json .Config.User}},"Labels":{{json .Config.Labels}},"Mounts":{{json .Mounts}},'
-    '"HostConfig":{{json .HostConfig}}}'
-)
-_IMAGE = '{"Id":{{json .Id}},"Size":{{json .Size}}}'
-_PUBLISHED = "{{.Names}} {{.Ports}}"
-_SOCKET = "/var/run/docker.sock"
-_MOST_PUBLISHED = 100
 
 
 @dataclass(frozen=True)
@@ -287,7 +299,7 @@ def _limit(host: Mapping[str, Any], name: str) -> str:
     return "" if value in (None, "", 0, -1) else str(value)
 
 
-def _image(planned: VerifiedImage, system: System) -> ImageFound:
+def _image(planned: PlannedImage, system: System) -> ImageFound:
     ended = query_docker(system, "image", "inspect", "--format", _IMAGE, planned.tag)
     made = (system.read(planned.record) or "").strip()
     if not ended.ok:
@@ -304,18 +316,6 @@ def _published(system: System) -> tuple[str, ...]:
         return ()
     lines = query_docker(system, "ps", "--format", _PUBLISHED).out.splitlines()
     return tuple(lines[:_MOST_PUBLISHED])
-
-
-_PROPERTIES = (
-    *("ActiveState", "UnitFileState", "Result", "FragmentPath", "DropInPaths", "NeedDaemonReload", "MainPID"),
-)
-_DECIDING = re.compile(DECIDING)
-_SPEC = "LLAMAHERD_SPEC="
-_MOST_FILES, _MOST_WORDS, _MOST_NAMES = 10_000, 4096, 100
-_DISK_SECONDS = 15
-"""A limit that lets a sleeping disk wake up."""
-
-Value = TypeVar("Value")
 
 
 def verify(given: VerifyServersInput, system: System) -> VerifiedServers:

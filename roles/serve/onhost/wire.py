@@ -32,6 +32,8 @@ _MOST_REQUESTS = 10**6
 _SHOWN = 200
 """Characters of an error's message that are shown."""
 
+_SECONDS = 120.0
+
 
 class NotServingError(Exception):
     """The server does not serve; contains the reason."""
@@ -250,9 +252,6 @@ def direct_group(group: int) -> Iterator[None]:
         yield
     finally:
         os.setegid(before)
-
-
-_SECONDS = 120.0
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.model import (
     ChatRequest,
     Listening,
+    PlannedImage,
     PlannedServer,
     Requests,
     Responses,
     ServerFound,
-    VerifiedImage,
     VerifiedServers,
     VerifyServersInput,
 )
@@ -34,6 +34,18 @@ from roles.serve.verify.process import check_files, check_process, check_running
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
 _TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>")
 """Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
+
+_WAY_IN = frozenset({"sshd", "sshd-session"})
+_SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
+
+_OURS = "llamaherd-share.service"
+"""What lends models to a neighbour."""
+
+_PROXY = "docker-proxy"
+"""What listens for a container: Docker itself says for which."""
+
+_PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
+_LOOPBACK = ("127.", "[::1]")
 
 
 def check_listening(planned: InstancePlan, text: str) -> Check:
@@ -163,16 +175,6 @@ def _member_model(planned: InstancePlan, member: MemberPlan, models: Reply, prop
     return Check("model", right, detail if right else f"{detail}; declared is {member.model} from {member.model_path}")
 
 
-_WAY_IN = frozenset({"sshd", "sshd-session"})
-_SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
-_OURS = "llamaherd-share.service"
-"""What lends models to a neighbour."""
-_PROXY = "docker-proxy"
-"""What listens for a container: Docker itself says for which."""
-_PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
-_LOOPBACK = ("127.", "[::1]")
-
-
 def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
     """Who listens for others: nothing fails by it, for a machine may serve more than models; but it is said."""
     if found.listening is None:
@@ -231,7 +233,7 @@ def verification_input(plan: Plan) -> VerifyServersInput | None:
         return None
     return VerifyServersInput(
         servers=tuple(map(_server, plan.instances)),
-        images=tuple(VerifiedImage(each.tag, each.record) for each in plan.images),
+        images=tuple(PlannedImage(each.tag, each.record) for each in plan.images),
         limits=LIMITS,
     )
 

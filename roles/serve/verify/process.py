@@ -27,6 +27,12 @@ from roles.serve.onhost.model import (
     VerifiedServers,
 )
 
+MEMORY_TOLERANCE = 0.1
+"""Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
+
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""Of processes, in every Linux (include/linux/proc_ns.h, PROC_PID_INIT_INO). The driver counts in no other."""
+
 
 def permission_problems(instance: InstancePlan, files: Iterable[OwnedFile]) -> Iterator[str]:
     """Yield files of a server that other users than root can write to, and its key if other users can read it."""
@@ -83,13 +89,6 @@ def _has_walls(options: tuple[str, ...]) -> bool:
 
 def _declared_mount(volume: Mapping[str, Any]) -> tuple[str, bool]:
     return str(volume["source"]), not volume.get("read_only")
-
-
-MEMORY_TOLERANCE = 0.1
-"""Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
-
-FIRST_NAMESPACE = "pid:[4026531836]"
-"""Of processes, in every Linux (include/linux/proc_ns.h, PROC_PID_INIT_INO). The driver counts in no other."""
 
 
 @dataclass(frozen=True)
