@@ -52,7 +52,7 @@ _CODES = {
 
 
 def nvidia_repository(rig: Rig) -> RepositoryPlan:
-    """Where driver and toolkit come from."""
+    """Return the repository of driver and toolkit."""
     declared = rig.gpus.repository if rig.gpus else None
     if declared:
         return _declared(NVIDIA, rig.rig, declared)
@@ -64,7 +64,7 @@ def nvidia_repository(rig: Rig) -> RepositoryPlan:
 
 
 def container_toolkit_repository(rig: Rig) -> RepositoryPlan:
-    """Where the container toolkit comes from."""
+    """Return the repository of the container toolkit."""
     declared = rig.gpus.container_toolkit.repository if rig.gpus else None
     if declared:
         return _declared(CONTAINER_TOOLKIT, rig.rig, declared)

@@ -43,7 +43,7 @@ class SendFile:
 
     @property
     def remote(self) -> str:
-        """Where it arrives."""
+        """Return the path where the file arrives."""
         return str(INCOMING / self.sha256)
 
 
@@ -201,7 +201,7 @@ class Change:
 
     @property
     def parts(self) -> tuple[Change, ...]:
-        """This change and those that are made together with it."""
+        """Return this change and those that are made together with it."""
         return (self, *self.together)
 
     def __str__(self) -> str:
@@ -209,17 +209,17 @@ class Change:
 
     @property
     def script(self) -> str:
-        """The script that is known by now; empty where there is none yet."""
+        """Return the script; empty if it is made when the change is carried out."""
         return self.how.script if isinstance(self.how, RunScript) else ""
 
     @property
     def says(self) -> str:
-        """What is shown while it is carried out."""
+        """Return the line that is shown while the change is carried out."""
         return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
 def file_difference(file: TextFile, state: HostState) -> str:
-    """Why the host's file is not this one, by its bytes, its mode or its owner; empty where it is."""
+    """Return how the host's file differs, by bytes, mode or owner; empty if it matches."""
     have = state.files.get(file.path)
     if have is None:
         return f"{file.path} is not there"
@@ -231,17 +231,18 @@ def file_difference(file: TextFile, state: HostState) -> str:
 
 
 def file_differs(file: TextFile, state: HostState) -> bool:
-    """Whether the host's file is not this one: its bytes, its mode, or its owner."""
+    """Return whether the host's file differs in its bytes, its mode or its owner."""
     return bool(file_difference(file, state))
 
 
 def file_differences(files: Iterable[TextFile], state: HostState) -> tuple[str, ...]:
-    """Why the host's files are not these."""
+    """Return how the host's files differ."""
     return tuple(filter(None, (file_difference(file, state) for file in files)))
 
 
 def text_differs(file: TextFile, state: HostState) -> bool:
-    """Whether it is not there or has another text: permissions alone are set right without starting anything anew."""
+    """Return whether the file is missing or has another text."""
+    # Permissions alone are corrected without a restart.
     have = state.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
 

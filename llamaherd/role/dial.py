@@ -45,10 +45,8 @@ _NAMES_SECONDS = 5.0
 def reached(
     connect: Connect, doors: Sequence[Door], own: Iterable[str], walls: Sequence[Door] = ()
 ) -> dict[str, Reach]:
-    """What is known of each door, by the name of its instance. `own`: the host's addresses, as `ip` prints them.
-
-    Of `walls`, nothing where there is no way to try them.
-    """
+    """Return the result at each door, by the name of its instance. `own`: the host's addresses, as `ip` prints them."""
+    # Of `walls`, nothing where there is no way to try them.
     if not doors and not walls:
         return {}
     there = way(connect)
@@ -59,7 +57,7 @@ def reached(
 
 
 def way(connect: Connect) -> WayThere | NoWay:
-    """Which addresses of the rig this machine reaches by itself, as ssh does; or why that is not known."""
+    """Return the addresses of the rig that this machine reaches by itself, as ssh does; or why they are unknown."""
     if connect.host == LOCAL:
         return NoWay("it is this machine")
     try:
@@ -78,7 +76,7 @@ def way(connect: Connect) -> WayThere | NoWay:
 
 
 def dial(way: WayThere, doors: Iterable[Door]) -> dict[str, Tried]:
-    """What came of a connection to each of these doors, by the name of its instance."""
+    """Return the result of a connection to each of these doors, by the name of its instance."""
     doors = tuple(doors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         tries = {door.name: [pool.submit(_knock, door, each) for each in way.to(door)] for door in doors}
@@ -86,7 +84,7 @@ def dial(way: WayThere, doors: Iterable[Door]) -> dict[str, Tried]:
 
 
 def _together(tries: Iterable[Tried]) -> Tried:
-    """What came of one door at several addresses: one without a lock counts first."""
+    """Return the result of one door at several addresses: one without a lock counts first."""
     tries = tuple(tries)
     statuses = [each.keyless for each in tries if each.keyless is not None]
     return Tried(
@@ -97,7 +95,7 @@ def _together(tries: Iterable[Tried]) -> Tried:
 
 
 def _knock(door: Door, address: RigAddress) -> Tried:
-    """One address: whether it takes connections; and what it says, where it is not to say that to everybody."""
+    """Return whether an address accepts connections, and its response if it must not respond to everybody."""
     problem, endpoint = _try(address, door.endpoint.port), door.endpoint
     keyless, serves = None, None
     if not problem and endpoint.for_others and endpoint.key:
@@ -109,7 +107,7 @@ def _knock(door: Door, address: RigAddress) -> Tried:
 
 
 def _ask(address: RigAddress, port: int, method: str, path: str) -> bytes:
-    """The beginning of what an HTTP server answers to a request without a key; nothing where it does not, in time."""
+    """Return the beginning of an HTTP server's response to a request without a key; empty if none comes in time."""
     end = time.monotonic() + SECONDS
     head = f"{method} {path} HTTP/1.0\r\nHost: {url_host(address.there)}:{port}\r\n"
     request = f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
@@ -125,13 +123,13 @@ def _ask(address: RigAddress, port: int, method: str, path: str) -> bytes:
 
 
 def _status(said: bytes) -> int | None:
-    """The status of an answer, if it is one of HTTP."""
+    """Return the status of an HTTP response; None if it is no HTTP."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})\b", said)
     return int(found[1]) if found else None
 
 
 def _try(address: RigAddress, port: int) -> str:
-    """Nothing where the port takes connections; else why not."""
+    """Return why the port accepts no connections; empty if it does."""
     try:
         socket.create_connection((address.there, port), SECONDS).close()
     except TimeoutError:
@@ -143,7 +141,8 @@ def _try(address: RigAddress, port: int) -> str:
 
 
 def _addresses(name: str) -> list[str]:
-    """The addresses of a name; a resolver that does not answer is not waited for."""
+    """Return the addresses of a name."""
+    # A resolver that does not respond is not waited for.
     pool = ThreadPoolExecutor(1)
     try:
         found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM).result(_NAMES_SECONDS)
@@ -155,7 +154,7 @@ def _addresses(name: str) -> list[str]:
 
 
 def _source(address: str) -> str:
-    """This machine's own address on the way there; nothing is sent. Empty where there is no way."""
+    """Return this machine's own address on the route to an address; empty without a route. Nothing is sent."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))

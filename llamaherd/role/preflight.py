@@ -30,7 +30,7 @@ class Refusal:
 
 
 def disk_row(folder: str) -> str:
-    """What preflight's table calls a disk."""
+    """Return the name of a disk in preflight's table."""
     return f"disk {folder}"
 
 
@@ -60,18 +60,18 @@ class PreflightRow:
 
 
 def comma_list(each: Iterable[object]) -> str:
-    """Things in one cell."""
+    """Return things in one cell, with commas between them."""
     return ", ".join(map(str, each))
 
 
 def is_port_taken(port: int, plan: Plan, state: HostState) -> bool:
-    """Whether something listens there that this run does not end: no server of ours that goes."""
+    """Return whether a program listens at a port and is no server that this run ends."""
     leaving = {unit.port for unit in state.servers.units.values()} - {each.endpoint.port for each in plan.instances}
     return port in state.system.listening and port not in leaving
 
 
 def port_refusal(port: int, of: str, about: str = "") -> Refusal:
-    """Why nothing is done: a port that `fleet.yaml` says."""
+    """Return the refusal of a port of `fleet.yaml` that is in use."""
     return Refusal(
         f"port {port} of {of} is taken by something else",
         f"see by what with `ss -ltnp 'sport = :{port}'` and stop that, or choose another port in fleet.yaml",

@@ -28,7 +28,7 @@ sys.exit(main())
 
 @cache
 def programs() -> tuple[TextFile, ...]:
-    """The fetcher's files as they lie on a host. They are part of this version, not of a plan."""
+    """Return the fetcher's files as they are on a host. They are part of this version, not of a plan."""
     modules = sorted((_PACKAGE / "onhost" / "fetch").glob("*.py"))
     return (
         TextFile(path=LAUNCHER, text=_LAUNCHER, mode="0755"),
@@ -43,7 +43,7 @@ def programs() -> tuple[TextFile, ...]:
 
 @cache
 def fingerprint() -> str:
-    """A sha256 that tells whether exactly these files lie on a host, and are root's: see `observe.sh.j2`."""
+    """Return a sha256 that shows whether exactly these files are on a host and belong to root."""
     named = [(f"./{PurePosixPath(file.path).relative_to(FETCHER)}", file) for file in programs()]
     modes = sorted(f"{int(file.mode, 8):o} {file.owner} {name}\n" for name, file in named)
     sums = sorted(f"{hashlib.sha256(file.text.encode()).hexdigest()}  {name}\n" for name, file in named)

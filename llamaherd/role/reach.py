@@ -50,7 +50,7 @@ class WayThere:
     addresses: tuple[RigAddress, ...]
 
     def to(self, door: Door) -> tuple[RigAddress, ...]:
-        """The addresses to try a door at: all, where it is to take no connections."""
+        """Return the addresses to try a door at: all of them, if it must accept no connections."""
         shut = not door.endpoint.for_others
         return tuple(each for each in self.addresses if shut or door.endpoint.takes(each.there))
 
@@ -85,7 +85,7 @@ class Reach:
 
 
 def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
-    """The doors of those instances that others are to use, and that are well on their own host."""
+    """Return the doors of the instances that are for other machines and are healthy on their own host."""
     names = set(well)
     return [
         Door(instance.name, instance.endpoint)
@@ -95,7 +95,7 @@ def doors(plan: Plan, well: Iterable[str]) -> list[Door]:
 
 
 def walls(plan: Plan, well: Iterable[str]) -> list[Door]:
-    """Those that are to take no connections of others: instances for their own host alone that are well there."""
+    """Return the doors that must accept no connections: of healthy instances for their own host alone."""
     names = set(well)
     return [
         Door(instance.name, instance.endpoint, instance.model)
@@ -105,7 +105,7 @@ def walls(plan: Plan, well: Iterable[str]) -> list[Door]:
 
 
 def networks(lines: Iterable[str]) -> list[Network]:
-    """The host's own addresses, as `ip` prints them: with the length of the network's prefix."""
+    """Return the host's own addresses, as `ip` prints them: with the length of the network's prefix."""
     found = []
     for line in lines:
         with suppress(ValueError):
@@ -114,7 +114,7 @@ def networks(lines: Iterable[str]) -> list[Network]:
 
 
 def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Sequence[Network]) -> Reach:
-    """What follows from what was tried at a door. `own` are the host's addresses, by what the host says."""
+    """Return the result of the attempts at a door. `own` are the host's addresses, as the host reports them."""
     if isinstance(way, NoWay):
         return Reach(True, f"not tried from here: {way.why}")
     at, port = tried.at if tried else (), door.endpoint.port
@@ -148,7 +148,7 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
 
 
 def judge_wall(tried: Tried, door: Door) -> Reach:
-    """What follows from what was tried where an instance is to take no connections."""
+    """Return the result of the attempts at a door that must accept no connections."""
     port = door.endpoint.port
     if tried.serves:
         return Reach(
@@ -161,14 +161,14 @@ def judge_wall(tried: Tried, door: Door) -> Reach:
 
 
 def _open(where: str, keyless: int | None) -> Reach:
-    """A door that takes connections, and what it said to a chat without the key, if one is declared."""
+    """Return a door that accepts connections, with its response to a chat without the key, if one is declared."""
     if keyless is not None and keyless in _READ and keyless not in LOCKED:
         return Reach(False, f"answers this machine at {where} without the API key that is declared (HTTP {keyless})")
     return Reach(True, f"takes connections of this machine at {where}{', with the key' if keyless in LOCKED else ''}")
 
 
 def _beside(address: RigAddress, own: Iterable[Network]) -> bool:
-    """Whether this machine is in the network that the host has this address in: nothing lies between."""
+    """Return whether this machine is in the network of this address of the host: nothing is between them."""
     there = ip_address(address.there)
     networks = [each.network for each in own if each.ip == there]
     return bool(address.here) and any(ip_address(address.here) in network for network in networks)

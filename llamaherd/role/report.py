@@ -19,7 +19,8 @@ CHAT_SECONDS = 120
 
 
 def chat_seconds(instance: InstancePlan) -> int:
-    """For one answer of an instance; one that swaps may have to load its model first."""
+    """Return the time limit of one response of an instance."""
+    # One that swaps may have to load its model first.
     return CHAT_SECONDS + (instance.server.start_seconds if instance.members else 0)
 
 
@@ -55,7 +56,7 @@ class InstanceReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed."""
+        """Return whether every check passed."""
         return all(check.ok for check in self.checks)
 
 
@@ -80,12 +81,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every check of every instance, of every GPU, of the driver and of the host under them passed."""
+        """Return whether every check of every instance, of every GPU, of the driver and of the host passed."""
         below = (*self.driver, *self.cards, *self.machine)
         return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Return the report as plain JSON values."""
         return {"rig": self.rig, "ok": self.ok, **asdict(self)}
 
 
@@ -94,17 +95,17 @@ class UnitState(Protocol):
 
     @property
     def enabled(self) -> str:
-        """Whether a boot starts it, in systemd's word."""
+        """Return systemd's `UnitFileState`."""
         ...
 
     @property
     def needs_reload(self) -> bool:
-        """Whether its file is another than systemd has read."""
+        """Return whether the unit's file differs from the one that systemd has read."""
         ...
 
 
 def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
-    """Say why its process must be started anew, to run by the spec that is wanted."""
+    """Return why the process must restart to run by the planned spec."""
     if unit is None:
         return ["there is no such unit"]
     if unit.active != "active":
@@ -113,7 +114,7 @@ def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
 
 
 def unit_problems(unit: UnitState | None) -> Iterator[str]:
-    """Say what else of a unit is not as it must be."""
+    """Yield the other problems of a unit."""
     if unit and unit.enabled != "enabled":
         yield f"it is {unit.enabled or 'not enabled'}"
     if unit and unit.needs_reload:

@@ -279,5 +279,5 @@ class Role:
 
     @property
     def thing(self) -> str:
-        """What it is about: one thing may be made true in several turns, the first word of whose names it is."""
+        """Return the first word of the name: several turns of one thing begin with the same word."""
         return self.name.partition(" ")[0]

@@ -37,7 +37,7 @@ _NO_SHELLS = ("", "/usr/sbin/nologin", "/sbin/nologin", "/usr/bin/false", "/bin/
 
 
 def plan(_: Planning) -> PlanPart:
-    """Packages that every host needs; other roles add theirs."""
+    """Return the packages that every host needs. Other roles add theirs."""
     return PlanPart(packages=PACKAGES)
 
 
@@ -89,7 +89,7 @@ def state_parts(found: Found) -> tuple[SystemState, BaseState]:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """What everything else stands on."""
+    """Yield problems of the system that all other roles depend on."""
     if state.system.os != plan.os:
         yield Refusal(
             f"this host runs {state.system.os}, the inventory says {plan.os}",
@@ -113,7 +113,8 @@ def _starts_systemd(plan: Plan, state: HostState) -> bool:
 
 
 def _twins(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """Which of both is to have another number is not for us to choose, and one that is in use cannot be changed."""
+    """Yield accounts that share their number with another account."""
+    # Which of both gets another number is not for us to choose, and a number in use cannot be changed.
     for name, other in sorted(BaseState.of(state).twins.items()):
         if name in plan.accounts:
             yield Refusal(
@@ -124,7 +125,7 @@ def _twins(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """What the host is."""
+    """Yield the rows about the system."""
     yield PreflightRow("system", f"{state.system.os} {state.system.arch}", plan.os)
     yield PreflightRow("systemd", "runs" if state.system.systemd else "does not run", "runs")
     yield _kernel(state)
@@ -170,7 +171,8 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
 
 
 def _amx(state: HostState) -> PreflightRow:
-    """Of RAM, llama.cpp takes up to twice as much where it computes with AMX."""
+    """Return the row about AMX."""
+    # Of RAM, llama.cpp takes up to twice as much where it computes with AMX.
     if state.system.machine.amx:
         why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
         help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
@@ -212,7 +214,7 @@ def package_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def strange_accounts(plan: Plan, state: HostState) -> list[str]:
-    """Users of ours that are not there, could log in, or are in groups of others."""
+    """Return accounts of ours that are missing, can log in, or are in groups of others."""
     own = BaseState.of(state)
     there = {name: user for name, user in own.users.items() if name in plan.accounts}
     strange = (
@@ -224,7 +226,7 @@ def strange_accounts(plan: Plan, state: HostState) -> list[str]:
 
 
 def strange_folders(state: HostState) -> list[str]:
-    """Folders of ours that are not there, that others may write to or cannot use, or that have another owner."""
+    """Return folders of ours that are missing, have another mode, or have another owner."""
 
     def right(path: str, mode: int, owner: str) -> bool:
         folder = BaseState.of(state).folders.get(path)
@@ -234,7 +236,7 @@ def strange_folders(state: HostState) -> list[str]:
 
 
 def base_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Accounts, folders, and the small files that all roles share."""
+    """Return the changes of accounts, folders, and the small files that all roles share."""
     return list(_base(plan, state))
 
 
@@ -266,17 +268,17 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
 
 
 def _read(path: str, plan: Plan) -> bool:
-    """Whether a server of the plan reads this, or something in it."""
+    """Return whether a server of the plan reads this path, or a file below it."""
     return any(f"{each}/".startswith(f"{path}/") for instance in plan.chosen for each in instance.reads)
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """Its packages."""
+    """Return the packages."""
     return [f"  packages   {' '.join(plan.packages)}"]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Packages first: the rest uses them."""
+    """Yield packages first: the other tasks use them."""
     yield Task("packages", lambda state, _: package_changes(plan, state))
     yield Task("accounts and files", lambda state, run: [*base_changes(plan, state), *run.leftovers])
 

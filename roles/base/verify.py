@@ -30,12 +30,12 @@ def probes(_: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """Accounts and folders."""
+    """Return the checks of accounts and folders."""
     return Verified(checks=tuple(host_checks(judging.plan, judging.answers)))
 
 
 def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
-    """A check of each: nobody can log in as a server, or do more than it, and keys lie where nobody else writes."""
+    """Yield a check of each: no login as a server, no further rights of it, and keys that only root writes."""
     if ("accounts", "") in answers:
         problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))
         yield Check("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
@@ -73,7 +73,7 @@ def _accounts(plan: Plan, said: str, passwords: Sequence[str]) -> Iterator[str]:
 
 
 def _folders(said: str) -> Iterator[str]:
-    """Octal mode, owner, path."""
+    """Yield folders that differ, by lines of octal mode, owner and path."""
     for line in said.split("\n"):
         mode, _, rest = line.partition(" ")
         owner, _, path = rest.partition(" ")

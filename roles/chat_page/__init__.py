@@ -39,7 +39,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """A port that is taken."""
+    """Yield a port that is in use."""
     if plan.chat is None:
         return
     port, page = plan.chat.port, ChatState.of(state).page
@@ -48,7 +48,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def read_files(plan: ChatPlan) -> tuple[TextFile, ...]:
-    """The key that it asks the gateway with, and the certificate by which it knows it. Raises UserError."""
+    """Return the key and the certificate that the page uses at the gateway. Raise UserError."""
     return tuple(_files(plan))
 
 
@@ -68,7 +68,7 @@ def chat_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) -> list[Change]:
-    """The same with these files."""
+    """Return the changes of the page with these files."""
     seen = ChatState.of(state)
     reasons = (*_wrong(chat, seen), *file_differences((chat.file, *files), state))
     if not reasons:
@@ -83,7 +83,7 @@ def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) ->
 
 
 def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
-    """Why its container must be made anew."""
+    """Yield why the container must be created anew."""
     if seen.page is None:
         yield "there is no such container"
         return
@@ -121,13 +121,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What it is, and what it says."""
+    """Return the checks of the page."""
     made = judging.plan.chat
     return Verified(checks=tuple(chat_checks(made, judging.answers))) if made else Verified()
 
 
 def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Its container, its answer, and who may read its keys and what people wrote."""
+    """Yield checks of the container, its response, and who can read its keys and the chats."""
     container = answers.get(("chat container", ""), "")
     status, health, user, *_ = [*container.split(), "", "", ""]
     right = (status, health, user) == ("running", "healthy", f"{made.number}:{made.number}")
@@ -147,7 +147,7 @@ def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """Where it is reached, and what it is."""
+    """Yield the page's address and its image."""
     if plan.chat:
         made = plan.chat
         yield f"  chat page  http on {made.listen}:{made.port}, as user {made.user}, {made.model} first"
@@ -155,7 +155,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """After servers, which it is for. What fails keeps nothing else from being done."""
+    """Yield the page's task, after the servers that it uses. If the task fails, all others go on."""
     if plan.chat:
         yield Task("a page that people chat on", lambda state, _: chat_changes(plan, state), alone=True)
 

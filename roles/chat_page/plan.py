@@ -28,7 +28,7 @@ _START = f'OPENAI_API_KEYS="$(cat {INSIDE}/key)" WEBUI_SECRET_KEY="$(cat {INSIDE
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The page, on the first rig that the gateway is on."""
+    """Return the page, on the gateway's first rig."""
     gateway = planning.fleet.gateway if planning.fleet else None
     if gateway is None or gateway.chat is None or gateway.on[0] != planning.rig.rig:
         return PlanPart()
@@ -36,7 +36,7 @@ def plan(planning: Planning) -> PlanPart:
 
 
 def plan_chat(gateway: Gateway, chat: Chat, rig: Rig, lock: Lock) -> ChatPlan:
-    """The page. Raises NotLockedError."""
+    """Return the page. Raise NotLockedError."""
     user = gateway.users[chat.user]
     image = chat.image if chat.digest else pinned_image(chat.image, lock, "the image of the chat page")
     root = gateway.tls.ca / ROOT if gateway.tls and gateway.tls.ca else None
@@ -60,10 +60,8 @@ def plan_chat(gateway: Gateway, chat: Chat, rig: Rig, lock: Lock) -> ChatPlan:
 
 
 def environment(gateway: str, model: str, *, trusts: bool) -> dict[str, str]:
-    """What Open WebUI is told: what is declared counts, whatever its database remembers.
-
-    The first account may be made in spite of `ENABLE_SIGNUP`, and is the administrator's.
-    """
+    """Return the environment of Open WebUI: declared values count, whatever its database contains."""
+    # The first account may be made in spite of `ENABLE_SIGNUP`, and is the administrator's.
     trusted = {"AIOHTTP_CLIENT_SSL_CERT_FILE": f"{INSIDE}/{ROOT}"} if trusts else {}
     return {
         "AIOHTTP_CLIENT_TIMEOUT": str(PATIENCE),
@@ -86,7 +84,7 @@ def environment(gateway: str, model: str, *, trusts: bool) -> dict[str, str]:
 
 
 def command(chat: Chat) -> tuple[str, ...]:
-    """What serves it."""
+    """Return the command that serves the page."""
     where = ("--host", chat.listen, "--port", str(chat.port))
     return ("python3", "-m", "uvicorn", "open_webui.main:app", *where, "--workers", "1")
 
@@ -110,12 +108,12 @@ def _values(image: str, chat: Chat, told: dict[str, str], *, trusts: bool) -> di
 
 
 def chat_url(listen: str, port: int) -> str:
-    """Where it says whether it is well, from its own host."""
+    """Return the URL of the page's health, on its own host."""
     return Endpoint(listen=listen, port=port, models=(), streams=1).health
 
 
 def _url(gateway: Gateway, rig: Rig) -> str:
-    """The gateway as its own host reaches it; by its name, where somebody else's certificate holds for that."""
+    """Return the gateway's URL on its own host; by its name, if the certificate is not ours."""
     endpoint = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
     if gateway.tls is None:
         return endpoint.url()

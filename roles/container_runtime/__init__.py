@@ -85,7 +85,7 @@ _SHOWN = 5
 
 
 def plan(planning: Planning) -> PlanPart:
-    """Docker, and the repository of what gives GPUs to containers."""
+    """Return Docker, and the repository of the container toolkit."""
     gateway = planning.fleet.gateway if planning.fleet else None
     chats = gateway is not None and gateway.chat is not None and gateway.on[0] == planning.rig.rig
     runtime = plan_runtime(planning.rig, chats=chats)
@@ -94,7 +94,7 @@ def plan(planning: Planning) -> PlanPart:
 
 
 def plan_runtime(rig: Rig, *, chats: bool = False) -> RuntimePlan | None:
-    """What a rig's containers need; None where no instance is one, and neither is the page that people chat on."""
+    """Return what a rig's containers need; None without instances in containers and without a chat page."""
     instances = [each for each in rig.instances.values() if each.backend == "compose"]
     if not instances and not chats:
         return None
@@ -171,25 +171,23 @@ class DockerState(StatePart):
 
     @property
     def there(self) -> bool:
-        """Whether there is a Docker at all."""
+        """Return whether Docker is installed."""
         return bool(self.version or self.origin)
 
     @property
     def active(self) -> bool:
-        """Whether it runs."""
+        """Return whether Docker runs."""
         return self.units.get(_SERVICE, _NO_UNIT).active
 
     @property
     def enabled(self) -> bool:
-        """Whether it runs after the next boot."""
+        """Return whether Docker starts at boot."""
         return self.units.get(_SERVICE, _NO_UNIT).enabled == "enabled"
 
     @property
     def masked(self) -> dict[str, str]:
-        """Units that keep it from being started now or at the next boot, and how they are masked, in systemd's words.
-
-        What it does without while it runs, it does not need.
-        """
+        """Return units that keep Docker from starting now or at the next boot, with systemd's `UnitFileState`."""
+        # A unit that Docker runs without is not needed.
         service = self.units.get(_SERVICE, _NO_UNIT)
         return {
             name: unit.enabled
@@ -199,7 +197,7 @@ class DockerState(StatePart):
 
 
 def _version(text: str) -> DockerVersion:
-    """`26.1.5+dfsg1` as (26, 1, 5); nothing for what is no version."""
+    """Return `26.1.5+dfsg1` as (26, 1, 5); empty for a text without a version."""
     match = re.match(r"(?:[0-9]+:)?v?([0-9]+(?:\.[0-9]+)*)", text)
     return tuple(parse_whole(number) for number in match[1].split(".")) if match else ()
 
@@ -269,7 +267,7 @@ def docker_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def _disarmed(docker: DockerState) -> list[Change]:
-    """The login that a run did not get to: without it the host takes back what that run has done."""
+    """Return the login that an earlier run did not reach: without it the host undoes that run's change."""
     if not docker.armed:
         return []
     why = "an earlier run has changed it, and has not logged in anew since"
@@ -279,7 +277,7 @@ def _disarmed(docker: DockerState) -> list[Change]:
 
 
 def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
-    """NVIDIA's container toolkit, Docker's settings, and a reload or a restart for what the daemon still lacks."""
+    """Return the changes of NVIDIA's container toolkit and Docker's settings, with a reload or a restart."""
     if plan.runtime is None or plan.runtime.toolkit is None:
         return []
     toolkit, docker = plan.runtime.toolkit, DockerState.of(state)
@@ -301,7 +299,7 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def pins(rig: str, version: str) -> TextFile:
-    """What has apt keep the toolkit's packages at one version."""
+    """Return the preferences that keep the toolkit's packages at one version."""
     text = (
         f"# Written by llamaherd for rig `{rig}`: change the inventory, not this file.\n"
         "# These four go together at one version, and change it together.\n"
@@ -341,7 +339,7 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
 
 
 def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None:
-    """The version that all four packages have, if it is the one that is wanted."""
+    """Return the version that all four packages have, if it is the planned one."""
     versions = {docker.toolkit.get(package) for package in PACKAGES}
     version = versions.pop()
     if versions or version is None:
@@ -350,17 +348,17 @@ def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None
 
 
 def merged_settings(docker: DockerState) -> bytes:
-    """Docker's settings with ours in them. Raises SettingsError."""
+    """Return Docker's settings with ours in them. Raise SettingsError."""
     return daemon.merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """All of it, in Docker's row."""
+    """Return all refusals, in Docker's row."""
     return [replace(problem, about="Docker") for problem in runtime_refusals(plan, state)]
 
 
 def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """A Docker that does not do and is not ours to replace, settings that cannot be read, containers in the way."""
+    """Return an unusable Docker of another owner, settings that cannot be read, and containers in the way."""
     if plan.runtime is None:
         return []
     docker = DockerState.of(state)
@@ -407,7 +405,8 @@ def _unfit(planned: RuntimePlan, docker: DockerState) -> list[Refusal]:
 
 
 def _masked(docker: DockerState) -> list[Refusal]:
-    """Who masked a unit meant it: it is not for us to undo."""
+    """Return the refusal of masked units."""
+    # Who masked a unit meant it: it is not for us to undo.
     if not docker.masked:
         return []
     names, temporary = list(docker.masked), [name for name, how in docker.masked.items() if how == "masked-runtime"]
@@ -420,12 +419,12 @@ def _masked(docker: DockerState) -> list[Refusal]:
 
 
 def _restarts(docker: DockerState) -> bool:
-    """Whether the daemon that runs must be restarted: CDI is switched on only while it starts."""
+    """Return whether the running daemon must restart: Docker enables CDI only while it starts."""
     return docker.answers and not docker.cdi
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """What containers need, and what gives them GPUs."""
+    """Return what containers need, and what gives them GPUs."""
     if (runtime := plan.runtime) is None:
         return []
     docker, compose = (".".join(map(str, version)) for version in (runtime.docker, runtime.compose))
@@ -438,7 +437,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """The engine first: what it lacks for GPUs, only it can tell."""
+    """Yield the engine's task first: only the engine reports what it lacks for GPUs."""
     if plan.runtime:
         yield Task("Docker and Compose", lambda state, _: docker_changes(plan, state))
     if plan.runtime and plan.runtime.toolkit:

@@ -19,10 +19,8 @@ class SettingsError(ValueError):
 
 
 def merge(before: bytes | None, *, cdi: bool) -> bytes:
-    """The settings with NVIDIA's runtime, and with CDI if it is to be switched on. Raises SettingsError.
-
-    Where they hold both, they come back byte for byte.
-    """
+    """Return the settings with NVIDIA's runtime, and with CDI if it must be enabled. Raise SettingsError."""
+    # Settings that contain both come back byte for byte.
     settings = read_daemon(before)
     runtimes, features = _mapping(settings, "runtimes"), _mapping(settings, "features")
     ours = runtimes.get(RUNTIME, {})
@@ -37,7 +35,7 @@ def merge(before: bytes | None, *, cdi: bool) -> bytes:
 
 
 def read_daemon(content: bytes | None) -> dict[str, Any]:
-    """What settings say; nothing where there are none. Raises SettingsError."""
+    """Return the content of settings; empty without settings. Raise SettingsError."""
     try:
         text = (content or b"").decode()
     except UnicodeDecodeError as error:
@@ -57,7 +55,8 @@ def read_daemon(content: bytes | None) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | float:
-    """A number that comes out as it went in; Docker has none of those that do not."""
+    """Return a number that is written as it was read."""
+    # Docker has no numbers that are not.
     short = len(text) < _LONGEST
     number = (int(text) if re.fullmatch(r"-?\d+", text) else float(text)) if short else math.nan
     if not math.isfinite(number):
@@ -73,7 +72,7 @@ def _mapping(settings: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _written(settings: dict[str, Any], before: bytes | None) -> bytes:
-    """Indented as before, or as Docker's own pages do it."""
+    """Return settings with the same indentation as before, or that of Docker's own pages."""
     found = re.search(rb"\n([ \t]+)\"", before or b"")
     indent = found[1].decode() if found else 4 * " "
     text = json.dumps(settings, indent=indent, ensure_ascii=False)

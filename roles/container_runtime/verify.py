@@ -37,12 +37,12 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """Docker, and GPUs for its containers."""
+    """Return the checks of Docker, and of GPUs for its containers."""
     return Verified(checks=tuple(runtime_checks(judging.plan, judging.answers)))
 
 
 def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
-    """A check of each that is planned."""
+    """Yield a check of each planned part."""
     if plan.runtime and ("Docker", "") in answers:
         yield _docker(answers["Docker", ""], answers.get(("Docker units", ""), ""))
     if plan.runtime and plan.runtime.toolkit:
@@ -51,7 +51,7 @@ def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
 
 
 def _docker(version: str, shown: str) -> Check:
-    """Its daemon, its own unit, and what that needs."""
+    """Return the check of the daemon, its own unit, and the units that it needs."""
     answers = version.partition("\n")[0] == "0"
     units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := parse_pairs(each))}
     runs = {name for name, unit in units.items() if unit.get("ActiveState") == "active"}
@@ -66,7 +66,8 @@ def _docker(version: str, shown: str) -> Check:
 
 
 def _container_toolkit(declared: str | None, said: str) -> Check:
-    """Each program tells the version of its own package, and of the library that it has loaded."""
+    """Return the check of versions."""
+    # Each program prints the version of its own package, and of the library that it has loaded.
     patterns = {
         "nvidia-ctk": r"^.* version ([0-9.]+)",
         "nvidia-container-cli": r"^cli-version: ([0-9.]+)",
@@ -83,7 +84,8 @@ def _container_toolkit(declared: str | None, said: str) -> Check:
 
 
 def _gpus(devices: tuple[str, ...], said: str) -> Check:
-    """What Docker would give comes from files, which the driver may have left behind."""
+    """Return the check of GPUs."""
+    # What Docker would give comes from files, which the driver may have left behind.
     told = parse_pairs(said)
     described, missing = set(told.get("names", "").split()), told.get("missing", "").split()
     if lacking := [device for device in devices if device.rpartition("=")[2] not in described]:

@@ -39,13 +39,13 @@ rm -rf "$probe"
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The toolkit and its repository."""
+    """Return the toolkit and its repository."""
     toolkit = plan_toolkit(planning.rig)
     return PlanPart(repositories=(toolkit.repository,) if toolkit else (), fields={"toolkit": toolkit})
 
 
 def plan_toolkit(rig: Rig) -> ToolkitPlan | None:
-    """The toolkit of a rig; None where nothing is built with it."""
+    """Return the toolkit of a rig; None if no build uses it."""
     if rig.gpus is None or not built_with_cuda(rig):
         return None
     version = rig.gpus.cuda
@@ -60,7 +60,7 @@ def plan_toolkit(rig: Rig) -> ToolkitPlan | None:
 
 
 def _preferences(rig: Rig) -> str:
-    """Where the driver is the distribution's, Windows' or by hand, NVIDIA's repository is to bring no part of it."""
+    """Return apt's preferences: NVIDIA's repository brings no part of a driver that comes from elsewhere."""
     declared = rig.gpus.driver if rig.gpus else None
     text = (
         f"# Written by llamaherd for rig `{rig.rig}`: change the inventory, not this file.\n"
@@ -114,7 +114,7 @@ def toolkit_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def toolkit_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Another toolkit where this one is to be."""
+    """Return the refusal of another toolkit at the same place."""
     toolkit, found = plan.toolkit, ToolkitState.of(state).version
     if toolkit is None or not found or found == toolkit.version:
         return []
@@ -124,7 +124,7 @@ def toolkit_refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 
 def toolkit_needs(_: Plan, state: HostState, __: Mapping[str, int]) -> list[DiskNeed]:
-    """Room for the toolkit, while its compiler is not there."""
+    """Return the room for the toolkit, while its compiler is missing."""
     room = ToolkitState.of(state).room
     return [DiskNeed(room.folder, room.free, room.device, max(0, TOOLKIT_BYTES - room.begun))] if room else []
 
@@ -138,7 +138,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """The toolkit."""
+    """Return the check of the toolkit."""
     toolkit = judging.plan.toolkit
     return Verified(checks=(_toolkit(toolkit.version, judging.answers.get(("nvcc", ""), "")),) if toolkit else ())
 
@@ -155,7 +155,7 @@ def _toolkit(version: str, said: str) -> Check:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """The CUDA toolkit, and the compiler beside it."""
+    """Return the CUDA toolkit, and the compiler that it uses."""
     toolkit = plan.toolkit
     if toolkit is None:
         return []
@@ -165,7 +165,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Before engines, which are compiled with it."""
+    """Yield the toolkit's task, before engines, which are compiled with it."""
     if plan.toolkit:
         yield Task(f"CUDA {plan.toolkit.version}", lambda state, _: toolkit_changes(plan, state))
 

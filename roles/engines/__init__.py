@@ -49,7 +49,7 @@ _WHY = {
 
 
 def plan(planning: Planning) -> PlanPart:
-    """A build for each engine that an instance runs on and that has a source."""
+    """Return a build for each engine that has a source and that an instance runs on."""
     rig = planning.rig
     used = sorted({instance.engine for instance in rig.instances.values()})
     builds = tuple(build for name in used if (build := _build(rig, name, rig.engines[name])))
@@ -81,7 +81,7 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
 
 
 def _targets(rig: Rig, name: str, engine: Engine) -> tuple[str, ...]:
-    """What is built: the server, and what compares what it says only where an instance is to be judged."""
+    """Return the targets to build: the server, and the program that compares responses if an instance needs it."""
     judged = any(each.engine == name and each.judged for each in rig.instances.values())
     dialect = DIALECTS[engine.kind]
     more = dialect.traits.divergence
@@ -89,7 +89,7 @@ def _targets(rig: Rig, name: str, engine: Engine) -> tuple[str, ...]:
 
 
 def _options(rig: Rig, engine: Engine, architectures: tuple[str, ...], cuda: str | None) -> dict[str, str]:
-    """What CMake is told; what is declared comes last, and wins."""
+    """Return the options of CMake. Declared ones come last and override the others."""
     dialect = DIALECTS[engine.kind]
     options = dict(dialect.build_options(architectures))
     if engine.source and engine.source.version:
@@ -107,7 +107,7 @@ def nvcc_path(cuda: str) -> str:
 
 
 def _architectures(rig: Rig, engine: str) -> tuple[str, ...]:
-    """Architectures of the GPUs that this engine's instances run on; none for an engine that only sees CPUs."""
+    """Return the architectures of the GPUs of this engine's instances; none for an engine on CPUs."""
     if rig.gpus is None:
         return ()
     gpus = {gpu for i in rig.instances.values() if i.engine == engine for gpu in i.on}
@@ -157,7 +157,7 @@ def keep(folder: Path, plan: Plan, state: HostState) -> str:
 
 
 def _asking(plan: Plan) -> list[BuildPlan]:
-    """The builds of versions that no catalogue is of."""
+    """Return the builds of versions that have no catalogue."""
     return [build for build in plan.builds if not _is_known(build)]
 
 
@@ -168,7 +168,7 @@ def _is_known(build: BuildPlan) -> bool:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """Compilers that a build is to use, which are not installed and are not going to be."""
+    """Yield compilers that a build uses and that neither are installed nor will be."""
     if not state.system.machine.kernel:
         return
     for build in plan.builds:
@@ -182,13 +182,13 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def own_compilers(build: BuildPlan) -> set[int]:
-    """The versions of g++ that a build is to use besides the host's own, as its options name them."""
+    """Return the versions of g++ that a build's options name, besides the host's own."""
     said = (re.fullmatch(r"(?:/usr/bin/)?g\+\+-(\d+)", build.options.get(option, "")) for option in _COMPILERS)
     return {int(each[1]) for each in said if each}
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """Compilers, where something is built."""
+    """Yield the row about compilers, if something is built."""
     if plan.builds:
         yield _compilers(plan, state)
 
@@ -251,13 +251,14 @@ def compile_input(build: BuildPlan) -> CompileInput:
 
 
 def source_sends(plan: Plan, state: HostState) -> list[SendFile]:
-    """The sources of the controller's that a run would send."""
+    """Return the sources of the controller that a run would send."""
     hows = [change.how for build in plan.builds for change in build_changes(build, state)]
     return [how for how in hows if isinstance(how, SendFile)]
 
 
 def build_needs(plan: Plan, state: HostState, _: Mapping[str, int]) -> list[DiskNeed]:
-    """The room that builds in the making take; what is kept of one is small."""
+    """Return the room that builds take while they are made."""
+    # What is kept of one is small.
     if state.system.free is None:
         return []
     folder, free, device = state.system.free
@@ -275,7 +276,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What is built."""
+    """Return the builds that exist."""
     return Verified(installed=tuple(_installed(judging)))
 
 
@@ -287,7 +288,7 @@ def _installed(judging: Judging) -> Iterator[Installed]:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """What is built, and from what."""
+    """Return the builds, and their sources."""
     return [line for build in plan.builds for line in _build_lines(build)]
 
 
@@ -304,7 +305,7 @@ def _build_lines(build: BuildPlan) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """One build after the other: each uses all cores. What needs one that fails is left as it is."""
+    """Yield one build after the other: each uses all cores. Servers whose build fails keep running unchanged."""
     for build in plan.builds:
         yield Task(f"{build.engine} ({build.id})", partial(_changes, build), alone=True)
 

@@ -58,7 +58,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """A port that is taken, and an address that the host has not."""
+    """Yield a port that is in use, and an address that the host lacks."""
     if plan.gateway is None:
         return
     port, listen = plan.gateway.port, ip_address(plan.gateway.listen)
@@ -75,7 +75,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """The gateway's port."""
+    """Yield the gateway's port."""
     if plan.gateway:
         running = GatewayState.of(state).running
         found = f"listens on port {running.port}" if running else "none runs"
@@ -83,7 +83,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def read_keys(plan: GatewayPlan) -> GatewayKeys:
-    """All keys. Raises UserError where one cannot be read, or two users have the same."""
+    """Return all keys. Raise UserError if a key cannot be read, or two users have the same."""
     owners: dict[str, str] = {}
     hashes: dict[str, str] = {}
     for user in plan.users:
@@ -106,7 +106,7 @@ def _key(secret: Secret, whose: str) -> str:
 
 
 def _certificate(plan: GatewayPlan) -> str | None:
-    """Certificate and key in one text, as HAProxy reads them: of a CA of our own, or from files."""
+    """Return certificate and key in one text, as HAProxy reads them: of a CA of ours, or from files."""
     if plan.authority is not None:
         return certificate_of(plan.authority, plan.rig, plan.names)
     if plan.certificate is None or plan.private_key is None:
@@ -129,7 +129,7 @@ def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
-    """The same with these keys."""
+    """Return the changes of the gateway with these keys."""
     config, people = configuration(plan, keys), list(maps(plan, keys))
     reloaded = [config, reader(), *certificate(keys)]
     private = [*reloaded, *people]
@@ -166,7 +166,7 @@ def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
 
 
 def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: HostState) -> list[str]:
-    """Why it must read its configuration anew, which cuts no stream."""
+    """Return why HAProxy must reload its configuration, which ends no stream."""
     why = [f"{file.path} has another text" for file in files if text_differs(file, state)]
     if gateway.running is None:
         return [*why, "it does not say what it has read"]
@@ -176,7 +176,7 @@ def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: 
 
 
 def _map_reasons(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -> list[str]:
-    """Why it must be told of users."""
+    """Return why HAProxy must update its maps of users."""
     why = [f"{file.path} has another text" for file in people if text_differs(file, state)]
     if gateway.running and not gateway.running.maps_are_read:
         why.append("it has read other users than those of its files")
@@ -184,13 +184,13 @@ def _map_reasons(gateway: GatewayState, people: Sequence[TextFile], state: HostS
 
 
 def _unsettled(gateway: GatewayState) -> list[str]:
-    """What else is not as it must be."""
+    """Return other differences."""
     why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
     return [*why, *unit_problems(gateway.unit)]
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """Where it is reached, what is behind each name, and who may use it."""
+    """Yield the gateway's address, the servers behind each name, and the users of each name."""
     if plan.gateway is None:
         return
     made = plan.gateway
@@ -211,7 +211,7 @@ def _model(model: GatewayModel) -> str:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Before servers, of which people are told where one is not there yet. What fails keeps none from serving."""
+    """Yield the gateway's task, before servers: it reports those that are missing. If it fails, servers go on."""
     if plan.gateway:
         yield Task("one endpoint for people", lambda state, _: gateway_changes(plan, state), alone=True)
 

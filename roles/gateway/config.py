@@ -60,18 +60,18 @@ def reader() -> TextFile:
 
 
 def spec_of(text: str) -> str:
-    """What a configuration says of itself, as HAProxy's socket tells it."""
+    """Return a configuration's spec, as HAProxy's socket reports it."""
     return text.partition("    description ")[2].split("\n", 1)[0]
 
 
 def certificate(keys: GatewayKeys) -> Iterator[TextFile]:
-    """The certificate with its key, if there is one."""
+    """Yield the certificate with its key, if there is one."""
     if keys.certificate is not None:
         yield _own(CERTIFICATE, keys.certificate)
 
 
 def maps(plan: GatewayPlan, keys: GatewayKeys) -> Iterator[TextFile]:
-    """Who a key is of, and what that user may use, and how much at once."""
+    """Yield the maps from a key to its user, and from a user to models and limits."""
     models = {model.name: model for model in plan.models}
     users = [user for user in plan.users if user.name in keys.users]
     yield _own("streams.map", "".join(f"{user.name} {user.streams}\n" for user in users))
@@ -88,7 +88,7 @@ def maps(plan: GatewayPlan, keys: GatewayKeys) -> Iterator[TextFile]:
 
 
 def _listed(models: list[GatewayModel]) -> str:
-    """The answer to /v1/models, without blanks: in a map a blank ends the word."""
+    """Return the response to /v1/models, without blanks: in a map a blank ends the word."""
     names = sorted(name for model in models for name in model.names)
     each = [{"id": name, "object": "model", "created": 0, "owned_by": "llamaherd"} for name in names]
     return json.dumps({"object": "list", "data": each}, separators=(",", ":"))
@@ -127,14 +127,14 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
 
 
 def _error(status: int, kind: str, code: str, message: str) -> Written:
-    """An answer of the gateway's own, in the shape of OpenAI's errors."""
+    """Return an error response of the gateway itself, in the shape of OpenAI's errors."""
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     said = haproxy(json.dumps(body, separators=(",", ":")))
     return Written(f"status {status} content-type application/json string {said}")
 
 
 def _in_order(plan: GatewayPlan) -> Iterator[GatewayModel]:
-    """Models that fall back, each before the one that it falls back to: one pass over them follows a chain."""
+    """Yield models that fall back, each before its fallback: one pass over them follows a chain."""
     falling = {model.name: model for model in plan.models if model.fallback}
     while falling:
         named = {model.fallback for model in falling.values()}

@@ -21,7 +21,7 @@ _PRIVILEGED = 1024
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The gateway, on the rigs that it is declared for."""
+    """Return the gateway, on the rigs that it is declared for."""
     if planning.fleet is None:
         return PlanPart()
     declared, rig = planning.fleet.gateway, planning.rig
@@ -35,7 +35,7 @@ def plan(planning: Planning) -> PlanPart:
 def plan_gateway(
     declared: Gateway, rig: str, rigs: Mapping[str, Rig], monitoring: Monitoring | None = None
 ) -> GatewayPlan:
-    """The gateway of this rig."""
+    """Return the gateway of this rig."""
     return GatewayPlan(
         rig=rig,
         listen=declared.listen,
@@ -57,7 +57,7 @@ def plan_gateway(
 
 
 def _names(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> tuple[str, ...]:
-    """What the gateway is called: by its own host, by other machines as the inventory knows it, and as declared."""
+    """Return the gateway's names: on its own host, for other machines by the inventory, and as declared."""
     tls, here = declared.tls, rigs[rig]
     known = ["localhost", "127.0.0.1", "::1", here.connect.host, here.address, *(tls.names if tls else ())]
     if not ip_address(declared.listen).is_unspecified:
@@ -68,7 +68,7 @@ def _names(declared: Gateway, rig: str, rigs: Mapping[str, Rig]) -> tuple[str, .
 
 
 def _in_turn(models: list[GatewayModel], declared: Gateway, rigs: Mapping[str, Rig]) -> Iterator[GatewayModel]:
-    """Models whose one server swaps wait in one queue, and share what it takes: the least that any of them says."""
+    """Yield models, those of one swapping server with one queue and the lowest of their limits."""
     queues = {name: names for names in swapping(declared.models, rigs).values() for name in names}
     servers = {model.name: model.servers for model in models}
     for model in models:
@@ -79,7 +79,7 @@ def _in_turn(models: list[GatewayModel], declared: Gateway, rigs: Mapping[str, R
 
 
 def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> GatewayFigures:
-    """On the rig that watches they are its own host's alone; on another one, that rig's address is let in."""
+    """Return the address of metrics: on the watching rig its own host's; elsewhere that rig's address has access."""
     watching = rigs.get(monitoring.on)
     if watching is None or watching.rig == here:
         return GatewayFigures(listen="127.0.0.1", port=GATEWAY_FIGURES_PORT)
@@ -111,7 +111,7 @@ def _places(model: ServedModel, rigs: Mapping[str, Rig]) -> list[tuple[str, str]
 
 
 def swapping(models: Mapping[str, ServedModel], rigs: Mapping[str, Rig]) -> dict[tuple[str, str], list[str]]:
-    """By rig and group, the models that its one server has in turn."""
+    """Return the models that one server loads in turn, by rig and group."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, model in sorted(models.items()):
         for rig, instance in _places(model, rigs):
@@ -121,7 +121,7 @@ def swapping(models: Mapping[str, ServedModel], rigs: Mapping[str, Rig]) -> dict
 
 
 def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer:
-    """A server on the gateway's own host is asked there, one of another rig at that rig's address."""
+    """Return a server with its address: the loopback on the gateway's own host, else the rig's address."""
     instance = rig.instances[name]
     traits = DIALECTS[rig.engines[instance.engine].kind].traits
     endpoint = Endpoint(listen=instance.listen, port=instance.port, models=(instance.model,), streams=instance.parallel)
@@ -137,7 +137,7 @@ def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer
 
 
 def _unit(rig: str, port: int) -> TextFile:
-    """The unit, which names a hash of itself: a process that runs by another text is told apart by that."""
+    """Return the unit, which contains a hash of itself: a process with another hash is out of date."""
     text = render(
         "gateway/gateway.service.j2",
         rig=rig,
@@ -151,5 +151,5 @@ def _unit(rig: str, port: int) -> TextFile:
 
 
 def unit_spec(made: GatewayPlan) -> str:
-    """The hash that the unit names."""
+    """Return the hash in the unit."""
     return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]

@@ -59,7 +59,7 @@ def _request(what: str, of: str, url: str, key: str, body: str = "", seconds: in
 
 
 def _root(made: GatewayPlan) -> str | None:
-    """The root certificate by which clients know it; None where it has none of ours, or it is not on this machine."""
+    """Return the root certificate for clients; None if it is not ours, or not on this machine."""
     if made.authority is not None:
         with suppress(UserError):
             return root_in(made.authority).pem
@@ -67,7 +67,7 @@ def _root(made: GatewayPlan) -> str | None:
 
 
 def _key_for(made: GatewayPlan, model: str) -> str | None:
-    """The key of somebody who may use a model; None where nobody may, or the key is not on this machine."""
+    """Return the key of a user of a model; None without a user, or if the key is not on this machine."""
     user = made.may_use(model)
     if user is not None:
         with suppress(UnreadableKeyError):
@@ -80,13 +80,13 @@ def _body(model: str) -> str:
 
 
 def judge(judging: Judging) -> Verified:
-    """What the gateway is, and what it did."""
+    """Return the checks of the gateway."""
     made = judging.plan.gateway
     return Verified(checks=tuple(gateway_checks(made, judging.answers))) if made else Verified()
 
 
 def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Its unit, who may read what it reads, who is refused, and whether each model answers through it."""
+    """Yield checks of the unit, its files' access, refused requests, and each model's response."""
     yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
     owners = answers.get(("gateway files", ""), "")
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {GATEWAY_USER}", "700 "))]
@@ -109,7 +109,7 @@ def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
 
 
 def _certificate(said: str | None) -> Iterator[Check]:
-    """Whether who trusts the CA can ask: curl says its exit status, and what it has against it."""
+    """Yield whether a client that trusts the CA can connect, by curl's exit status and message."""
     if said is None:
         return
     status, _, why = said.partition(" ")
@@ -118,7 +118,7 @@ def _certificate(said: str | None) -> Iterator[Check]:
 
 
 def _answers(model: GatewayModel, said: str | None) -> Check:
-    """Whether a model answers through the gateway, and which server did."""
+    """Return whether a model responds through the gateway, and which server did."""
     name = f"gateway model {model.name}"
     if said is None:
         return Check(name, True, "not asked: no user's key for it is on this machine", doubt=True)
@@ -136,7 +136,7 @@ def _answers(model: GatewayModel, said: str | None) -> Check:
 
 
 def _status(said: str) -> str:
-    """The status of an answer whose headers these are."""
+    """Return the status of a response with these headers."""
     words = said.partition("\n")[0].split()
     return words[1] if len(words) > 1 and words[0].startswith("HTTP/") else ""
 

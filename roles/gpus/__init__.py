@@ -33,13 +33,13 @@ GPUS_ROW = "GPUs"
 
 
 def plan(planning: Planning) -> PlanPart:
-    """All GPUs of a rig; under WSL they are Windows' to show."""
+    """Return all GPUs of a rig; none under WSL, where Windows manages them."""
     rig = planning.rig
     return PlanPart(fields={"cards": declared_gpus(rig), "has_cards": rig.gpus is not None and rig.host.wsl is None})
 
 
 def declared_gpus(rig: Rig) -> tuple[GpuPlan, ...]:
-    """All GPUs of a rig."""
+    """Return all GPUs of a rig."""
     gpus = rig.gpus.cards if rig.gpus else {}
     return tuple(
         GpuPlan(name=name, model=gpu.model, at=gpu_ref(gpu, 0) if gpu.uuid or gpu.pci or gpu.index is not None else "")
@@ -68,12 +68,12 @@ class Match(NamedTuple):
 
 
 def about_gpu(name: str) -> str:
-    """What preflight's table calls a GPU."""
+    """Return the name of a GPU in preflight's table."""
     return f"GPU {name}"
 
 
 def named(gpu: PciGpu) -> str:
-    """A GPU in words: its model, or what else is known of it, and where it is."""
+    """Return a GPU in words: its model, or what else is known of it, and its address."""
     model = model_of(gpu.device, gpu.name) or sold_as(gpu.name)
     return (model or f"a GPU with PCI id 10de:{gpu.device}") + (
         f" at {short_pci_address(gpu.address)}" if gpu.address else ""
@@ -81,7 +81,7 @@ def named(gpu: PciGpu) -> str:
 
 
 def gpus_of(state: HostState) -> list[PciGpu] | None:
-    """The GPUs that this host can use, in the order of addresses; None where that is not known."""
+    """Return the GPUs that this host can use, in the order of addresses; None if they are unknown."""
     machine = state.system.machine
     # Where a driver answers though the bus shows none, there are GPUs, and which is the driver's to tell.
     if state.system.wsl or (not machine.cards and (machine.bus is None or state.gpus.shown)):
@@ -90,10 +90,8 @@ def gpus_of(state: HostState) -> list[PciGpu] | None:
 
 
 def matches(gpus: Sequence[GpuPlan], state: HostState) -> list[Match]:
-    """Which GPU of the host each declared one is: by its address, or else by its model, as far as that is known.
-
-    A UUID is the driver's to tell. Nor do numbers count in a container, where the bus has GPUs that it was not given.
-    """
+    """Return the host's GPU for each declared one: by its address, or else by its model, as far as known."""
+    # Only the driver knows UUIDs. Nor do numbers count in a container, where the bus has GPUs that it was not given.
     there = gpus_of(state) or []
     by_address = {_place(gpu): gpu for gpu in there if gpu.address}
     found: dict[str, PciGpu | None] = {}
@@ -132,7 +130,7 @@ def _may_be_that(gpu: GpuPlan, found: PciGpu) -> bool:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """GPUs that are not in this host, or are others than declared."""
+    """Yield GPUs that are missing on this host, or are others than declared."""
     if not plan.has_cards:
         return
     unknown = [gpu for gpu in plan.cards if _is_unknown(gpu, plan, state)]
@@ -165,7 +163,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def _is_unknown(gpu: GpuPlan, plan: Plan, state: HostState) -> bool:
-    """Whether the driver, which answers, does not show a GPU: unless another driver is to come, which may know it."""
+    """Return whether the driver responds and does not show a GPU, and no other driver is planned."""
     if not gpu.at or not state.gpus.shown or find_gpu(gpu.at, state.gpus.shown):
         return False
     driver, nvidia = plan.driver, state.driver
@@ -175,7 +173,7 @@ def _is_unknown(gpu: GpuPlan, plan: Plan, state: HostState) -> bool:
 
 
 def _none(plan: Plan, state: HostState) -> Refusal:
-    """Once for all GPUs."""
+    """Return the refusal for all GPUs."""
     names = ", ".join(f"`{gpu.name}`" for gpu in plan.cards)
     where = state.system.kind
     message = f"no NVIDIA GPU can be seen in this host, and the inventory declares {names}"
@@ -207,7 +205,7 @@ def _place(gpu: PciGpu) -> tuple[int, ...]:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """Each GPU that is declared beside the one that it is; and those that nobody declared."""
+    """Yield each declared GPU with the one that it is, and GPUs that are not declared."""
     if plan.has_cards:
         yield from _gpus(plan, state)
     elif plan.cards:
@@ -215,7 +213,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def _gpus(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """Each GPU that is declared beside the one that it is; and those that nobody declared."""
+    """Yield each declared GPU with the one that it is, and GPUs that are not declared."""
     there = gpus_of(state)
     if not there:
         wanted = ", ".join(map(_declared, plan.cards))

@@ -41,7 +41,7 @@ _WATCHER = secrets.token_hex(8)
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The store, and the models that are used. Raises NotLockedError."""
+    """Return the store, and the models that are used. Raise NotLockedError."""
     rig = planning.rig
     store = PurePosixPath(rig.store.path)
     models = tuple(_model(name, rig.models[name], store, planning.lock) for name in sorted(rig.used_models))
@@ -115,7 +115,8 @@ def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """A store that holds all that is planned may well be read-only."""
+    """Return problems of the store's filesystem."""
+    # A store that contains all that is planned may well be read-only.
     disk = StoreState.of(state).disk
     if disk is None or not any(missing_files(model, state) for model in plan.models):
         return []
@@ -139,7 +140,7 @@ def refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 
 def needs(plan: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[DiskNeed]:
-    """The room that missing files take. `local_sizes`: bytes of the controller's files, by sha256."""
+    """Return the room that missing files take. `local_sizes`: bytes of the controller's files, by sha256."""
     disk = StoreState.of(state).disk
     if disk is None:
         return []
@@ -171,7 +172,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What is in the store."""
+    """Return the files in the store."""
     there = [(model, stored_files(model.folder, judging.answers)) for model in judging.plan.models]
     return Verified(
         installed=tuple(
@@ -183,7 +184,7 @@ def judge(judging: Judging) -> Verified:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """The store, and what comes into it."""
+    """Return the store, and its models."""
     return (
         [*_store_lines(plan.store), *(line for model in plan.models for line in _model_lines(model))]
         if plan.models

@@ -48,7 +48,7 @@ Places = Callable[[Plan, Sequence[str], Say], Sequence[ModelSource]]
 
 
 def to_fetch(plan: Plan, state: HostState) -> list[tuple[ModelPlan, ModelFile]]:
-    """What is missing and has not arrived yet: each content once, whichever models it is part of."""
+    """Return the files that are missing and have not arrived: each content once, for all of its models."""
     wanted: dict[str, tuple[ModelPlan, ModelFile]] = {}
     for model in plan.models:
         for file in missing_files(model, state) if model.url else ():
@@ -58,7 +58,7 @@ def to_fetch(plan: Plan, state: HostState) -> list[tuple[ModelPlan, ModelFile]]:
 
 
 def model_sends(plan: Plan, state: HostState) -> list[SendFile]:
-    """The controller's own files that the store lacks."""
+    """Return the controller's own files that the store lacks."""
     local: dict[str, Path] = {}
     places: dict[str, list[PurePosixPath]] = {}
     for model in plan.models:
@@ -145,7 +145,7 @@ def _fetch(
 def fetch_job(
     plan: Plan, wanted: Sequence[tuple[ModelPlan, ModelFile]], places: Iterable[ModelSource]
 ) -> dict[str, object]:
-    """What the fetcher is told. No secret is in it: `secret` names the file that holds one."""
+    """Return the fetcher's input. It contains no secret: `secret` names the file that contains one."""
     sources = [(place, place.name if place.token else _NO_SECRET) for place in places]
     return {
         "id": _job_id(plan),
@@ -171,7 +171,7 @@ def fetch_job(
 
 
 def _job_id(plan: Plan) -> str:
-    """The same for what is declared, however much of it has come by now and whichever neighbours are awake."""
+    """Return the same id for the same plan, whatever has arrived by now and whichever neighbours are on."""
     files = [file.sha256 for model in plan.models if model.url for file in model.files]
     return digest(files, plan.store.model_dump(mode="json"))
 

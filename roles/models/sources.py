@@ -58,7 +58,7 @@ def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) ->
 
 
 def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
-    """Where the files with these sha256s are, in the order of the rig's `from`. A neighbour that is off is left out."""
+    """Return the sources of files with these sha256s, in the order of `from`. A neighbour that is off is left out."""
     found: list[ModelSource] = []
     for source in plan.store.sources:
         if isinstance(source, FromHub):
@@ -69,7 +69,7 @@ def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource
 
 
 def _from_hub(plan: Plan, wanted: Sequence[str]) -> list[ModelSource]:
-    """The hub that a model was locked at, or the mirror of it that HF_ENDPOINT names. Raises HubError."""
+    """Return the hub that a model was locked at, or its mirror by HF_ENDPOINT. Raise HubError."""
     urls = {
         file.sha256: f"{_mirrored(str(model.url), str(model.repo))}/{quote(file.name)}"
         for model in plan.models
@@ -93,7 +93,7 @@ def _mirrored(url: str, repo: str) -> str:
 
 
 def _from_peer(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
-    """Asks a rig to open its store for a while; whoever has the token, which is made here, can read from it."""
+    """Open the store of a rig for a while. A client with the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
         given = share_input(lender, wanted, secrets.token_hex(6), token)

@@ -66,7 +66,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 
 def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[str, float]:
-    """Tokens a second of each server by its newest result with enough runs, by `RIG.INSTANCE`."""
+    """Return tokens a second of each server by its newest result with enough runs, by `RIG.INSTANCE`."""
     if fleet.monitoring is None:
         return {}
     from llamaherd.measure.results.store import results_folder
@@ -90,7 +90,7 @@ def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float
 
 
 def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
-    """Whether it says how fast this server should be: measured undisturbed, with the model and engine of today."""
+    """Return whether a result is undisturbed and of today's model and engine, so that it shows the server's speed."""
     known, engine = found.provenance, rig.engines.get(instance.engine)
     # Of an image that is not ours, a result knows the engine by its name in the inventory.
     same = engine is not None and known.engine.kind in (engine.kind, instance.engine)
@@ -98,7 +98,7 @@ def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """A port that is taken by what is neither ours nor the distribution's as it came."""
+    """Yield a port in use by another program than ours or the distribution's original one."""
     seen = MonitoringState.of(state)
     for unit in plan.monitoring.units if plan.monitoring else ():
         name = unit.path.rpartition("/")[2]
@@ -114,7 +114,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """Which units run."""
+    """Yield which units run."""
     if plan.monitoring and plan.monitoring.units:
         running = [name for name, unit in MonitoringState.of(state).units.items() if unit.active == "active"]
         wanted = [unit.path.rpartition("/")[2] for unit in plan.monitoring.units]
@@ -122,7 +122,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def key_places(watcher: WatcherPlan) -> Iterator[tuple[str, Secret, str]]:
-    """The name of each key's file on the host, where it is on this machine, and whose it is."""
+    """Yield the name of each key's file on the host, its place on this machine, and its owner."""
     for server in watcher.servers:
         if server.key:
             yield server.name, server.key, f"server `{server.name}`"
@@ -131,7 +131,7 @@ def key_places(watcher: WatcherPlan) -> Iterator[tuple[str, Secret, str]]:
 
 
 def read_keys(watcher: WatcherPlan) -> dict[str, str]:
-    """All keys by the names of their files. Raises UserError where one cannot be read."""
+    """Return all keys by the names of their files. Raise UserError if one cannot be read."""
     keys = {}
     for name, secret, whose in key_places(watcher):
         try:
@@ -172,7 +172,7 @@ def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]) -> list[Change]:
-    """The same with these keys, by the names of their files."""
+    """Return the changes of the watching rig with these keys, by the names of their files."""
     seen = MonitoringState.of(state)
     secret = list(key_files(keys))
     private = [*watcher.files, *secret]
@@ -212,7 +212,7 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
 
 
 def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
-    """Why a process must be started anew."""
+    """Return why a process must restart."""
     name, wanted = unit.path.rpartition("/")[2], unit_spec(unit)
     have = seen.units.get(name)
     if have is None:
@@ -223,7 +223,7 @@ def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
 
 
 def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> list[str]:
-    """Why Prometheus must read anew. Alertmanager is restarted for that, by its unit."""
+    """Return why Prometheus must reload. Alertmanager restarts for that, by its unit."""
     why = [f"{file.path} has another text" for file in watcher.files[:2] if text_differs(file, state)]
     if seen.read != watcher.spec:
         why.append(f"Prometheus has read {seen.read or 'nothing that it tells'}, not {watcher.spec}")
@@ -231,7 +231,7 @@ def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> li
 
 
 def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[str]:
-    """What else of a unit is not as it must be."""
+    """Return other problems of a unit."""
     name = unit.path.rpartition("/")[2]
     have, package = seen.units.get(name), DISTRIBUTIONS[name]
     why = [f"the distribution's own {package}.service runs beside it"] if package in seen.idle else []
@@ -244,7 +244,8 @@ def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[
 
 
 def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -> list[str]:
-    """Why what writes further figures is not as it must be. It begins anew each time, so that nothing old runs."""
+    """Return why the timer of further metrics differs."""
+    # It starts anew each time, so that nothing old runs.
     why = [*file_differences(figures.files, state)]
     have = seen.units.get(FIGURES_TIMER)
     if have is None or have.active != "active":
@@ -271,7 +272,7 @@ def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """What is watched, and who may ask."""
+    """Yield the watched rigs, and who has access."""
     made = plan.monitoring
     if made is None or not made.units:
         return
@@ -288,7 +289,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """After servers, so that nobody is told of those that are not there yet. Each goes its own way."""
+    """Yield tasks after servers, so that alerts about new servers do not fire. Each continues by itself."""
     if plan.monitoring and plan.monitoring.exporter:
         yield Task("figures of this host", lambda state, _: exporter_changes(plan, state), alone=True)
     if plan.monitoring and plan.monitoring.watcher:

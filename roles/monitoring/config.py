@@ -36,12 +36,12 @@ _MESSAGE = "{{ range .alerts }}{{ .annotations.summary }}. {{ .annotations.help 
 
 
 def own(name: str, text: str) -> TextFile:
-    """A file that Prometheus and Alertmanager alone may read."""
+    """Return a file that only Prometheus and Alertmanager can read."""
     return TextFile(path=str(MONITORING / name), text=text, mode="0600", owner=MONITORING_USER)
 
 
 def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer]) -> TextFile:
-    """Who is asked, how often, and with which key."""
+    """Return the targets, their interval, and their keys."""
     text = render(
         "monitoring/prometheus.yml.j2",
         rig=rig,
@@ -59,10 +59,8 @@ def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[Monit
 def rules(
     rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], asked: TextFile, *, drift: bool
 ) -> tuple[TextFile, str]:
-    """The rules, and a hash of all that Prometheus reads: a rule names it, which the one that runs can be asked for.
-
-    `drift`: people are told of that, too.
-    """
+    """Return the rules, and a hash of all that Prometheus reads: a rule contains it, and its API returns it."""
+    # `drift`: there are alerts about that, too.
     recordings = (
         *RECORDINGS,
         *loaded_recordings(servers),
@@ -81,7 +79,7 @@ def _rules(rig: str, spec: str, recordings: Sequence[Recording], alerts: Sequenc
 
 
 def alertmanager(rig: str, alerts: Alerts) -> TextFile:
-    """Who is told, and how often."""
+    """Return the receivers of alerts, and their interval."""
     text = render(
         "monitoring/alertmanager.yml.j2", rig=rig, repeat=alerts.repeat, mail=alerts.mail, hooks=list(_hooks(alerts))
     )
@@ -98,6 +96,6 @@ def _hooks(alerts: Alerts) -> Iterator[tuple[str, str, Secret | None]]:
 
 
 def key_files(keys: Mapping[str, str]) -> Iterator[TextFile]:
-    """Keys by the names of their files, each in one of its own."""
+    """Yield keys by the names of their files, each in a file of its own."""
     for name, key in sorted(keys.items()):
         yield own(f"keys/{name}", key)

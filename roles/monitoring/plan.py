@@ -52,7 +52,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def plan(planning: Planning) -> PlanPart:
-    """What watches, on the rig that is declared for it, and what tells of a host, on those that are watched."""
+    """Return the watcher, on the rig that is declared for it, and the exporters, on the watched rigs."""
     fleet, rig = planning.fleet, planning.rig
     if fleet is None or not fleet.knows_monitoring:
         return PlanPart()
@@ -72,7 +72,7 @@ def plan_monitoring(
     gateway: Gateway | None = None,
     measured: Mapping[str, float] = MappingProxyType({}),
 ) -> MonitoringPlan:
-    """What one rig has of it. `measured` are tokens a second, by `RIG.INSTANCE`."""
+    """Return one rig's part of monitoring. `measured` are tokens a second, by `RIG.INSTANCE`."""
     watched = {name: rig for name, rig in sorted(rigs.items()) if declared.watches(name)}
     gateways = frozenset(gateway.on if gateway else ())
     secure = gateway is not None and gateway.tls is not None and here in gateways
@@ -82,12 +82,12 @@ def plan_monitoring(
 
 
 def address_of(rig: Rig, here: str) -> str:
-    """Where a rig is asked: on its own host there, else at its address."""
+    """Return a rig's address for the watcher: the loopback on its own host, else the rig's address."""
     return _LOOPBACK if rig.rig == here else rig.address
 
 
 def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool) -> ExporterPlan:
-    """Beside what watches it is its own host's alone; elsewhere, that one's address is let in."""
+    """Return the exporter: on the watching rig for its own host alone; elsewhere that rig's address has access."""
     alone = here == declared.on
     asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
     listen = _LOOPBACK if alone else ""
@@ -105,7 +105,7 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
 
 
 def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
-    """Where there are GPUs, or a certificate that will end."""
+    """Return the timer of further metrics, if there are GPUs, or a certificate that expires."""
     gpus = rig.gpus is not None
     if not gpus and not secure:
         return None
@@ -138,7 +138,8 @@ def _watcher(
 
 
 def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
-    """What is declared of it. GPUs of WSL are Windows' to hold."""
+    """Return the declared values of a host."""
+    # GPUs of WSL are Windows' to hold.
     held = () if rig.host.wsl else declared_power(rig)
     limits = (LimitedGpu(label=_label(gpu.at), value=gpu.at, limit=gpu.limit) for gpu in held if gpu.limit is not None)
     gpus = len(rig.gpus.cards) if rig.gpus else 0
@@ -146,7 +147,7 @@ def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
 
 
 def _label(at: str) -> str:
-    """By what a GPU is found among figures that is known so."""
+    """Return the label that identifies a GPU in metrics."""
     return "gpu" if at.startswith("GPU-") else "pci" if ":" in at else "index"
 
 
@@ -155,7 +156,7 @@ def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
 
 
 def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[MonitoredServer]:
-    """Servers that can be asked: those of another rig only where they listen for others."""
+    """Yield servers that the watcher can query: those of another rig only if they listen for other machines."""
     for name, each in sorted(rig.instances.items()):
         if each.loopback and rig.rig != here:
             continue
@@ -178,7 +179,8 @@ def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[Mon
 
 
 def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile]:
-    """Alertmanager reads its configuration when it starts, which takes no time: its unit hangs on that, too."""
+    """Return the units."""
+    # Alertmanager reads its configuration when it starts, which takes no time: its unit hangs on that, too.
     watching = render(
         "monitoring/prometheus.service.j2",
         rig=rig,
@@ -200,10 +202,10 @@ def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile
 
 
 def _unit(name: str, text: str, read: str) -> TextFile:
-    """A unit that names a hash of itself and of what it reads as it starts: a process by another one is told by it."""
+    """Return a unit with a hash of itself and of what it reads at its start: another hash is out of date."""
     return TextFile(path=str(UNITS / name), text=text.replace("@SPEC@", digest(text, read)))
 
 
 def unit_spec(unit: TextFile) -> str:
-    """The hash that a unit names."""
+    """Return the hash in a unit."""
     return unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]

@@ -65,7 +65,7 @@ def _rate(metric: str, over: str = "5m") -> str:
 
 
 def down_expression(*labels: str) -> str:
-    """What of all that is asked does not answer: of a group, nothing that answers for one of its models."""
+    """Return the targets that do not respond; of a group, only if no target of its models responds."""
     alone, grouped = (f"up{{{','.join((*labels, group))}}}" for group in ('group=""', 'group!=""'))
     down = f"max by (job, rig, group) ({grouped}) == 0"
     return f'{alone} == 0 or label_replace({down}, "instance", "$1", "group", "(.+)")'
@@ -94,13 +94,13 @@ RECORDINGS = (
 
 
 def loaded_recordings(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
-    """Which models of groups are loaded, where there are groups."""
+    """Yield which models of groups are loaded, if there are groups."""
     if any(server.group for server in servers):
         yield Recording("llm:model:loaded", 'up{job="server",group!=""}')
 
 
 def speed_recordings(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
-    """What owners expect of their servers, what was measured of them, and below what they are too slow."""
+    """Yield the expected speed of servers, their measured speed, and the limit below which they are slow."""
     for server in servers:
         labels = (("rig", server.rig), ("instance", server.name))
         known = {"expected": server.decode, "measured": server.measured, "floor": server.floor}
@@ -110,7 +110,7 @@ def speed_recordings(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
 
 
 def gpu_recordings(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
-    """How many GPUs there must be, and what they are held to: each limit with the labels of its GPU's own figure."""
+    """Yield the number of GPUs, and their limits: each limit with the labels of its GPU's own metric."""
     for host in hosts:
         if host.gpus:
             yield Recording("llamaherd:gpus:declared", f"vector({host.gpus})", (("rig", host.rig),))
@@ -124,10 +124,8 @@ def gpu_recordings(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
 
 
 def drift_recordings(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
-    """What `herd diff --tell` has said of rigs, and of which it must say something.
-
-    The exporter that tells it is another rig's: Prometheus calls the rig that a figure is of `exported_rig`.
-    """
+    """Yield what `herd diff --tell` has reported of rigs, and the rigs that it must report on."""
+    # The exporter that reports it is another rig's: Prometheus calls the rig that a figure is of `exported_rig`.
     for name, figure in (
         ("llamaherd:drift:changes", "llamaherd_diff_drift_changes"),
         ("llamaherd:inventory:changes", "llamaherd_diff_inventory_changes"),
@@ -362,7 +360,7 @@ ALERTS = (
 
 
 def alerts_of(servers: Sequence[MonitoredServer]) -> tuple[Alert, ...]:
-    """Those of a fleet with these servers: one of a group that is not loaded is not down, the group may be."""
+    """Return the alerts of a fleet with these servers. A model that its group has not loaded is not down."""
     if not any(server.group for server in servers):
         return ALERTS
     return tuple(each._replace(expr=down_expression(*_SERVERS)) if each.name == _DOWN else each for each in ALERTS)

@@ -40,13 +40,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What follows from the answers."""
+    """Return the checks of monitoring."""
     made = judging.plan.monitoring
     return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
 
 
 def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Its units, whether figures are told, who may read keys, and whether all that is watched answers."""
+    """Yield checks of the units, the metrics, the keys' access, and the response of all targets."""
     for unit in made.units:
         name = unit.path.rpartition("/")[2]
         yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))

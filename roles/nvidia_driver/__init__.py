@@ -90,13 +90,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """The driver."""
+    """Return the checks of the driver."""
     driver = judging.plan.driver
     return Verified(checks=tuple(Check(*each) for each in driver_checks(driver, judging.answers)) if driver else ())
 
 
 def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[str, bool, str]]:
-    """A name, whether it is as declared, and what was found: of the driver, its file for the kernel, its daemon."""
+    """Yield a name, whether it is as declared, and what was found: of the driver, its module, its daemon."""
     loaded = _loaded(answers.get(("driver", ""), ""))
     said = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
     library = said if re.fullmatch(r"\d{3}(\.\d+)+", said) else None
@@ -123,13 +123,13 @@ def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[s
 
 
 def _loaded(version: str) -> str | None:
-    """The version in what /proc/driver/nvidia/version says, behind `NVRM version: NVIDIA UNIX … Kernel Module`."""
+    """Return the version in /proc/driver/nvidia/version, behind `NVRM version: NVIDIA UNIX … Kernel Module`."""
     found = re.search(r"^NVRM version:.*?\b(\d{3}(?:\.\d+)+)\b", version, re.MULTILINE)
     return found[1] if found else None
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """Which packages it is, where they come from, and what keeps it."""
+    """Return the packages, their source, and what keeps their version."""
     driver = plan.driver
     if driver is None:
         return []
@@ -147,7 +147,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """A look for each: what the one did decides on the next."""
+    """Yield tasks with an inspection each: the result of one decides on the next."""
 
     def settle(state: HostState, run: Run) -> Sequence[Change]:
         return settle_changes(plan, state, retry=run.retry)

@@ -28,7 +28,7 @@ BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", 
 
 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
-    """Nothing is changed. Raises UserError where what is declared was tried and went back, unless by `retry`."""
+    """Return no change. Raise UserError if the declared driver was rolled back, unless by `retry`."""
     if plan.driver:
         rollback.raise_if_refused(plan.driver, state, retry=retry)
     return []
@@ -99,12 +99,12 @@ def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallIn
 
 
 def _moves(driver: DriverPlan, state: HostState) -> bool:
-    """Whether another version comes than is there."""
+    """Return whether the version changes."""
     return not driver.wants(state.driver.version(driver.library) or "")
 
 
 def _goes_back(driver: DriverPlan, state: HostState) -> bool:
-    """Whether the next boot is to judge what comes. The kernel of a container is another's, and so is its boot."""
+    """Return whether the next boot judges the new driver. A container boots with another host's kernel."""
     return _moves(driver, state) and not state.system.machine.in_container
 
 
@@ -128,8 +128,7 @@ def load_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
-    """The reboot that brings the driver into the kernel, if only that does. Raises UserError where it may not be, or
-    would bring nothing."""
+    """Return the reboot that loads the driver, if only a reboot does. Raise UserError if it is forbidden or useless."""
     version = state.driver.version(plan.driver.library) if plan.driver else None
     if plan.driver is None or version is None or state.driver.loaded == version:
         return []
@@ -153,7 +152,7 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
-    """A reboot so that the kernel, which is the one that boots next, takes the driver. `kept`: it may be two."""
+    """Return a reboot into the next kernel, which loads the driver. `kept`: it may take two boots."""
     return RebootHost(
         ask=RunVerb("nvidia_driver.booting.reboot", RebootInput(driver, kernel)),
         back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
@@ -163,7 +162,7 @@ def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
 
 
 def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
-    """Why packages, or what keeps them, are to be brought; nothing where all is there."""
+    """Return why packages, or their preferences, must be installed; empty if all are."""
     nvidia = state.driver
     version = nvidia.version(driver.library)
     if version is None:
@@ -184,7 +183,7 @@ def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
 
 
 def for_kernels(driver: DriverPlan, state: HostState) -> list[str]:
-    """Packages that go with the kernels that this host follows: it has modules after their next update too."""
+    """Return packages of the kernels that this host follows: modules are there after their next update, too."""
     flavours = [name.removeprefix("linux-image-") for name in sorted(state.driver.packages) if _follows(name)]
     if driver.prebuilt is None:
         return [f"linux-headers-{flavour}" for flavour in flavours]
@@ -192,25 +191,25 @@ def for_kernels(driver: DriverPlan, state: HostState) -> list[str]:
 
 
 def _follows(package: str) -> bool:
-    """Whether a package stands for the newest kernel of its kind: `linux-image-amd64`, `linux-image-generic`."""
+    """Return whether a package depends on the newest kernel of its kind: `linux-image-amd64`, `linux-image-generic`."""
     return package.startswith("linux-image-") and not package.endswith("-dbg")
 
 
 def _headers(driver: DriverPlan, state: HostState) -> list[str]:
-    """Kernels that modules are to be compiled for, and cannot be yet; the one that boots next comes first."""
+    """Return kernels that modules must be compiled for, and lack headers; the next kernel comes first."""
     machine = state.system.machine
     kernels = dict.fromkeys((machine.next_kernel, machine.kernel))
     return [] if driver.prebuilt else [each for each in kernels if each and each not in machine.headers]
 
 
 def _of_another(driver: DriverPlan, state: HostState) -> list[str]:
-    """What is installed of a driver of another branch or version."""
+    """Return installed packages of a driver of another branch or version."""
     packages = sorted(state.driver.packages.items())
     return [name for name, package in packages if matches_package(name, DRIVER_PARTS) and _other(driver, name, package)]
 
 
 def leftovers(driver: DriverPlan, state: HostState) -> list[str]:
-    """The same without tools, which may be newer than their driver."""
+    """Return the same without tools, which may be newer than their driver."""
     return [name for name in _of_another(driver, state) if not matches_package(name, DRIVER_TOOLS)]
 
 

@@ -33,7 +33,7 @@ WANTED_PRIORITY = 1001
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The driver, and where its packages come from besides the distribution."""
+    """Return the driver, and its repository if it is not the distribution's."""
     driver = plan_driver(planning.rig)
     from_nvidia = driver is not None and driver.source == "nvidia"
     repositories = (nvidia_repository(planning.rig),) if from_nvidia else ()
@@ -41,7 +41,7 @@ def plan(planning: Planning) -> PlanPart:
 
 
 def plan_driver(rig: Rig) -> DriverPlan | None:
-    """The driver of a rig; None where none is declared, and under WSL, where it is Windows' own."""
+    """Return the driver of a rig; None without one, and under WSL, where the driver is Windows' own."""
     gpus = rig.gpus
     if gpus is None or gpus.driver is None or rig.host.wsl is not None:
         return None
@@ -70,7 +70,7 @@ def plan_driver(rig: Rig) -> DriverPlan | None:
 
 
 def default_modules(gpus: Gpus, driver: Driver) -> KernelModules:
-    """The modules that all GPUs take: open ones where they can be, unless the branch is older than they are."""
+    """Return the modules for all GPUs: open ones if possible, unless the branch is older than they are."""
     numbers = [int(gpu.cuda_architecture.rstrip("af")) for gpu in gpus.cards.values()]
     if int(driver.branch) >= OPEN_ONLY or any(number >= BLACKWELL for number in numbers):
         return "open"
@@ -79,7 +79,7 @@ def default_modules(gpus: Gpus, driver: Driver) -> KernelModules:
 
 
 def version_hold(version: str) -> TextFile:
-    """What keeps apt at the version that was installed: a newer one of the branch is none of its business."""
+    """Return the preferences that keep the installed version, whatever newer ones the branch has."""
     text = (
         "# Written by llamaherd when it installed the driver. To move to another version, declare it.\n"
         f"Package: {APT_SOURCES}\nPin: version {version}*\nPin-Priority: {HELD_PRIORITY}\n"
@@ -122,14 +122,14 @@ def _names(os: str, source: DriverSource, branch: int, modules: KernelModules) -
 
 
 def _components(os: str, source: DriverSource) -> tuple[str, ...]:
-    """Parts of the distribution's own repository that are needed besides the usual ones."""
+    """Return components of the distribution's own repository that are needed besides the usual ones."""
     if os.startswith("ubuntu"):
         return ("restricted", "multiverse") if source == "distribution" else ()
     return ("contrib", "non-free", "non-free-firmware") if source == "distribution" else ("contrib",)
 
 
 def _pinning(driver: Driver) -> tuple[str, ...]:
-    """NVIDIA's own packages of preferences, the narrowest first; only one can be installed."""
+    """Return NVIDIA's own packages of preferences, the narrowest first; only one can be installed."""
     exact = (f"nvidia-driver-pinning-{driver.version}",) if driver.version else ()
     return (*exact, f"nvidia-driver-pinning-{driver.branch}")
 
@@ -139,7 +139,8 @@ def _head(rig: str) -> str:
 
 
 def _preferences(os: str, driver: Driver) -> str:
-    """The first entry that matches a version decides: what must not come, then the branch."""
+    """Return apt's preferences."""
+    # The first entry that matches a version decides: what must not come, then the branch.
     distribution = "Debian" if os.startswith("debian") else "Ubuntu"
     if driver.from_ == "nvidia":
         other, of = " ".join(DISTRIBUTIONS_OWN), f"release o={distribution}"
@@ -158,7 +159,8 @@ def _preferences(os: str, driver: Driver) -> str:
 
 
 def _held(rig: str, *, prebuilt: bool) -> str:
-    """Starts of names that unattended-upgrades leaves alone; modules that come with a kernel hold that too."""
+    """Return the starts of names that unattended-upgrades skips."""
+    # Modules that come with a kernel hold that too.
     starts = ("nvidia-", "libnvidia-", "libcuda1", "libnvcuvid1", "xserver-xorg-video-nvidia", "firmware-nvidia-gsp")
     kernel = ("linux-modules-nvidia-", "linux-generic", "linux-image-", "linux-headers-", "linux-modules-")
     names = "".join(f'    "{start}";\n' for start in (*starts, "cuda-drivers", *(kernel if prebuilt else ())))

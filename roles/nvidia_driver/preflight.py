@@ -21,12 +21,12 @@ BOOT_ROOM = 150 * 10**6
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """All of it, in the driver's row."""
+    """Return all refusals, in the driver's row."""
     return [replace(problem, about="driver") for problem in driver_refusals(plan, state)]
 
 
 def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Why the driver cannot become as declared: found before anything is changed."""
+    """Return why the driver cannot change as declared, before anything changes."""
     driver = plan.driver
     if driver is None:
         return []
@@ -42,7 +42,8 @@ def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 
 def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
-    """What is of the other source goes by its owner's hand: a desktop may stand on it."""
+    """Yield packages of the other source."""
+    # Their owner must remove them: a desktop may stand on it.
     other = {
         name
         for name, package in state.driver.packages.items()
@@ -65,7 +66,8 @@ def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
 
 
 def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
-    """Only a person at the console can let a key of the host's own in."""
+    """Yield a key that must be enrolled."""
+    # Only a person at the console can let a key of the host's own in.
     machine = state.system.machine
     if driver.prebuilt or not machine.secure_boot or machine.mok:
         return
@@ -97,7 +99,7 @@ def _some(names: Collection[str]) -> str:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """What there is of a driver, where GPUs are this system's."""
+    """Yield the rows about the driver, unless Windows manages it."""
     if plan.has_cards:
         yield from _driver(plan, state)
         yield _secure_boot(state)
@@ -105,7 +107,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """The driver in the kernel, the one that is installed, and the one that is wanted; what nvidia-smi makes of it."""
+    """Yield the driver in the kernel, the installed one, and the planned one; and nvidia-smi's output."""
     bound = sorted({gpu.driver for gpu in state.system.machine.cards if gpu.driver})
     shown = (
         f"nvidia-smi shows {len(state.gpus.shown)}" if state.gpus.shown else state.driver.problem or state.gpus.problem

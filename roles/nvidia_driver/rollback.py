@@ -53,7 +53,7 @@ def undo_file() -> TextFile:
 
 
 def rollback_note(driver: DriverPlan, state: HostState) -> str:
-    """What becomes of a host whose new driver does not come up, in words."""
+    """Return what happens to a host whose new driver does not come up, in words."""
     nvidia = state.driver
     kept = "" if nvidia.answered else nvidia.kept
     before = kept or (nvidia.loaded if nvidia.loaded and not nvidia.problem else "")
@@ -63,7 +63,7 @@ def rollback_note(driver: DriverPlan, state: HostState) -> str:
 
 
 def refused_driver(driver: DriverPlan, state: HostState) -> RefusedDriver | None:
-    """What was tried of that which is declared, and went back; None where it was not, or is there by now."""
+    """Return the declared driver's earlier attempt that was rolled back; None if there is none."""
     tried, installed = state.driver.refused, state.driver.version(driver.library)
     if tried is None or tried.kind != driver.kind or not driver.wants(tried.version):
         return None
@@ -88,7 +88,8 @@ def raise_if_refused(driver: DriverPlan, state: HostState, *, retry: bool) -> No
 
 
 def gated(plan: Plan) -> tuple[InstancePlan, ...]:
-    """The servers that must not become slower by a driver: where one is not rebooted for it, nobody can judge it."""
+    """Return the servers that a driver must not slow down."""
+    # Where one is not rebooted for it, nobody can judge it.
     if plan.driver is None or not plan.driver.reboot:
         return ()
     return tuple(
@@ -99,7 +100,7 @@ def gated(plan: Plan) -> tuple[InstancePlan, ...]:
 
 
 def measured_before(plan: Plan, state: HostState, *, retry: bool) -> MeasuredBefore | None:
-    """What is to be measured before the driver is changed; None where nothing is, or an earlier run has done it."""
+    """Return what to measure before the driver changes; None if nothing, or an earlier run has done it."""
     nvidia = state.driver
     if retry or nvidia.loaded is None or nvidia.problem or measured_already(state):
         return None
@@ -109,7 +110,7 @@ def measured_before(plan: Plan, state: HostState, *, retry: bool) -> MeasuredBef
 
 
 def measured_already(state: HostState) -> bool:
-    """Whether an earlier run has measured before what this boot runs is changed, and has kept it."""
+    """Return whether an earlier run has measured before this boot's driver changed, and kept the result."""
     return bool(state.driver.kept and state.driver.reading and not state.driver.answered)
 
 
@@ -142,7 +143,7 @@ def _judged(plan: Plan, driver: DriverPlan, loaded: str, state: HostState) -> Ju
 
 
 def roll_back(driver: DriverPlan, loaded: str, before: str, why: str) -> RebootHost:
-    """Go back from a driver that is loaded to the one before, which is kept, and wait for the boot with that."""
+    """Return the reboot from a loaded driver to the kept previous one."""
     given = TakeBackInput(why, undo_input(driver, judged=True), undo_unit())
     return RebootHost(
         ask=RunVerb("nvidia_driver.undo.take_back", given),

@@ -32,14 +32,14 @@ FAN_STEP = 3
 
 
 def plan(planning: Planning) -> PlanPart:
-    """How GPUs are held; and under WSL, what Windows is to hold them to."""
+    """Return how GPUs are held, and under WSL, the limits for Windows."""
     rig = planning.rig
     windows = declared_power(rig) if rig.host.wsl is not None else ()
     return PlanPart(fields={"power": plan_power(rig), "windows_power": windows})
 
 
 def plan_power(rig: Rig) -> PowerPlan | None:
-    """How they are held; None where nothing is declared, and under WSL, where GPUs are Windows'."""
+    """Return how GPUs are held; None without declared limits, and under WSL, where Windows manages GPUs."""
     gpus = declared_power(rig)
     if not gpus or rig.host.wsl is not None:
         return None
@@ -78,7 +78,7 @@ def _table(rig: str, gpus: Iterable[GpuPower]) -> str:
 
 
 def _served(rig: Rig) -> list[str]:
-    """The units that are to find GPUs held already: at boot, Docker starts what is in containers."""
+    """Return the units that need held GPUs when they start: at boot, Docker starts containers."""
     return sorted(
         {
             f"{service_of(rig.server_of(name))}.service" if each.backend == "systemd" else "docker.service"
@@ -121,12 +121,12 @@ def state_parts(found: Found) -> tuple[PowerState]:
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """All of it, in power's row."""
+    """Return all refusals, in power's row."""
     return [replace(problem, about="power") for problem in power_refusals(plan, state)]
 
 
 def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
-    """What the GPUs cannot be held to. Until a planned driver is there, GPUs that do not show are no problem."""
+    """Return limits that GPUs do not support. A GPU that is not shown is no problem until the driver is."""
     if plan.power is None:
         return []
     if not state.gpus.shown:
@@ -185,7 +185,7 @@ def _limit_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """What GPUs are to be held to."""
+    """Yield the limits of GPUs."""
     if plan.power:
         wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
         yield PreflightRow("power", "GPUs answer" if state.gpus.shown else "no GPU answers", wanted)
@@ -222,7 +222,7 @@ def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
 
 
 def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
-    """Why GPUs are not held as planned, or which are held though nothing is planned of them."""
+    """Return why GPUs are not held as planned, and GPUs that are held without a plan."""
     found = [find_gpu(gpu.at, state.gpus.shown) for gpu in gpus]
     strange = PowerState.of(state).held.keys() - {each.uuid for each in found if each}
     why = [f"{uuid} is held, and nothing is declared of it" for uuid in sorted(strange)]
@@ -233,7 +233,7 @@ def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
 
 
 def _drift(gpu: GpuPower, seen: GpuState, host: HostState) -> str:
-    """How a GPU is held otherwise than planned, by our note and by the driver; empty where it is not."""
+    """Return how a GPU's limits differ from the plan, by our note and by the driver; empty if they match."""
     held = PowerState.of(host).held.get(seen.uuid)
     if held is None:
         return "there is no note that it is held"
@@ -273,7 +273,7 @@ def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """What GPUs are held to, and what of that this system cannot do."""
+    """Return the limits of GPUs, and those that this system does not support."""
 
     def row(gpu: GpuPower, note: str) -> str:
         return f"{gpu.name}: {gpu.declared}{note}"
@@ -284,7 +284,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Before servers, which may be slower afterwards, and no longer trip a fuse."""
+    """Yield the task before servers, which may be slower afterwards, and no longer trip a fuse."""
     if plan.power:
         yield Task("limits, clocks and fans", lambda state, _: power_changes(plan, state))
 

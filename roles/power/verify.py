@@ -34,13 +34,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What GPUs are held to."""
+    """Return the checks of GPUs' limits."""
     power = judging.plan.power
     return Verified(checks=tuple(Check(*each) for each in power_checks(power, judging.answers)) if power else ())
 
 
 def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[tuple[str, bool, str]]:
-    """A name, whether it is as declared, and what was found: for the unit, and for each GPU."""
+    """Yield a name, whether it is as declared, and what was found: for the unit, and for each GPU."""
     unit = parse_pairs(answers.get(("power unit", ""), ""))
     state, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
     name = power.unit.path.rpartition("/")[2]
@@ -63,7 +63,7 @@ def _note(uuid: str, answers: ProbeOutputs) -> str:
 
 
 def _rows(said: str) -> list[QueryRow]:
-    """The GPUs by the names of fields; units stand after these, as in `power.limit [W]`."""
+    """Return the GPUs by the names of fields; units stand after these, as in `power.limit [W]`."""
     header, *lines = csv.reader(said.splitlines(), skipinitialspace=True) if said else [[]]
     names = [name.partition(" ")[0] for name in header]
     return [dict(zip(names, line, strict=True)) for line in lines if "uuid" in names and len(line) == len(names)]

@@ -19,7 +19,7 @@ from roles.serve.verify import healthy_names, judge_servers, verification_input
 
 
 def port_facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """The ports."""
+    """Yield the row about ports."""
     if plan.instances:
         ports = sorted(instance.endpoint.port for instance in plan.instances)
         ours = [port for port in ports if port in state.system.listening]

@@ -28,10 +28,8 @@ _SPARE_SECONDS = 600
 
 
 def fits_side_by_side(plan: Plan, instance: InstancePlan, state: HostState) -> bool:
-    """Whether a second server has room beside all that is planned, and the one that serves can be replaced so.
-
-    By the plan alone: the host is asked once more. Nothing fits where it is not certain what is taken.
-    """
+    """Return whether a second server has room next to all planned ones, and can replace the running one."""
+    # By the plan alone: the host is queried once more. Nothing fits where it is not certain what is taken.
     running = _running(instance, state)
     serving = state.servers.serving.get(instance.service, ServingState())
     if running in (None, instance.spec) or serving.hangs or not proven(instance, state):
@@ -45,7 +43,7 @@ def fits_side_by_side(plan: Plan, instance: InstancePlan, state: HostState) -> b
 
 
 def _running(instance: InstancePlan, state: HostState) -> str | None:
-    """The spec that serves by the backend that is declared, at the port that is declared; None if nothing does."""
+    """Return the spec that serves by the declared backend, at the declared port; None if nothing does."""
     found = state.servers.units.get(instance.service) if instance.backend == "systemd" else None
     if found and (found.active, found.port) == ("active", instance.endpoint.port):
         return found.spec
@@ -85,7 +83,7 @@ def candidate_input(plan: Plan, instance: InstancePlan) -> CandidateInput:
 
 
 def redirect_rule(listens: str, port: int, to: int) -> str:
-    """The rule of nftables that leads new connections to another port, and no packet of those that there are."""
+    """Return nftables' rule that leads new connections to another port; existing ones stay."""
     listen = ip_address(listens)
     ip = "ip" if listen.version == 4 else "ip6"
     if listen.is_unspecified:
@@ -96,7 +94,7 @@ def redirect_rule(listens: str, port: int, to: int) -> str:
 
 
 def _port(plan: Plan, instance: InstancePlan) -> int:
-    """The same one each time, and no declared one."""
+    """Return the candidate's port: the same each time, and no declared one."""
     declared = {each.endpoint.port for each in plan.instances}
     first = zlib.crc32(instance.name.encode()) % len(_PORTS)
     turned: tuple[int, ...] = (*_PORTS[first:], *_PORTS[:first])
@@ -104,7 +102,7 @@ def _port(plan: Plan, instance: InstancePlan) -> int:
 
 
 def candidate_spec(server: ServerSpec, port: int) -> ServerSpec:
-    """The same server at another port, under another name: for the time of a switch."""
+    """Return the same server at another port, under another name: for the time of a switch."""
     was, there = f":{server.endpoint.port}/", f":{port}/"
     return server.model_copy(
         update={
@@ -126,13 +124,14 @@ def _with_port(arguments: tuple[str, ...], port: int) -> Iterator[str]:
 
 
 def _candidate_prompt(instance: InstancePlan, port: int) -> dict[str, object]:
-    """The prompt that it must answer. Its speed says nothing while another server is at work beside it."""
+    """Return the candidate's prompt."""
+    # Its speed shows nothing while another server works next to it.
     elsewhere = instance.model_copy(update={"server": candidate_spec(instance.server, port)})
     return {**proof_prompt(elsewhere), **proof_facts(elsewhere), "floor": 0}
 
 
 def candidate_files(instance: InstancePlan, server: ServerSpec) -> list[TextFile]:
-    """Its unit, and the Compose file of one in a container: gone with the next boot."""
+    """Return the candidate's unit, and its Compose file: gone with the next boot."""
     boxed = instance.backend == "compose"
     compose_file = BESIDE / f"{instance.name}.yaml"
     text = render(

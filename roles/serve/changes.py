@@ -44,7 +44,7 @@ _BYTES_A_SECOND = 1e9
 
 
 def shared_drop_in_error(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
-    """Why a drop-in for many units keeps an instance from being started."""
+    """Return why a drop-in for many units keeps an instance from starting."""
     path, keys = next(iter(drop_ins.items()))
     return UserError(
         f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
@@ -53,7 +53,7 @@ def shared_drop_in_error(instance: InstancePlan, drop_ins: Mapping[str, str]) ->
 
 
 def manager_environment_error(instance: InstancePlan, names: str) -> UserError:
-    """Why variables that systemd gives to all its units keep an instance from being started."""
+    """Return why variables that systemd gives to all its units keep an instance from starting."""
     return UserError(
         f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
         f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
@@ -121,7 +121,7 @@ def unit_changes(
 def _unit_restart(
     instance: InstancePlan, unit: UnitState | None, changed: Sequence[TextFile], state: HostState
 ) -> list[str]:
-    """Why what runs must be started anew."""
+    """Return why the process must restart."""
     if unit is None:
         return ["it runs in a container until now" if runs_elsewhere(instance, state) else "there is no such unit"]
     why = [
@@ -142,7 +142,7 @@ def _policy_alone(file: TextFile, state: HostState) -> bool:
 
 
 def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
-    """What else is wrong with the unit."""
+    """Return other problems of the unit."""
     why = [f"{path} changes it, and is not declared" for path in serving.foreign]
     if unit and unit.active != "active":
         why.append(f"it is {unit.active}")
@@ -150,7 +150,7 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
 
 
 def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[str]:
-    """What a run that was cut off has left: what fails at prompts, it may be, or a server that was tried beside it."""
+    """Return what an interrupted run has left: an untried server, or a candidate."""
     serving = state.servers.serving.get(instance.service, ServingState())
     why = ["what was tried beside it still runs"] if serving.beside else []
     if serves(instance, state) and not proven(instance, state):
@@ -159,7 +159,7 @@ def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[s
 
 
 def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
-    """Differences of files that are no reason yet."""
+    """Return differences of files that are no reason yet."""
     return [reason for reason in file_differences(changed, state) if reason not in said]
 
 
@@ -195,7 +195,7 @@ def project_changes(
 def _project_restart(
     instance: InstancePlan, container: ContainerState | None, changed: Sequence[TextFile], state: HostState
 ) -> list[str]:
-    """Why the container must be made anew."""
+    """Return why the container must be created anew."""
     if container is None:
         return ["it runs as a unit until now" if runs_elsewhere(instance, state) else "there is no such container"]
     why = [f"{file.path} has another text" for file in changed if text_differs(file, state)]
@@ -217,7 +217,7 @@ def _project_unsettled(container: ContainerState | None) -> list[str]:
 def _half_made(
     instance: InstancePlan, container: ContainerState, changed: Sequence[TextFile], state: HostState
 ) -> bool:
-    """Whether another run may be making it just now: nothing is wrong with it but that its record is not written."""
+    """Return whether another run may be creating the container: only its record is missing."""
     limited = container.limits != container_limits(instance.server)
     right = container.spec == instance.spec and not limited and instance.service not in ServeState.of(state).off_gpus
     return right and not any(text_differs(file, state) for file in changed) and not _wrong_itself(instance, state)
@@ -270,7 +270,7 @@ def _switch(instance: InstancePlan, given: SwitchInput, there: bool, reasons: tu
 
 
 def serving_instances(plan: Plan, state: HostState) -> list[str]:
-    """The instances that serve on their own host."""
+    """Return the instances that serve on their own host."""
 
     def serves(instance: InstancePlan) -> bool:
         unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
@@ -282,14 +282,14 @@ def serving_instances(plan: Plan, state: HostState) -> list[str]:
 
 
 def outdated(instance: InstancePlan, state: HostState) -> list[str]:
-    """Why what runs is not what would be started now, or would have to be started anew all the same."""
+    """Return why the running process differs from what would start now, or must restart anyway."""
     serving = state.servers.serving.get(instance.service, ServingState())
     why = [f"{path} has changed since it was started" for path in serving.changed]
     return [*why, *_wrong_itself(instance, state)]
 
 
 def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
-    """What is wrong with the process that runs, whatever is recorded of its start."""
+    """Return problems of the running process, whatever is recorded of its start."""
     serving = state.servers.serving.get(instance.service, ServingState())
     why = []
     if serving.argv not in ("", instance.command_line):
@@ -308,7 +308,7 @@ def _wrong_itself(instance: InstancePlan, state: HostState) -> list[str]:
 
 
 def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
-    """The unit or project, and the key file, which its own server alone can read."""
+    """Return the unit or project, and the key file, which only its own server can read."""
     files = [instance.file]
     if instance.key_file and key is not None:
         files.append(TextFile(path=instance.key_file, text=f"{key}\n", mode="0400", owner=instance.server.user))
@@ -316,12 +316,12 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
 
 
 def _file_alone(instance: InstancePlan, changed: Sequence[TextFile]) -> bool:
-    """Whether no key is written: two servers would read it from the same place."""
+    """Return whether no key is written: two servers would read it from the same place."""
     return all(file is instance.file for file in changed)
 
 
 def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, str]:
-    """The sha256 of each file, other than of some, by its path."""
+    """Return the sha256 of each file, except for some, by its path."""
     return {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files if file not in but}
 
 
@@ -335,10 +335,8 @@ def argument_checks(instance: InstancePlan) -> tuple[ArgumentCheck, ...]:
 
 
 def gated_switch(instance: InstancePlan, state: HostState, key: str | None) -> Gated | None:
-    """What must be measured before this one is started; None where there is no gate, or nothing to hold it against.
-
-    A key that changes as well keeps its speed from being measured: both would be given the one that the host has.
-    """
+    """Return what to measure before this server starts; None without a gate, or without a server to compare."""
+    # A key that changes as well keeps its speed from being measured: both would be given the one that the host has.
     unit = state.servers.units.get(instance.service)
     if instance.gate is None or unit is None or not unit.spec or unit.spec == instance.spec:
         return None
@@ -359,11 +357,9 @@ def _record_refusal(instance: InstancePlan, why: str) -> RunVerb:
 def estimate_downtime(
     plan: Plan, instance: InstancePlan, state: HostState, beside: bool = False, gated: Gated | None = None
 ) -> Downtime | None:
-    """As long as its last start took, if that read the same models, else by their bytes. None if it serves nobody.
-
-    `beside`: what is new may be started beside it; whether there is room is known at its host alone, when it is done.
-    `gated`: it is measured before.
-    """
+    """Return the downtime by the last start, if it read the same models, else by their bytes; None if none serves."""
+    # `beside`: the new server may start next to the running one; whether there is room is known at its host alone, when
+    # it is done. `gated`: it is measured before.
     if not serves(instance, state):
         return None
     gate = gated.instance.gate.seconds if gated and gated.instance.gate else 0

@@ -14,7 +14,7 @@ _COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
 
 
 def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
-    """Each server; then what all of them hold of GPUs and RAM. `asked` is what engines said, by name."""
+    """Return each server, then what all of them hold of GPUs and RAM. `asked`: engines' estimates, by name."""
     return [
         *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
         *(line for instance in plan.instances for line in _instance(instance, asked.get(instance.name))),
@@ -38,7 +38,7 @@ def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
 
 
 def _members(instance: InstancePlan) -> list[str]:
-    """What the server of a group has, one at a time."""
+    """Return the models of a group's server, one at a time."""
     if not instance.members:
         return []
     lines = [f"             has one at a time, by {instance.preset.path}:"] if instance.preset else []
@@ -46,7 +46,8 @@ def _members(instance: InstancePlan) -> list[str]:
 
 
 def _memory(estimate: Estimate) -> list[str]:
-    """What each GPU and the RAM hold, in MiB. An engine tells cache and state in one figure."""
+    """Return what each GPU and the RAM hold, in MiB."""
+    # An engine reports cache and state in one figure.
     width = max(len(f"MiB by {estimate.source}"), *(len(each.where) for each in estimate.holds))
     rows: list[tuple[str, ...]] = [(f"MiB by {estimate.source}", *_COLUMNS)]
     for each in estimate.holds:
@@ -60,7 +61,7 @@ def _memory(estimate: Estimate) -> list[str]:
 
 
 def _growing(grows: Grows) -> list[str]:
-    """What comes to its RAM while a server works."""
+    """Return what a server's RAM gains while it works."""
     parts = [f"{show_mib(grows.prompts)} of saved prompts"] if grows.prompts else []
     parts += ["any amount of saved prompts"] if grows.prompts is None else []
     parts += [f"{show_mib(grows.checkpoints)} of checkpoints"] if grows.checkpoints else []
@@ -68,7 +69,7 @@ def _growing(grows: Grows) -> list[str]:
 
 
 def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
-    """What the engine itself says, and by how much that is more or less than the arithmetic."""
+    """Return the engine's own estimate, and its difference from the arithmetic."""
     if isinstance(said, str):
         return [f"             MiB by engine: {said}"]
     known = {each.where: each.total for each in ours.holds} if ours else {}
@@ -77,7 +78,7 @@ def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
 
 
 def _whole(plan: Plan) -> list[str]:
-    """What all instances together hold of each GPU and the RAM, in MiB, as far as they are known."""
+    """Return what all instances together hold of each GPU and the RAM, in MiB, as far as known."""
     held: dict[str, list[Holds]] = {}
     for instance in plan.instances:
         for each in instance.memory.holds if instance.memory else ():
@@ -97,7 +98,7 @@ def _whole(plan: Plan) -> list[str]:
 
 
 def _grown(plan: Plan, held: int) -> list[str]:
-    """What the RAM may hold when all servers have worked for long."""
+    """Return what the RAM may hold when all servers have worked for long."""
     grows = [instance.memory.grows for instance in plan.instances if instance.memory]
     known = sum((each.prompts or 0) + each.checkpoints for each in grows)
     if any(each.prompts is None for each in grows):

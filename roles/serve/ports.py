@@ -19,14 +19,14 @@ _HOLDING = frozenset({"running", "paused", "restarting", "removing"})
 
 
 def held(state: HostState) -> dict[str, int]:
-    """By service, the port that it has."""
+    """Return the port of each service."""
     running = {name: unit.port for name, unit in state.servers.units.items() if unit.active in ("active", "activating")}
     running |= {name: each.port for name, each in state.servers.containers.items() if each.status == "running"}
     return {name: port for name, port in running.items() if port is not None}
 
 
 def held_by_other(plan: Plan, instance: InstancePlan, state: HostState) -> str | None:
-    """The server of ours that has an instance's port and is none of this run's, which leaves it alone."""
+    """Return our server that has an instance's port and is no part of this run."""
     if plan.whole("serve"):
         return None
     others = held(state).keys() - {each.service for each in plan.instances}
@@ -34,7 +34,7 @@ def held_by_other(plan: Plan, instance: InstancePlan, state: HostState) -> str |
 
 
 def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collection[str]) -> str | None:
-    """What an instance cannot be started without, and is not there; `missing` are models that are not whole."""
+    """Return what an instance cannot start without, and is missing; `missing` are incomplete models."""
     if instance.build and state.engines.builds.get(instance.build) not in ("done", "intact"):
         return f"its engine `{instance.engine}` is not built"
     if instance.server.image in {image.tag for image in plan.images} - state.servers.images:
@@ -46,7 +46,7 @@ def lacks(instance: InstancePlan, plan: Plan, state: HostState, missing: Collect
 
 
 def between_holders(plan: Plan, state: HostState) -> bool:
-    """Whether a planned port was seen as it passed from one holder to the next: another run works there just now."""
+    """Return whether a planned port passed between two programs: another run works there just now."""
 
     def passing(port: int) -> bool:
         holder = ServeState.of(state).holders.get(port)
@@ -56,7 +56,7 @@ def between_holders(plan: Plan, state: HostState) -> bool:
 
 
 def _strange(plan: Plan, state: HostState) -> Iterator[int]:
-    """Ports that are to be ours, and are listened at by nobody of ours."""
+    """Yield planned ports at which no server of ours listens."""
     # Ours is what one of our servers holds now, also one that this run will move or remove, and that is paused.
     units, containers, ports = state.servers.units, state.servers.containers, ServeState.of(state)
     ours = {unit.port for unit in units.values() if unit.active in {"active", "activating", "deactivating"}}
@@ -70,7 +70,7 @@ def _strange(plan: Plan, state: HostState) -> Iterator[int]:
 
 
 def addresses_missing(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """Addresses that instances are to listen on, and the host has not: they could not start."""
+    """Yield addresses that instances listen on, and the host lacks: they could not start."""
     own = {str(each.ip) for each in networks(state.system.addresses)}
     for instance in plan.instances:
         listen = ip_address(instance.endpoint.listen)
@@ -83,7 +83,7 @@ def addresses_missing(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def ports_taken(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """Ports that are to be ours, and somebody else's."""
+    """Yield planned ports that another program uses."""
     strange = set(_strange(plan, state))
     for instance in plan.instances:
         if instance.endpoint.port not in strange:

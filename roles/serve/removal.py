@@ -74,7 +74,7 @@ def _removal(going: UndeclaredServer, *, declared: bool) -> RemovalInput:
 
 
 def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]:
-    """What is there and not declared so."""
+    """Yield servers that exist and are not declared."""
     units = {unit.removeprefix("llama-") for unit in state.servers.units} - {i.name for i in plan.of("systemd")}
     # While Compose makes one anew, it has another name.
     containers = {name.removeprefix("llama-") for name in state.servers.containers if name.startswith("llama-")}
@@ -84,7 +84,7 @@ def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]
 
 
 def _has_come(instance: InstancePlan, state: HostState) -> bool:
-    """Whether it serves as planned, by the backend that is declared."""
+    """Return whether an instance serves as planned, by the declared backend."""
     if instance.backend == "systemd":
         unit = state.servers.units.get(instance.service)
         come = unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
@@ -95,12 +95,12 @@ def _has_come(instance: InstancePlan, state: HostState) -> bool:
 
 
 def coming_instances(plan: Plan, state: HostState) -> list[InstancePlan]:
-    """The instances of which nothing serves yet that has answered a prompt."""
+    """Return the instances without a running server that has answered a prompt."""
     return [each for each in plan.instances if not (serves(each, state) and proven(each, state))]
 
 
 def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:
-    """What goes once these instances serve: what waited, where the last that comes is one, and none has failed."""
+    """Return the removals that follow when these instances serve: of the last one, if none has failed."""
     new = coming_instances(plan, state)
     failed = run.failed or any(_refused(each, state) for each in new if each not in serving)
     if failed or not new or new[-1] not in serving:
@@ -122,7 +122,7 @@ def going_of(plan: Plan, state: HostState) -> list[UndeclaredServer]:
 
 
 def replaced_servers(plan: Plan, instance: InstancePlan, state: HostState) -> tuple[UndeclaredServer, ...]:
-    """The servers that wait for those that come, seen from an instance."""
+    """Return the servers that wait for the new ones, from the view of an instance."""
     ports = held(state)
     waiting = {name: unit.waits_for for name, unit in state.servers.units.items()}
     return tuple(

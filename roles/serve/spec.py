@@ -45,7 +45,7 @@ HEALTH_SECONDS = 30
 def server_spec(
     rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
 ) -> ServerSpec:
-    """What systemd or Docker is to run."""
+    """Return the input of systemd or Docker."""
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
     dialect = DIALECTS[engine.kind]
@@ -78,7 +78,7 @@ def server_spec(
 
 
 def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
-    """Where an instance is reached, and what it answers there."""
+    """Return the address of an instance, and its API."""
     return Endpoint(
         listen=declared.listen,
         port=declared.port,
@@ -116,7 +116,8 @@ def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
 
 
 def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
-    """Asked from inside, where a network of the container's own has a loopback of its own."""
+    """Return the health check."""
+    # It runs inside, where a network of the container's own has a loopback of its own.
     address = None if on_host_network(engine, declared) else "127.0.0.1"
     url = endpoint.url(endpoint.health_path, address=address)
     return Health(
@@ -129,14 +130,14 @@ def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) 
 
 
 def projectors_of(models: Mapping[str, ModelPlan]) -> dict[str, int]:
-    """Bytes of vision projectors by name of model."""
+    """Return bytes of vision projectors by name of model."""
     return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
 
 
 def told_server(
     rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]
 ) -> Server:
-    """What a dialect is told of an instance. Raises NotLockedError."""
+    """Return the input of a dialect for an instance. Raise NotLockedError."""
     declared = rig.instances[name]
     header = headers.get(declared.model)
     engine = rig.engines[declared.engine]
@@ -157,16 +158,14 @@ def told_server(
 
 
 def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
-    """None for an image that is pulled: it starts by itself."""
+    """Return the program; None for an image that is pulled: it starts by itself."""
     if image:
         return "/usr/local/bin/llama-server"
     return f"{build.folder}/bin/llama-server" if build else None
 
 
 def _load_timeout(*models: ModelPlan) -> int:
-    """Seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
-
-    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
-    """
+    """Return seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk reaches."""
+    # How large a file of the controller is, the plan does not know: it counts as one of 24 GB.
     files = [file for model in models for file in model.files]
     return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

@@ -33,7 +33,7 @@ from roles.serve.removal import (
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """What goes comes first: it may hold what another instance is to have. Where others come, it waits for these."""
+    """Yield removals first: they may hold what another instance needs. If new servers come, removals wait."""
     yield Task("servers that change together", lambda state, _: cut_off_changes(state), alone=True, goes_on=True)
     yield Task("instances no longer declared", partial(_removals, plan), alone=True, goes_on=True)
     yield Task("images", partial(_images, plan), alone=True, goes_on=True)
@@ -61,7 +61,7 @@ def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
 
 
 def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> Sequence[Change]:
-    """The first of servers that change together has the change of all."""
+    """Return the change of a server. The first of servers that change together has the change of all."""
     members = exchanging(plan, state).get(instance.name, (instance,))
     if members[0] is not instance:
         return []
@@ -112,7 +112,7 @@ def _alone(
 
 
 def _together(plan: Plan, members: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:
-    """The change of servers of which one takes what another gives up. Raises UserError, where one cannot be changed."""
+    """Return the change of servers that exchange something. Raise UserError if one cannot change."""
     found = []
     for instance in members:
         partners = [each.service for each in members if each is not instance]
@@ -130,7 +130,8 @@ def _together(plan: Plan, members: Sequence[InstancePlan], state: HostState, run
 
 
 def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:
-    """What others cannot use, or may not be able to, though it serves on its host: a firewall there is not ours."""
+    """Return instances that other machines cannot reach, though they serve on their host."""
+    # A firewall there is not ours.
     if not run.executing:
         return []
     found = reached(run.connect, doors(plan, serving_instances(plan, state)), state.system.addresses)
@@ -138,10 +139,8 @@ def _shut(plan: Plan, state: HostState, run: Run) -> list[str]:
 
 
 def _lacking(plan: Plan, state: HostState, run: Run) -> dict[str, str]:
-    """What instances lack, by their names, where something has failed in this run, or it is for servers alone.
-
-    Else all of it is there by now, or comes in this run.
-    """
+    """Return what instances lack, by their names, if a part of this run has failed, or it is for servers alone."""
+    # Else all of it is there by now, or comes in this run.
     alone = plan.only is not None and plan.whole("serve") and {"engines", "models"}.isdisjoint(plan.only.roles)
     if not (run.failed or alone):
         return {}

@@ -44,7 +44,7 @@ class UndeclaredServer:
 
     @property
     def service(self) -> str:
-        """Its name to systemd and Docker."""
+        """Return the name in systemd and Docker."""
         return service_of(self.name)
 
 
@@ -154,7 +154,7 @@ def gpu_needs(instance: InstancePlan) -> list[GpuNeed]:
 
 
 def ram_need(instance: InstancePlan) -> int:
-    """The bytes of RAM that it cannot do without; 0 where that is not certain."""
+    """Return the bytes of RAM that it certainly needs; 0 if they are uncertain."""
     if instance.memory is None or instance.memory.doubts:
         return 0
     return instance.memory.resident or 0
@@ -168,20 +168,20 @@ def holds(instance: InstancePlan) -> dict[str, int]:
 
 
 def runs_elsewhere(instance: InstancePlan, state: HostState) -> bool:
-    """Whether there is anything of it by the other backend."""
+    """Return whether a part of it exists by the other backend."""
     if instance.backend == "systemd":
         return instance.name in ServeState.of(state).projects or instance.service in state.servers.containers
     return instance.service in state.servers.units
 
 
 def serves(instance: InstancePlan, state: HostState) -> bool:
-    """Whether it runs by either backend, as whatever it is."""
+    """Return whether it runs by either backend, with whatever spec."""
     unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     return bool((unit and unit.active == "active") or (container and container.health == "healthy"))
 
 
 def proven(instance: InstancePlan, state: HostState) -> bool:
-    """Whether what runs has answered a prompt since it was started as another, as far as that is known."""
+    """Return whether the running server has answered a prompt since its start, as far as known."""
     unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     runs = {each.spec for each in (unit, container) if each}
     serving = state.servers.serving.get(instance.service)
@@ -200,10 +200,8 @@ def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, i
 
 
 def proof_prompt(instance: InstancePlan) -> dict[str, object]:
-    """One prompt, and what its answer must be like: no key is in it.
-
-    `drafts`: drafted tokens from which on some must have been accepted, 0 where nothing drafts. `floor`: tokens/s.
-    """
+    """Return one prompt, and the conditions of its response. It contains no key."""
+    # `drafts`: drafted tokens from which on some must have been accepted, 0 where nothing drafts. `floor`: tokens/s.
     drafts = instance.drafts and instance.endpoint.counts_drafts
     least = lowest_speed(instance.expect.decode if instance.expect else None) or 0
     metrics = instance.endpoint.metrics
@@ -224,12 +222,13 @@ def proof_prompt(instance: InstancePlan) -> dict[str, object]:
 
 
 def speed_identity(instance: InstancePlan) -> str:
-    """What has one speed: the same bytes of a model on the same GPUs. It is no part of what was tried."""
+    """Return the identity of a speed: the same bytes of a model on the same GPUs."""
+    # It is no part of what was tried.
     return digest(instance.model_path, [card.at for card in instance.server.cards])
 
 
 def attempt_identity(instance: InstancePlan) -> str:
-    """What tells one try from another: the spec, what its answer must be like, and how fast it must be."""
+    """Return the identity of an attempt: the spec, the conditions of its response, and its least speed."""
     gate = instance.gate
     limits = (gate.model_dump(mode="json", exclude={"kld"}),) if gate else ()
     kld = (gate.kld,) if gate and gate.kld is not None else ()
@@ -237,7 +236,7 @@ def attempt_identity(instance: InstancePlan) -> str:
 
 
 def refused_error(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:
-    """Why what is declared is not tried: it was, and what served before serves since."""
+    """Return why the declared server is not tried: it was rolled back, and the previous one serves since."""
     serves_on = f"{instead} serves in place of {instance.name}" if instead else f"{instance.name} serves as before"
     return UserError(
         f"{serves_on}: what is declared was tried on {refused.when}, and {refused.why}",

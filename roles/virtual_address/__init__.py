@@ -35,7 +35,7 @@ _KIND = "virtual address"
 
 
 def plan(planning: Planning) -> PlanPart:
-    """The address, on the two rigs that it is declared for."""
+    """Return the address, on the two rigs that it is declared for."""
     gateway, rig = planning.fleet.gateway if planning.fleet else None, planning.rig
     if gateway is None or gateway.address is None or rig.rig not in gateway.on:
         return PlanPart()
@@ -44,7 +44,7 @@ def plan(planning: Planning) -> PlanPart:
 
 
 def plan_virtual_address(gateway: Gateway, address: str, here: str, rigs: Mapping[str, Rig]) -> VirtualAddressPlan:
-    """What a rig has of the address."""
+    """Return a rig's part of the address."""
     own, peer = rigs[here], next(rigs[name] for name in gateway.on if name != here)
     priority = PRIORITIES[gateway.on.index(here)]
     config = _config(gateway, address, own, peer, priority)
@@ -63,7 +63,7 @@ def plan_virtual_address(gateway: Gateway, address: str, here: str, rigs: Mappin
 
 
 def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) -> str:
-    """What keepalived reads, but for the interface, which only the host knows."""
+    """Return keepalived's configuration without the interface, which only the host knows."""
     asked = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
     return render(
         "virtual_address/keepalived.conf.j2",
@@ -82,7 +82,7 @@ def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) 
 
 
 def _unit(rig: str, config: str, program: str) -> TextFile:
-    """The unit, which names a hash of itself and of what it runs by: a process by something else is told apart."""
+    """Return the unit, with a hash of itself and of the files that it uses: another hash is out of date."""
     text = render(
         "virtual_address/address.service.j2",
         rig=rig,
@@ -95,7 +95,7 @@ def _unit(rig: str, config: str, program: str) -> TextFile:
 
 
 def unit_spec(made: VirtualAddressPlan) -> str:
-    """The hash that the unit names."""
+    """Return the hash in the unit."""
     return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
 
 
@@ -110,7 +110,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
-    """A host that has another address than its rig, or whose network is another one than that of the address."""
+    """Yield a host with another address than its rig, or with another network than that of the address."""
     made, own = plan.virtual_address, networks(state.system.addresses)
     if made is None or not own:
         return
@@ -127,7 +127,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 
 def _elsewhere(made: VirtualAddressPlan, here: list[Network]) -> Iterator[Refusal]:
-    """The address, or the other host, where no network of this host's address has them."""
+    """Yield the address, or the other host, if no network of this host contains them."""
     for address, what in ((made.address, "the virtual address"), (made.peer, f"rig {made.peer_rig}")):
         if not any(_in_use(address, each) for each in here):
             network = here[0].network
@@ -140,7 +140,7 @@ def _elsewhere(made: VirtualAddressPlan, here: list[Network]) -> Iterator[Refusa
 
 
 def _in_use(address: str, network: Network) -> bool:
-    """Whether a machine of a network can have an address: its first and last one of IPv4 are nobody's."""
+    """Return whether a machine of a network can have an address, unlike the first and last one of IPv4."""
     found, whole = ip_address(address), network.network
     if found.version != network.version or found not in whole:
         return False
@@ -148,7 +148,7 @@ def _in_use(address: str, network: Network) -> bool:
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
-    """Whether keepalived runs."""
+    """Yield whether keepalived runs."""
     if plan.virtual_address:
         unit = AddressState.of(state).unit
         found = f"its unit is {unit.active}" if unit else "none"
@@ -197,13 +197,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 
 def judge(judging: Judging) -> Verified:
-    """What follows from the answers."""
+    """Return the checks of the address."""
     made = judging.plan.virtual_address
     return Verified(checks=tuple(address_checks(made, judging.answers))) if made else Verified()
 
 
 def address_checks(made: VirtualAddressPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Its unit, and what is at the address."""
+    """Yield checks of the unit, and of the server at the address."""
     yield service_check("virtual address unit", answers.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
     here = answers.get(("virtual address", ""), "").strip() == f"{made.address} here"
     status = answers.get(("virtual address asked", ""), "").strip()
@@ -217,14 +217,14 @@ def address_checks(made: VirtualAddressPlan, answers: ProbeOutputs) -> Iterator[
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """Which one it is, and who else has it."""
+    """Yield the address, and the other rig that has it."""
     made = plan.virtual_address
     if made:
         yield f"  address    {made.address}, in turn with {made.peer_rig} ({made.peer}), by VRRP from {made.own}"
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """After the gateway, which it asks. What fails keeps nothing else from being done."""
+    """Yield the task after the gateway, which keepalived checks. If it fails, all others go on."""
     if plan.virtual_address:
         yield Task("an address that moves", lambda state, _: address_changes(plan, state), alone=True)
 

@@ -52,7 +52,7 @@ def state_parts(found: Found) -> tuple[WslState]:
 
 
 def profile_of(planned: WslPlan, seen: WslState) -> str | None:
-    """The folder of the Windows user that WSL belongs to: the declared one, the only one, or that with the disk."""
+    """Return the folder of WSL's Windows user: the declared one, the only one, or the one with the disk."""
     if planned.profile:
         return planned.profile if planned.profile in seen.profiles else None
     candidates = list(seen.profiles)
@@ -93,7 +93,7 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def wsl_notes(plan: Plan, state: HostState) -> list[str]:
-    """What is left for people to do in Windows, or to know, told by the state that is there after `wsl_changes`."""
+    """Return what is left to do in Windows, or to know, by the state after `wsl_changes`."""
     windows = WslState.of(state)
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
@@ -117,7 +117,7 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
 
 
 def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
-    """What the file says and the virtual machine does not have, though it was started after that."""
+    """Yield what the file contains and the virtual machine lacks, though it started after the change."""
     says = {
         name: setting.value
         for name, setting in effective_settings(read_settings(text.decode().lstrip("\ufeff")), canonical_name).items()
@@ -132,12 +132,12 @@ def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
 
 
 def merged_wslconfig(planned: WslPlan, seen: WslState, profile: str) -> Merged:
-    """The user's `.wslconfig` with ours in it. Raises MergeError."""
+    """Return the user's `.wslconfig` with ours in it. Raise MergeError."""
     return merge_wslconfig(file_content(seen, f"{profile}/.wslconfig"), planned.settings)
 
 
 def file_content(seen: WslState, path: str) -> bytes | None:
-    """A file as it is."""
+    """Return the content of a file."""
     return seen.files[path].content if path in seen.files else None
 
 
@@ -146,12 +146,12 @@ def _sha256(text: bytes) -> str:
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """All of it, in the row of what kind of host this is."""
+    """Return all refusals, in the row of the host's kind."""
     return [replace(problem, about="kind") for problem in wsl_refusals(plan, state)]
 
 
 def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """A host that is not what is declared, a Windows user who cannot be found, and files that are better left alone."""
+    """Return a host of another kind, a Windows user who cannot be found, and files that cannot be merged."""
     if plan.wsl is None:
         if not state.system.wsl:
             return []
@@ -193,7 +193,7 @@ def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
-    """What WSL is to be told, and what is left for Windows' administrator to run."""
+    """Return WSL's settings, and the scripts for Windows' administrator."""
     wsl = plan.wsl
     if wsl is None:
         return []
@@ -206,7 +206,7 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Early: what waits for a restart of WSL is better known before hours of building than after."""
+    """Yield the task early: it is better to know of a needed restart of WSL before hours of building."""
     if plan.wsl:
         yield Task(
             ".wslconfig, wsl.conf and scripts",

@@ -21,12 +21,12 @@ _FOR_EVER = "-1"
 
 
 def plan(planning: Planning) -> PlanPart:
-    """What WSL around the host is to say."""
+    """Return the settings of WSL."""
     return PlanPart(fields={"wsl": plan_wsl(planning.rig)})
 
 
 def plan_wsl(rig: Rig) -> WslPlan | None:
-    """What is declared of WSL; None where the host is no distribution of it."""
+    """Return the declared settings of WSL; None if the host is not under WSL."""
     wsl = rig.host.wsl
     if wsl is None:
         return None
@@ -44,11 +44,9 @@ def plan_wsl(rig: Rig) -> WslPlan | None:
 
 
 def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
-    """What `.wslconfig` is to say, by section and key, as it stands there.
-
-    The keys of `wsl` come before those of `settings`. Both timeouts: with the first alone, the distribution still ends
-    when it is idle, and its servers with it (microsoft/WSL#11239).
-    """
+    """Return the content of `.wslconfig`, by section and key."""
+    # The keys of `wsl` come before those of `settings`. Both timeouts: with the first alone, the distribution still
+    # ends when it is idle, and its servers with it (microsoft/WSL#11239).
     own: dict[str, dict[str, str | None]] = {
         "wsl2": {
             "memory": _size(wsl.memory) if wsl.memory else None,
@@ -73,7 +71,7 @@ def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
 
 
 def _written(value: str | int | bool) -> str:
-    """A value as `.wslconfig` has it; a `#` would begin a comment, and a line's end would end it."""
+    """Return a value of `.wslconfig`; a `#` would begin a comment, and a line's end would end it."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value).replace("\r", "").replace("\n", "\\n")
@@ -82,7 +80,7 @@ def _written(value: str | int | bool) -> str:
 
 
 def _size(size: int) -> str:
-    """Bytes as WSL writes them, which takes GB for 2^30: 64GB of an inventory is 64GB there, and so is 64GiB."""
+    """Return bytes as WSL writes them, which takes GB for 2^30: an inventory's 64GB and 64GiB are 64GB there."""
     for factor, unit in ((10**9, "GB"), (1 << 30, "GB"), (10**6, "MB"), (1 << 20, "MB")):
         if size % factor == 0:
             return f"{size // factor}{unit}" if size else "0"
@@ -90,7 +88,8 @@ def _size(size: int) -> str:
 
 
 def _scripts(rig: Rig, mode: str, ports: list[int]) -> Iterator[TextFile]:
-    """PowerShell for what only Windows' administrator can do. Mode `none` has no way in, and `virtioproxy` its own."""
+    """Yield PowerShell for what only Windows' administrator can do."""
+    # Mode `none` has no way in, and `virtioproxy` its own.
     power = declared_power(rig)
     commands = [f"-i {gpu.at} -pl {gpu.limit}" for gpu in power if gpu.limit is not None]
     commands += [f"-i {gpu.at} -lgc {gpu.clocks[0]},{gpu.clocks[1]}" for gpu in power if gpu.clocks]

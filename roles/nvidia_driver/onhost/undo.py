@@ -249,7 +249,7 @@ def arm(system: System, undo: UndoInput, unit: WrittenFile) -> None:
 
 
 def take_back(given: TakeBackInput, system: System) -> None:
-    """Go back to the driver before. If something ends this, the next boot resumes it."""
+    """Restore the previous driver. If the process ends early, the next boot resumes it."""
     with locked(system, "taking a driver back"):
         if not system.entry(ANSWERED):
             raise FailedError("what was kept of the driver before is gone")

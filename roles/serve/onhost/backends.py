@@ -167,7 +167,7 @@ class ContainerBackend:
         return tuple(ended.out.split()[1:]) if ended.ok else ()
 
     def enable(self, server: Server) -> None:
-        """Docker starts it again by the policy in its file."""
+        """Do nothing: Docker starts the container again by the policy in its file."""
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Create and start the container; Compose waits until it is healthy."""

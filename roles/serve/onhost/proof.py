@@ -138,7 +138,7 @@ def _supported(send: Callable[[], T], *, known: bool) -> T:
 
 
 def _try_listening(session: Session) -> None:
-    """The server listens where it is declared, and nowhere else that other machines reach."""
+    """Require that the server listens at the declared address, and at no other that machines reach."""
     server = session.server
     if not server.listen or not server.pids:
         raise SkippedError
@@ -151,7 +151,7 @@ def _try_listening(session: Session) -> None:
 
 
 def _try_pages(session: Session) -> None:
-    """The pages that clients, the gateway and monitoring read."""
+    """Require the pages that clients, the gateway and monitoring read."""
     server = session.server
     if server.models_path:
         _check_models(session, server.models_path)
@@ -179,7 +179,7 @@ def _check_models(session: Session, page: str) -> None:
 
 
 def _try_key(session: Session) -> None:
-    """A declared key is required, and another one refused."""
+    """Require that the server needs a declared key, and refuses another one."""
     server = session.server
     if server.key is None:
         raise SkippedError
@@ -198,7 +198,7 @@ def _wrong_key() -> str:
 
 
 def _try_health(session: Session) -> None:
-    """The server is as healthy as before all other steps."""
+    """Require that the server is as healthy as before all other steps."""
     if path := session.server.health_path:
         session.get(path).require_ok(path)
 
@@ -207,12 +207,12 @@ def _try_health(session: Session) -> None:
 
 
 def try_stream(session: Session) -> None:
-    """A prompt that is streamed."""
+    """Require a response to a streamed prompt."""
     session.require_text(session.stream, "a prompt that is streamed")
 
 
 def _try_system(session: Session) -> None:
-    """A system message, where the model's template has one."""
+    """Require a response to a system message, if the model's template has one."""
     if session.caps.get("supports_system_role") is False:
         raise SkippedError
     system = {"role": "system", "content": "You are a helpful assistant."}
@@ -224,7 +224,7 @@ def _try_system(session: Session) -> None:
 
 
 def _try_turns(session: Session) -> None:
-    """Several turns, not all of them ASCII, at the temperature that the server chooses."""
+    """Require a response to several turns, not all of them ASCII, at the server's own temperature."""
     messages = [
         {"role": "user", "content": "Was heißt „drei Grundfarben“ auf Englisch? 🎨 Пожалуйста, 简短。"},
         {"role": "assistant", "content": "It means: three primary colours: red, yellow and blue."},
@@ -234,7 +234,7 @@ def _try_turns(session: Session) -> None:
 
 
 def _try_tools(session: Session) -> None:
-    """A call of a tool, where the model's template has tools."""
+    """Require a call of a tool, if the model's template has tools."""
     known = session.caps.get("supports_tools")
     if known is False:
         raise SkippedError
@@ -264,7 +264,7 @@ def _check_calls(found: Completion, what: str) -> None:
 
 
 def _try_schema(session: Session) -> None:
-    """A response keeps to a JSON schema. One that does not gets a longer try: a small model may end too early."""
+    """Require a response that follows a JSON schema. A failure gets a longer try: a small model may end too early."""
     what = "a prompt with a JSON schema"
 
     def wrong_text(tokens: int) -> str:
@@ -292,7 +292,7 @@ def _unlike_schema(found: Completion) -> str:
 
 
 def _try_two(session: Session) -> None:
-    """Two prompts at once: each gets its own response."""
+    """Require that two prompts at once get their own responses."""
     what = "one of two prompts at once"
     bodies = [session.prompt(max_tokens=tokens) for tokens in (2, FORMED)]
     deadline = session.limit(sum(body["max_tokens"] for body in bodies))
@@ -307,7 +307,7 @@ def _try_two(session: Session) -> None:
 
 
 def _try_long(session: Session) -> None:
-    """A long prompt, as long as this host reads in half a second; all of it must be read."""
+    """Require that a long prompt, of half a second's reading on this host, is read whole."""
     tokens = min(LONG, int(session.reads * session.limits.long), session.server.context // 4)
     if tokens < FEWEST:
         raise SkippedError
@@ -324,7 +324,7 @@ def _try_long(session: Session) -> None:
 
 
 def _try_leaving(session: Session) -> None:
-    """A client leaves in the middle of a response; the next one must get its own."""
+    """Require that the request after a client's disconnect gets its own response."""
     body = session.prompt(stream=True, max_tokens=RETRIED)
     with (
         closing(session.connect(session.limit(SHORT))) as connection,
@@ -340,7 +340,7 @@ def _try_leaving(session: Session) -> None:
 
 
 def _try_embedding(session: Session) -> None:
-    """Two texts give two vectors of one length; one text gives one."""
+    """Require two vectors of one length for two texts, and one for one text."""
     model, expected = session.server.model, "no embedding"
     for given in ([PROMPT, "A letter about the weather in March"], PROMPT):
         what = "an embedding" if given == PROMPT else "two embeddings"
@@ -371,7 +371,7 @@ def _flat(vector: list[Any]) -> list[Any]:
 
 
 def _try_rerank(session: Session) -> None:
-    """Documents get scores, and different ones."""
+    """Require different scores of documents."""
     what, expected = "a rerank", "no scores of documents"
     documents = ["Red, yellow and blue are the three primary colours.", "The train to Bern leaves at noon.", "Cheese"]
     query = "Which are the three primary colours?"

@@ -108,7 +108,8 @@ def measure_speed(session: Session, deadline: float, tokens: int = 0) -> Sample:
 
 
 def _sample(timings: Mapping[str, Any], *, crowded: bool) -> Sample:
-    """The first token comes with the prompt: of those after it, engines count one more or less in the same time."""
+    """Return a sample."""
+    # The first token comes with the prompt: of those after it, engines count one more or less in the same time.
     count, seconds = int(timings.get("predicted_n", 0)), float(timings.get("predicted_ms", 0)) / 1000
     drafted, accepted = int(timings.get("draft_n", 0)), int(timings.get("draft_n_accepted", 0))
     rate = (count - 1) / seconds if seconds > 0 and count > 1 else 0.0

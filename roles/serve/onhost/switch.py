@@ -93,7 +93,7 @@ class Switch:
         return self.server.unit if self.server.kind == "unit" else self.server.service
 
     def run(self) -> State:
-        """Go from state to state until one that ends it."""
+        """Run states until one that ends the switch, and return it."""
         state = State.CHECK
         try:
             while state not in ENDS:

@@ -49,7 +49,7 @@ _LOOPBACK = ("127.", "[::1]")
 
 
 def check_listening(planned: InstancePlan, text: str) -> Check:
-    """On the declared address, and on no other."""
+    """Check that the server listens at the declared address, and at no other."""
     found = {address for address, port in filter(None, map(_socket, text.split())) if port == planned.endpoint.port}
     right = found == {planned.endpoint.listen}
     where = " and ".join(sorted(found)) or "nowhere"
@@ -58,7 +58,8 @@ def check_listening(planned: InstancePlan, text: str) -> Check:
 
 
 def _socket(text: str) -> tuple[str, int] | None:
-    """Address and port of a line of /proc/net/tcp: 32-bit words in the byte order of x86 and ARM; None of no such."""
+    """Return address and port of a line of /proc/net/tcp, or None."""
+    # 32-bit words in the byte order of x86 and ARM.
     found = _SOCKET.fullmatch(text)
     if not found:
         return None
@@ -74,14 +75,15 @@ def check_health(planned: InstancePlan, health: Reply) -> Check:
 
 
 def check_key(keyless: Reply) -> Check:
-    """A key that is declared but not asked for protects nothing."""
+    """Check that a declared key is required."""
     if keyless.status == 200:
         return Check("key", False, "it answers without the API key that is declared")
     return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
 
 
 def check_models(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
-    """The model and its context; an engine that tells nothing else has both in its list of models."""
+    """Check the model and its context."""
+    # An engine that reports nothing else has both in its list of models.
     if planned.endpoint.props_path:
         return _model(planned, models, props), check_context(declared, props)
     if models.problem:
@@ -96,7 +98,7 @@ def check_models(declared: Instance, planned: InstancePlan, models: Reply, props
 
 
 def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
-    """The declared model answers: by the name that clients use, and by the file that is loaded."""
+    """Check that the declared model responds: by its name for clients, and by the loaded file."""
     if problem := models.problem or props.problem:
         return Check("model", False, problem)
     names = [str(model.get("id")) for model in json_objects(models.json.get("data"))]
@@ -107,7 +109,8 @@ def _model(planned: InstancePlan, models: Reply, props: Reply) -> Check:
 
 
 def check_context(declared: Instance, props: Reply) -> Check:
-    """Slots share the declared context unless they have one cache together; engines round up to 256 cells."""
+    """Check the context."""
+    # Slots share the declared context unless they have one cache together; engines round up to 256 cells.
     if props.problem:
         return Check("context", False, props.problem)
     found, slots = (
@@ -142,7 +145,7 @@ def check_drafts(streamed: Reply, said: Chat) -> Check:
 
 
 def check_speed(expected: float, said: Chat) -> Check:
-    """As fast as it must be at least, by what its owner expects."""
+    """Check that the server is as fast as its owner expects."""
     if not said.tokens_per_second:
         return Check("speed", False, f"it tells no speed; expected are {expected:g} tokens/s")
     detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
@@ -152,7 +155,7 @@ def check_speed(expected: float, said: Chat) -> Check:
 def member_checks(
     rig: Rig, planned: InstancePlan, member: MemberPlan, models: Reply, responses: Responses
 ) -> Iterator[Check]:
-    """What is asked of one of them, each by its name."""
+    """Yield the checks of one member of a group, each with its name."""
     props = parse_reply(responses.props.get(member.name, ""))
     streamed = parse_reply(responses.chats.get(member.name, ""))
     said = parse_chat(streamed.body)
@@ -164,7 +167,7 @@ def member_checks(
 
 
 def _member_model(planned: InstancePlan, member: MemberPlan, models: Reply, props: Reply) -> Check:
-    """The server lists its models and no others, and has loaded this one from its file."""
+    """Check that the server lists its models and no others, and has loaded this one from its file."""
     if problem := models.problem or props.problem:
         return Check("model", False, problem)
     names = sorted(str(model.get("id")) for model in json_objects(models.json.get("data")))
@@ -176,7 +179,8 @@ def _member_model(planned: InstancePlan, member: MemberPlan, models: Reply, prop
 
 
 def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
-    """Who listens for others: nothing fails by it, for a machine may serve more than models; but it is said."""
+    """Yield ports that other machines reach."""
+    # Nothing fails by it, for a machine may serve more than models.
     if found.listening is None:
         return
     open_ = _declared(plan)
@@ -202,7 +206,8 @@ def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
 
 
 def _declared(plan: Plan) -> dict[int, str]:
-    """Ports that are open to others, and what is there. Figures are for the rig that watches alone."""
+    """Return ports that are open to others, by their service."""
+    # Metrics are for the rig that watches alone.
     found = {each.endpoint.port: each.service for each in plan.instances if each.endpoint.for_others}
     if plan.gateway and plan.gateway.for_others:
         found[plan.gateway.port] = "the gateway"
@@ -218,7 +223,8 @@ def _named(each: Listening) -> str:
 
 
 def _published(lines: Iterable[str], declared: set[int]) -> Iterator[str]:
-    """Containers of others, or at other ports: what Docker publishes goes past the firewall of ufw and firewalld."""
+    """Yield ports that Docker publishes undeclared."""
+    # They bypass the firewall of ufw and firewalld.
     for line in lines:
         name, _, ports = line.partition(" ")
         found = (match for match in _PUBLISHED.finditer(ports) if not match["address"].startswith(_LOOPBACK))
@@ -290,7 +296,7 @@ def healthy_names(found: VerifiedServers) -> Iterator[str]:
 
 
 def judge_servers(judging: Judging) -> Verified:
-    """A report of each server, and what is there of it."""
+    """Return a report of each server, and its files."""
     rig, plan, answers, reached = judging.rig, judging.plan, judging.answers, judging.reached
     found = judging.found(VerifiedServers) or VerifiedServers()
     builds = {build.id: build for build in plan.builds}
@@ -352,7 +358,7 @@ def _instance(
 
 
 def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Check]:
-    """What it serves, and how a chat with it went; with each of a group's models."""
+    """Check the models that a server lists, and a chat with it; with each of a group's models."""
     models = parse_reply(responses.models)
     if planned.members:
         return [check for member in planned.members for check in member_checks(rig, planned, member, models, responses)]

@@ -59,10 +59,8 @@ def container_problems(planned: InstancePlan, found: ContainerFound, image: Imag
 
 
 def compose_differences(file: TextFile, found: ContainerFound) -> list[str]:
-    """By Docker's names, what a container was made with and the one service of its file does not say.
-
-    `ConfigFiles` are those that Compose was given.
-    """
+    """Return Docker's names of settings that a container has, and the service of its file has not."""
+    # `ConfigFiles` are those that Compose was given.
     service: dict[str, Any] = yaml.safe_load(file.text)["services"]["server"]
     mounts = sorted((each.source, each.writable) for each in found.mounts)
     right = {
@@ -109,7 +107,7 @@ class UsedGpus:
 
 
 def judge_gpus(planned: InstancePlan, own: GpuProcesses, driver: GpusFound) -> tuple[bool, str]:
-    """Whether the server is on its GPUs and on no other, and what was found."""
+    """Return whether the server uses its GPUs and no other, and what was found."""
     pids = frozenset(own.pids)
     if not pids:
         return False, "no process runs"
@@ -137,7 +135,7 @@ def _first(said: str) -> str:
 
 
 def _gpus(driver: GpusFound) -> list[Gpu]:
-    """All GPUs in the order of their addresses."""
+    """Return all GPUs in the order of their addresses."""
     rows = (line.split(", ") for line in driver.listed.splitlines())
     # The driver's program writes the domain with eight digits, the kernel with four.
     found = [
@@ -153,7 +151,7 @@ def _in_wsl(driver: GpusFound) -> bool:
 
 
 def _listed(pids: frozenset[str], driver: GpusFound) -> UsedGpus | None:
-    """By the driver's list of processes; None where that cannot tell."""
+    """Return GPUs by the driver's list of processes; None if the list is incomplete."""
     if _in_wsl(driver) or driver.namespace != FIRST_NAMESPACE:
         return None
     held: dict[str, float | None] = {}
@@ -170,7 +168,7 @@ def _listed(pids: frozenset[str], driver: GpusFound) -> UsedGpus | None:
 
 
 def _opened(devices: frozenset[str], gpus: list[Gpu], driver: GpusFound) -> UsedGpus | None:
-    """By the devices that processes hold open; None where those cannot tell. Only CUDA opens nvidia-uvm."""
+    """Return GPUs by the devices that processes hold open; None if unknown. Only CUDA opens nvidia-uvm."""
     if _in_wsl(driver):
         held = {gpu.uuid: None for gpu in gpus} if "/dev/dxg" in devices else {}
         return UsedGpus(held, " (by its open device, which is one for all GPUs under WSL)")
@@ -182,7 +180,7 @@ def _opened(devices: frozenset[str], gpus: list[Gpu], driver: GpusFound) -> Used
 
 
 def _wanted(planned: InstancePlan, gpus: list[Gpu], found: UsedGpus) -> dict[str, str | None]:
-    """The UUID of each planned GPU; for one that may be any, one that the server was found on."""
+    """Return the UUID of each planned GPU; for one without an address, one that the server uses."""
     wanted = {card.name: _uuid(card, gpus) for card in planned.server.cards if card.at != "any"}
     left = [uuid for uuid in found.held if uuid not in wanted.values()]
     return wanted | {card.name: left.pop(0) if left else None for card in planned.server.cards if card.at == "any"}
@@ -195,7 +193,7 @@ def _uuid(card: GpuRef, gpus: list[Gpu]) -> str | None:
 
 
 def _shown(name: str, held: float | None, planned: InstancePlan) -> str:
-    """A GPU by its name, with what is held of it beside what was planned."""
+    """Return a GPU by its name, with its used and its planned memory."""
     if held is None:
         return name
     text = f"{name} with {held:,.0f} MiB"
@@ -208,7 +206,7 @@ def _shown(name: str, held: float | None, planned: InstancePlan) -> str:
 
 
 def check_running(planned: InstancePlan, server: ServerFound, found: VerifiedServers) -> Check:
-    """Up, and up again after the host has been switched off and on."""
+    """Check that the server runs, and starts after a boot."""
     if planned.backend == "systemd":
         return _unit(planned, server, found)
     return _container(planned, server, found)
@@ -244,7 +242,7 @@ def _container(planned: InstancePlan, server: ServerFound, found: VerifiedServer
 
 
 def _not_ours(planned: InstancePlan, unit: UnitFound) -> str:
-    """What others wrote for a unit, and what systemd has not read yet."""
+    """Return what others wrote for a unit, and what systemd has not read yet."""
     if unit.drop_ins:
         return f"{', '.join(unit.drop_ins)} changes it, and is not declared: `herd up` sets that aside"
     if unit.file not in ("", planned.file.path):
@@ -253,7 +251,7 @@ def _not_ours(planned: InstancePlan, unit: UnitFound) -> str:
 
 
 def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedServers, answers: ProbeOutputs) -> Check:
-    """What runs now, read from the process itself: the binary, its arguments and the spec it was started with."""
+    """Check the running process itself: its program, its arguments and the spec of its start."""
     runs, manager = server.process, "systemd" if planned.backend == "systemd" else "Docker"
     if runs is None and server.unit is None and server.container is None and manager in found.unknown:
         return Check("process", False, f"{manager} did not respond, so it is unknown whether one runs: run again")
@@ -284,7 +282,7 @@ def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedSer
 def check_files(
     planned: InstancePlan, build: BuildPlan | None, plan: Plan, server: ServerFound, answers: ProbeOutputs
 ) -> Check:
-    """The files that it would start from the next time."""
+    """Check the files of the next start."""
     problems = []
     if build and build_manifest(build.id, answers).get("id") != build.id:
         problems.append(f"{build.folder} holds no finished build")
@@ -320,7 +318,7 @@ def _unreadable(planned: InstancePlan, server: ServerFound) -> Iterator[str]:
 
 
 def _replaced(build: BuildPlan, answers: ProbeOutputs) -> list[str]:
-    """Programs that are there, and are not what was built."""
+    """Return programs that exist, and differ from the build."""
     built = json_object(build_manifest(build.id, answers).get("sha256"))
     folder = f"{build.folder}/bin/"
     lines = answers.get(("programs", build.id), "").split("\n")
@@ -333,7 +331,7 @@ def _replaced(build: BuildPlan, answers: ProbeOutputs) -> list[str]:
 
 
 def installed_files(plan: Plan, found: VerifiedServers) -> Iterator[Installed]:
-    """Images, units and projects that are there."""
+    """Yield images, units and projects that exist."""
     for image in plan.images:
         if (there := found.images.get(image.tag)) and there.id:
             yield Installed(f"image {image.tag} ({show_size(there.size)})", "Docker's store")
