@@ -75,7 +75,7 @@ def container_toolkit_repository(rig: Rig) -> RepositoryPlan:
 
 
 def repository_changes(repository: RepositoryPlan, state: HostState) -> list[Change]:
-    """Make a repository known to apt, unless somebody has done so already: two files for one address are an error."""
+    """Add a repository to apt, unless another tool has added it: two files for one address are an error."""
     if repository.name in state.system.repositories:
         return []
     why = file_differences([repository.sources], state)

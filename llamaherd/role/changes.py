@@ -23,7 +23,7 @@ Action = Literal[
 """What is done. `update` writes what differs, `start` brings up what is as planned, `restart` ends what runs first."""
 
 Say = Callable[[str], None]
-"""Shows a line to whoever looks on."""
+"""Shows a line to the user."""
 
 LOGIN_SECONDS = 120
 """Seconds after a change within which a new login must come through."""
@@ -49,9 +49,9 @@ class SendFile:
 
 @dataclass(frozen=True)
 class RunScript:
-    """One round trip: a shell script, which travels on stdin and may hold secrets. `says` is shown meanwhile.
+    """One round trip: a shell script, which travels on stdin and may contain secrets.
 
-    It may take `seconds` in all.
+    `says` is shown while it runs, for at most `seconds`.
     """
 
     script: str = field(repr=False)
@@ -75,9 +75,9 @@ class Guard:
 
 @dataclass(frozen=True)
 class RunVerb:
-    """One round trip: a verb of the program that runs on hosts. Its input may hold secrets.
+    """One round trip: a verb of the program that runs on hosts.
 
-    `says` is shown meanwhile. It may take `seconds` in all.
+    Its input may contain secrets. `says` is shown while it runs, for at most `seconds`.
     """
 
     verb: str
@@ -89,7 +89,10 @@ class RunVerb:
 
 @dataclass(frozen=True)
 class DeferredVerb:
-    """A verb whose input depends on other hosts, which are queried when it is carried out. `says` as above."""
+    """A verb whose input depends on other hosts, which are queried when it is carried out.
+
+    `says` is shown meanwhile.
+    """
 
     make: Callable[[Say], RunVerb]
     says: str = ""
@@ -97,7 +100,7 @@ class DeferredVerb:
 
 @dataclass(frozen=True)
 class RebootHost:
-    """A reboot: `ask` schedules it, `back` succeeds once the host is back for good, and `after` fails unless it helped.
+    """A reboot: `ask` schedules it, `back` succeeds once the host is up for good, and `after` fails unless it helped.
 
     The host may take `extra` seconds beyond those of a boot.
     """
@@ -113,14 +116,14 @@ How = RunScript | RunVerb | SendFile | DeferredVerb | RebootHost
 
 @dataclass(frozen=True)
 class Downtime:
-    """How long a server answers nobody, in seconds: `measured` at its last start, or guessed by its model's size."""
+    """The seconds without a server: `measured` at its last start, or estimated by its model's size."""
 
     seconds: float
     measured: bool
     beside: bool = False
     """Or not at all, where its host has room for two when it is done."""
     gate: int = 0
-    """The longest that it is measured beside what is declared before that."""
+    """The most seconds for which the new server is measured against the running one before the switch."""
 
     def __str__(self) -> str:
         how = "as at its last start" if self.measured else "by the size of its model"
@@ -131,10 +134,9 @@ class Downtime:
 
 @dataclass(frozen=True)
 class Gated:
-    """A server that is measured beside what serves, of spec `was`, before it takes its place.
+    """A new server that is measured against the running one, of spec `was`, before it replaces it.
 
-    `refused` returns what its host is to do to remember why it was not let in. Without `speed`, its responses are
-    judged alone.
+    `refused` returns what the host does to record why it was refused. Without `speed`, its responses are judged alone.
     """
 
     instance: InstancePlan
@@ -145,10 +147,10 @@ class Gated:
 
 @dataclass(frozen=True)
 class MeasuredBefore:
-    """Servers that are measured as they serve before their driver is changed, each with the spec that serves.
+    """Servers that are measured before their driver changes, each with its running spec.
 
-    `driver` is the version that they run with. `keep` returns what their host is to do to keep what was measured;
-    without a measurement it removes the one before.
+    `driver` is their driver's version. `keep` returns what the host does to store the measurement; without one it
+    removes the previous one.
     """
 
     servers: tuple[tuple[InstancePlan, str], ...]
@@ -164,9 +166,9 @@ class MeasuredBefore:
 
 @dataclass(frozen=True)
 class JudgedSince:
-    """Servers that are measured again since their driver was changed from `before` to `driver`, beside `reading`.
+    """Servers that are measured again since their driver changed from `before` to `driver`, against `reading`.
 
-    `settled` waits until they have started. `back` returns what takes the driver back, by the reason for it.
+    `settled` waits until they have started. `back` returns what restores the driver, by the reason for it.
     """
 
     driver: str
@@ -178,9 +180,10 @@ class JudgedSince:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is done to a host: what, to what, and why; then how. Prints itself, and compares.
+    """One change of a host: what, of what, and why; then how.
 
-    `kind` and `name` say of what: `package` and `curl`, `server` and `coder`. No reason holds a secret.
+    It is printed and compared. `kind` and `name` are of what: `package` and `curl`, `server` and `coder`. No reason
+    contains a secret.
     """
 
     action: Action

@@ -1,7 +1,5 @@
-"""A rig's ports, tried from this machine: a connection or two to each, all at once, for a few seconds at most.
-
-`reach.py` says what follows from it.
-"""
+"""Try a rig's ports from this machine: a connection or two to each, all at once, for a few seconds at most.
+`reach.py` judges the results."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ SECONDS = 3.0
 """For a connection: in a LAN it takes a thousandth of that, and across the world a tenth."""
 
 _ANSWER_BYTES = 1 << 16
-"""Of an answer that is looked at."""
+"""The most bytes of a response that are read."""
 
 _AT_ONCE = 32
 _NAMES_SECONDS = 5.0

@@ -45,7 +45,7 @@ class DiskNeed(NamedTuple):
 
 @dataclass(frozen=True)
 class PreflightRow:
-    """One thing that was looked at. `why` is a sentence where it is not as it must be, and `help` a way out."""
+    """One thing that was inspected. `why` is a sentence if it is not as it must be, and `help` a way out."""
 
     what: str
     found: str

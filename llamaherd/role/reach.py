@@ -20,10 +20,10 @@ Network = IPv4Interface | IPv6Interface
 """An address of the host, and the network that it is in."""
 
 LOCKED = (401, 403)
-"""What a request without its key is answered with."""
+"""The statuses of a request without its key."""
 
 _READ = range(200, 500)
-"""Who answers with one of these has read the request: one that is closed, or not ready, says 500 or more."""
+"""Statuses of a server that has read the request: one that is closed, or not ready, returns 500 or more."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ PROMPT = "The three primary colours are"
 """Answered by models that were taught to chat, and completed by those that were not."""
 
 CHAT_SECONDS = 120
-"""For one answer of at most 64 tokens: a big model on a slow host manages one token a second."""
+"""Seconds for one response of at most 64 tokens: a big model on a slow host manages one token a second."""
 
 
 def chat_seconds(instance: InstancePlan) -> int:
@@ -26,7 +26,7 @@ def chat_seconds(instance: InstancePlan) -> int:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was asked; `detail` says what was found, and what was declared where that is not the same."""
+    """One check; `detail` contains what was found, and what was declared if it differs."""
 
     name: str
     ok: bool
@@ -40,7 +40,7 @@ class Check:
 
 @dataclass(frozen=True)
 class InstanceReport:
-    """One instance: what it is declared as, what it said, and whether it is what it should be."""
+    """One instance: its declaration, its responses, and whether it is as declared."""
 
     name: str
     backend: str
@@ -91,7 +91,7 @@ class Report:
 
 
 class UnitState(Protocol):
-    """What systemd tells of every unit."""
+    """Fields of systemd's output for every unit."""
 
     @property
     def enabled(self) -> str:
@@ -122,7 +122,7 @@ def unit_problems(unit: UnitState | None) -> Iterator[str]:
 
 
 def service_check(name: str, answer: str, unit: str = "") -> Check:
-    """Check that a service runs, and will after a boot, by what `systemctl show` answered. People are told `unit`."""
+    """Check that a service runs, and starts after a boot, by the output of `systemctl show`. The check names `unit`."""
     said = parse_pairs(answer)
     active, boot = said.get("ActiveState", "not there"), said.get("UnitFileState") or "not there"
     return Check(name, (active, boot) == ("active", "enabled"), f"{unit} is {active}, {boot}".lstrip())

@@ -75,7 +75,7 @@ class PlanFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Planning:
-    """What a role plans from: the rig with its pins, the lock, the fleet, and what roles before it have planned."""
+    """The input of planning: the rig with its pins, the lock, the fleet, and what earlier roles have planned."""
 
     rig: Rig
     lock: Lock
@@ -84,7 +84,7 @@ class Planning:
     """Headers of models that the lock does not know, by name."""
     planned: PlanFields
     fleet: FleetFile | None = None
-    """What `fleet.yaml` says, if there is one."""
+    """The content of `fleet.yaml`, if it exists."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Tokens a second that were measured of servers, by `RIG.INSTANCE`: what the role's `measured` has found."""
 
@@ -105,25 +105,25 @@ class PlanPart:
 
 @dataclass(frozen=True)
 class Run:
-    """What a role may know of the run that it is part of, beside the host's state."""
+    """The run that a role is part of."""
 
     connect: Connect
     failed: bool = False
-    """Whether something has failed on this host in this run, so that not all before this is there."""
+    """Whether a change has failed on this host in this run, so that not all before this exists."""
     executing: bool = True
     """Whether changes are carried out, and not only worked out."""
     retry: bool = False
-    """Whether to try again what was tried and taken back."""
+    """Whether to try refused changes again."""
     leftovers: Sequence[Change] = ()
-    """What takes away that which roles once did here, and which is not declared any more."""
+    """Changes that remove earlier work of roles, which is not declared any more."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One line of a run: what it is about, and the changes that follow from the host's state at its turn.
+    """One line of a run: its name, and the changes that follow from the host's state at its turn.
 
-    `notes` is what people are told then, which is no change. What fails in one that is `alone` keeps nothing else from
-    being done; in one that `goes_on`, it does not even keep its own later changes.
+    `notes` returns sentences for the user. If one that is `alone` fails, other tasks continue; in one that `goes_on`,
+    even its own later changes do.
     """
 
     name: str
@@ -214,68 +214,70 @@ class Verification(Generic[Found]):
 
 @dataclass(frozen=True)
 class Role:
-    """One thing that must be true on a host. What a role does not say, it does not have."""
+    """One thing that must be true on a host. All fields but the first two have defaults."""
 
     name: str
-    """Its folder's; people see it before each of its tasks."""
+    """The name of its folder, which is shown before each of its tasks."""
     summary: str
-    """What is true afterwards, in one sentence."""
+    """What is true after its tasks, in one sentence."""
     for_instances: bool = False
     """Whether instances need it, so that it takes part in a run that is for some of them alone."""
     ground: bool = False
-    """Whether all others stand on it, so that its refusals count in a run that is for others alone."""
+    """Whether all other roles depend on it, so that its refusals count in a run for other roles alone."""
     measured: Callable[[Path, Mapping[str, Rig], FleetFile], Mapping[str, float]] = lambda *_: {}
-    """What it needs to know of measurements: tokens a second, by `RIG.INSTANCE`. They lie beside the inventory, whose
-    folder it is given, with all rigs and the fleet's file, before anything is planned."""
+    """Reads measurements before planning: returns tokens a second, by `RIG.INSTANCE`, from the inventory's folder,
+    all rigs and the fleet's file."""
     plan: Callable[[Planning], PlanPart] = lambda _: PlanPart()
-    """Its part of the desired state. Raises NotLockedError."""
+    """Returns its part of the desired state. Raises NotLockedError."""
     brings: Callable[[Plan], Iterable[TextFile]] = _nothing
-    """Files that lie on the host for it: they are inspected, and verified. Those in its PlanPart are among base's."""
+    """Returns files that the role writes to the host: they are inspected, and verified. Those in its PlanPart are
+    among base's."""
     files: Callable[[Plan], Iterable[str]] = _nothing
-    """Further files that it wants to know of, by path."""
+    """Returns paths of further files to inspect."""
     texts: Callable[[Plan], Iterable[TextFile]] = _nothing
-    """Of those, the ones whose text is planned and holds no secret: a diff shows how it differs, as for `brings`."""
+    """Returns those of them whose text is planned and contains no secret: a diff shows how it differs, as for
+    `brings`."""
     folder: Path | None = None
     """Where it is, if it is a fleet's own: its `onhost.py` becomes a part of the program on hosts."""
     inspection: Inspection[Any] | None = None
     """How it inspects its part of the host's state."""
     inspect: Callable[[Plan], str] = _no_text
-    """A shell script that inspects the host, for a fleet's role; empty if nothing is inspected. It prints lines, by
-    `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
+    """Returns a shell script that inspects the host, for a fleet's role; empty if nothing is inspected. It prints
+    lines, by `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
     waits: bool = False
     """Has no effect, as all scripts run at the same time. Roles of fleets set it for earlier versions."""
     parse: Callable[[Sequence[Sequence[str]]], Iterable[Any]] = no_parts
     """Returns the parts of the host's state from all lines of this script: of each line, KIND and the fields. Raises
     ValueError for a line that the script cannot have printed."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
-    """Why the host cannot become as planned."""
+    """Returns why the host cannot be changed as planned."""
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""
     """Keeps in the inventory's folder what the host's state contains and checks need before they connect; returns a
     sentence where that changed a file. It must not trust the host: strictly parsed, bounded, and for this rig alone."""
     facts: Callable[[Plan, HostState], Iterable[PreflightRow]] = _nothing
-    """Its rows of preflight's table."""
+    """Returns its rows of preflight's table."""
     needs: Callable[[Plan, HostState, Mapping[str, int]], Iterable[DiskNeed]] = _nothing
-    """What it needs of disks; the mapping has bytes of the controller's files, by sha256."""
+    """Returns its need of disk space; the mapping has bytes of the controller's files, by sha256."""
     sends: Callable[[Plan, HostState], Iterable[SendFile]] = _nothing
-    """Files of the controller's that it would send."""
+    """Returns files of the controller that it would send."""
     unsettled: Callable[[Plan, HostState], bool] = _not
-    """Whether the host was seen in the middle of something that another run does, and must be looked at again."""
+    """Returns whether the inspection came in the middle of another run's work, and must be repeated."""
     leftovers: Callable[[Plan, HostState], Iterable[Change]] = _nothing
-    """What takes away that which it did here once, where its tasks are none any more. Base carries it out."""
+    """Returns what removes its earlier work, if nothing is planned any more. Base carries it out."""
     tasks: Callable[[Plan], Iterable[Task]] = _nothing
-    """What it does, in this order."""
+    """Returns its tasks, in this order."""
     probes: Callable[[Plan], Iterable[Probe]] = _nothing
-    """Programs that print, by other means than its inspection, whether it is true."""
+    """Returns programs that print, by other means than its inspection, whether it is true."""
     verification: Verification[Any] | None = None
     """A verb that verifies the host, after all probes."""
     verify: Callable[[Plan], str] = _no_text
-    """A shell script that verifies the host, after all verbs: it prints `section WHAT OF-WHAT`, then lines."""
+    """Returns a shell script that verifies the host, after all verbs: it prints `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
-    """What follows from the answers."""
+    """Returns the checks that follow from the results."""
     section: Literal["machine", "cards", "driver"] = "machine"
-    """Where its checks stand in the report."""
+    """The part of the report that contains its checks."""
     describe: Callable[[Plan, Mapping[str, Estimate | str]], Iterable[str]] = _nothing
-    """Its lines of `herd plan`; the mapping has what engines said of instances' memory, by name."""
+    """Returns its lines of `herd show`; the mapping has engines' estimates of instances' memory, by name."""
 
     @property
     def thing(self) -> str:

@@ -1,4 +1,4 @@
-"""Accounts and folders that servers stand on, against what a host says of them. Pure."""
+"""Verify accounts and folders."""
 
 from __future__ import annotations
 

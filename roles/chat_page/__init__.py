@@ -1,4 +1,4 @@
-"""Chat page: Open WebUI beside the gateway, as a project of Docker Compose."""
+"""Chat page: Open WebUI on the gateway's host, as a project of Docker Compose."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ COMPOSE = str(CHAT / "compose.yaml")
 BEFORE = f"{COMPOSE}.old"
 """The Compose file of the container that was healthy last."""
 SECRET = str(CHAT / "secret")
-"""Of this host alone: it signs who is logged in."""
+"""The key that signs sessions, of this host alone."""
 UNTRIED = str(CHAT / "untried")
 """Is there until the container is healthy: by that, the next run finds out that this one was cut off."""
 _RECORD = "chat"

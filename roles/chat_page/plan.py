@@ -23,7 +23,7 @@ from llamaherd.text.quoting import url_host
 INSIDE = "/run/llamaherd"
 """Where its container finds keys."""
 PATIENCE = 3600
-"""Seconds for an answer: a long prompt takes minutes, and a request may wait."""
+"""Seconds for a response: a long prompt takes minutes, and a request may wait."""
 _START = f'OPENAI_API_KEYS="$(cat {INSIDE}/key)" WEBUI_SECRET_KEY="$(cat {INSIDE}/secret)" exec "$@"'
 
 

@@ -72,13 +72,13 @@ _SERVICE = "docker.service"
 _STOPPED = "Docker is stopped, and does not start at boot any more"
 
 _LONGEST_INSTALL, _LONGEST_RESTART = 3600, 900
-"""Seconds from arming to the end of a script: packages are fetched, or Docker is started and answers."""
+"""Seconds from arming to the end of a verb: packages are fetched, or Docker starts."""
 
 _PLUGIN = "docker-compose-plugin"
 """The package of Compose in Docker's own repository, where `docker-ce` is from."""
 
 _CDI_BY_DEFAULT = (28, 3)
-"""The first Docker that has CDI switched on without being told (Docker's pages on CDI devices)."""
+"""The first Docker that enables CDI by default (Docker's pages on CDI devices)."""
 
 _SHOWN = 5
 """Names of containers in one sentence."""

@@ -1,4 +1,4 @@
-"""Whether Docker answers, and containers are given GPUs: by means of its own, judged here. Pure."""
+"""Verify Docker, and GPUs for its containers."""
 
 from __future__ import annotations
 

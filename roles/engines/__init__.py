@@ -45,7 +45,7 @@ _WHY = {
     "built": "it is built, and not let in yet",
     "damaged": "a program of it is not what was built",
 }
-"""By the stage that a host tells."""
+"""By the stage of a build."""
 
 
 def plan(planning: Planning) -> PlanPart:
@@ -144,7 +144,7 @@ def state_parts(found: Found) -> tuple[EnginesState, BuiltState]:
 
 
 def keep(folder: Path, plan: Plan, state: HostState) -> str:
-    """Keep the flags of builds beside the lock, in the inventory's folder. Return a sentence where a file changed."""
+    """Write the flags of builds next to the lock, in the inventory's folder. Return a sentence if a file changed."""
     listed = BuiltState.of(state).flags
     asking = {build.id: build.source.commit or build.source.sha256 or "" for build in _asking(plan)}
     builds = {

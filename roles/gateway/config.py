@@ -30,7 +30,7 @@ PATHS = (
 
 CONFIGURATION, SCRIPT, CERTIFICATE = "haproxy.cfg", "read-model.lua", GATEWAY_CERTIFICATE.name
 HEADERS = 64 << 10
-"""Bytes for a request's headers, beside its body."""
+"""Bytes for a request's headers, without its body."""
 REWRITE = 8 << 10
 """Bytes for what is added to them."""
 _STICKS = {"session": "session", "user": "user"}

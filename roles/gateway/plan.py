@@ -1,4 +1,4 @@
-"""From a fleet's file to the gateway of a rig: which models, where their servers are, who may use them. Pure."""
+"""Plan the gateway of a rig: its models, their servers' addresses, and their users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llamaherd.role.role import Planning, PlanPart
 
 PACKAGE = "haproxy"
 FILES = 65536
-"""Open files: two of each connection, and those of a process that ends beside the one that begins."""
+"""Open files: two for each connection, also of a process that ends while another starts."""
 _PRIVILEGED = 1024
 
 

@@ -1,4 +1,4 @@
-"""Whether the gateway lets in whom it must, and nobody else: asked on its host by curl, as a client would."""
+"""Verify the gateway with curl on its host, as a client would."""
 
 from __future__ import annotations
 

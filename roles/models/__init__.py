@@ -229,7 +229,7 @@ def _model_lines(model: ModelPlan) -> list[str]:
 
 
 def begin_tasks(plan: Plan) -> Iterator[Task]:
-    """Begin to fetch, in a unit of its own that goes on beside what follows."""
+    """Start to fetch, in a unit of its own that runs while the other roles work."""
     if any(model.url for model in plan.models):
         yield Task("begin to fetch", lambda state, _: begin_changes(plan, state, file_places, _WATCHER), alone=True)
 

@@ -70,7 +70,7 @@ def model_sends(plan: Plan, state: HostState) -> list[SendFile]:
 
 
 def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
-    """Begin to fetch, and go on to other things meanwhile. `watcher` tells one run of `herd up` from the others."""
+    """Start to fetch, and do other things meanwhile. `watcher` distinguishes runs of `herd up`."""
     wanted = to_fetch(plan, state)
     if not wanted:
         return []

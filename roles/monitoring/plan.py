@@ -1,4 +1,4 @@
-"""From a fleet's file to what watches it: which hosts and servers are asked, where, and what runs for that. Pure."""
+"""Plan monitoring: the watched hosts and servers, their addresses, and the programs for it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from llamaherd.role.role import Planning, PlanPart
 from roles.monitoring.config import alertmanager, prometheus, rules
 
 EXPORTER_PACKAGES = ("dbus", "prometheus-node-exporter")
-"""Units are asked for over the system bus."""
+"""The exporter queries units over the system bus."""
 WATCHER_PACKAGES = ("prometheus", "prometheus-alertmanager")
 _LOOPBACK = "127.0.0.1"
 

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 from llamaherd.plan import MonitoredHost, MonitoredServer
 
 BUSY = 0.1
-"""Seconds of writing in a second, from which on a speed says something."""
+"""Seconds of writing in a second, from which on a speed is meaningful."""
 LONGEST_UNINSPECTED = "2d"
-"""How long ago a look may be that says whether a rig has drifted."""
+"""The most seconds since the inspection that reports whether a rig has drifted."""
 
 _BY = "sum by (rig, instance, model, engine)"
 
@@ -18,7 +18,7 @@ LEAST_ACCEPTED = 0.4
 """Of drafted tokens; with fewer, drafting costs more than it brings."""
 
 SOON = 4 * 86400
-"""Seconds in which a disk is full, from which on somebody is told."""
+"""Seconds until a disk is full, from which on an alert fires."""
 
 XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
 """Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
@@ -29,19 +29,19 @@ STILL = "10m"
 before people are told."""
 
 LONG = 60
-"""Seconds that requests wait on average, from which on somebody is told."""
+"""Seconds that requests wait on average, from which on an alert fires."""
 
 HOT = 88
 """°C, where GeForce cards are near what slows them down."""
 
 ENDS = 14 * 86400
-"""Seconds before a certificate ends, from which on somebody is told."""
+"""Seconds before a certificate expires, from which on an alert fires."""
 
 SECONDS_UNSEEN = 2 * 86400
 """The same as `UNSEEN`."""
 
 _OF_DISK = "min by (rig, instance, device)"
-"""A disk is told once, however often it is mounted: containers and binds mount it again."""
+"""A disk fires one alert, however often it is mounted: containers and binds mount it again."""
 
 _MOUNTED = (
     "{{ with printf `node_filesystem_size_bytes{rig=%q,device=%q}` $labels.rig $labels.device | query }}"
@@ -137,7 +137,7 @@ def drift_recordings(hosts: Sequence[MonitoredHost]) -> Iterator[Recording]:
 
 
 class Alert(NamedTuple):
-    """When something is wrong: an expression that is true for `wait`, and what people are told."""
+    """An alert: an expression that is true for `wait`, and its text."""
 
     name: str
     expr: str

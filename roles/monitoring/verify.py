@@ -1,4 +1,4 @@
-"""Whether what watches does: asked on its host of the programs themselves."""
+"""Verify monitoring by its programs' own APIs."""
 
 from __future__ import annotations
 

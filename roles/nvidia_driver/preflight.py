@@ -17,7 +17,7 @@ ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""
 
 BOOT_ROOM = 150 * 10**6
-"""Bytes that one more initramfs may take of /boot."""
+"""Bytes of /boot for one more initramfs."""
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:

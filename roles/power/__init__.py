@@ -28,7 +28,7 @@ CLOCK_STEP = 15
 """MHz between two clocks of a GPU: one that is held may run so much above."""
 
 FAN_STEP = 3
-"""Points by which fans that are held may run beside their speed."""
+"""Points by which the speed of held fans may differ."""
 
 
 def plan(planning: Planning) -> PlanPart:

@@ -1,4 +1,4 @@
-"""Whether GPUs are held to what is declared: asked of the driver by a query of its own, and judged here."""
+"""Verify the limits of GPUs by a query of the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llamaherd.role.role import Judging, Verified
 from llamaherd.text.numbers import whole_number
 
 QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
-"""The fields that the driver is asked for. Its answer names them, by their long names whatever it was asked by."""
+"""The fields of the query. The output names them by their long names, whatever the query used."""
 
 ROUNDING, CLOCK_STEP, FAN_STEP = 1, 15, 3
 """W, MHz and percent by which a GPU may be off: drivers keep milliwatts, clocks come in steps, fans turn."""

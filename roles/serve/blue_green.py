@@ -24,7 +24,7 @@ _PORTS = range(61_000, 65_000)
 and below the last ones, which programs like."""
 
 _SPARE_SECONDS = 600
-"""How much longer than two loads and two drains it may go on: it ends by itself where nobody ends it."""
+"""Seconds beyond two loads and two drains: the candidate ends by itself then."""
 
 
 def fits_side_by_side(plan: Plan, instance: InstancePlan, state: HostState) -> bool:

@@ -48,7 +48,7 @@ class Member:
 
 
 def cut_off_changes(state: HostState) -> list[Change]:
-    """Return what ends an exchange that was cut off: what served before comes back, unless all of it was done."""
+    """Return what ends an interrupted exchange: the previous servers are restored, unless all of it was done."""
     names = ServeState.of(state).cut_off
     if not names:
         return []
@@ -124,7 +124,7 @@ def _takes_model(taker: InstancePlan, was: RunningServer, giver: InstancePlan, h
 
 
 def _scarce(taker: InstancePlan, now: Mapping[str, RunningServer]) -> list[str]:
-    """Return the places where an instance has no room beside what the other servers hold now."""
+    """Return the places where an instance has no room next to what the other servers hold now."""
     others = [has for name, has in now.items() if name != taker.service]
     sizes = {each.where: each.size for each in taker.memory.holds} if taker.memory else {}
     return [

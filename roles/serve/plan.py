@@ -42,7 +42,7 @@ from roles.serve.onhost.model import ImageInput
 from roles.serve.spec import projectors_of, server_spec, told_server
 
 GATE_BUDGET = 20 * 60
-"""Seconds for which a gate measures, where nothing is said."""
+"""Seconds for which a gate measures by default."""
 
 _MOST_READINGS = 3
 """Of reading the text, as many are tried where there is no room for the one before."""

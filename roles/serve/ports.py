@@ -1,4 +1,4 @@
-"""Ports: who holds one that must be ours."""
+"""Check the ports of servers, and the programs that use them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ OOM_SCORE = 500
 """A server dies before sshd does when memory runs out."""
 STOP_SIGNAL = "SIGINT"
 _OUR_PROBE = ("/usr/bin/busybox", "wget", "-q", "-O", "/dev/null")
-"""What asks for health in images that are made here."""
+"""The program that checks health in images that are made here."""
 HEALTH_SECONDS = 30
 """Between two questions of a container's health, and a second while it starts."""
 

@@ -22,12 +22,12 @@ from roles.serve.state import ServeState
 _PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
 
 MEASURED_TOKENS = 64
-"""Tokens of an answer whose speed, or whose drafts, are looked at; else a few will do."""
+"""Tokens of a response whose speed, or whose drafts, are checked; else a few are enough."""
 
 _FEW_TOKENS = 8
 
 DRAFTED = 16
-"""Tokens that must have been drafted before it says anything that none was accepted."""
+"""Tokens that must have been drafted before it means anything that none was accepted."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class UndeclaredServer:
     unit: bool
     container: bool
     port: bool = False
-    """Whether it has the port of the instance that it is seen from, or will have when it starts."""
+    """Whether it has the port of the instance that replaces it, or will have it when it starts."""
     serves: bool = False
     """Whether it runs."""
 

@@ -1,4 +1,4 @@
-"""What WSL around a rig must say, and what Windows is to run for it. Pure, as all of the plan."""
+"""Plan the settings of WSL, and the scripts to run in Windows."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::pre
 
 
 def run_admin(system: System, argv: Sequence[str], seconds: float = SMI_SECONDS) -> Ended:
-    """Run a program that may be in sbin, and that asks nothing."""
+    """Run a program that may be in sbin, without prompts."""
     return system.run([*_as_admin(), *argv], seconds=seconds)
 
 

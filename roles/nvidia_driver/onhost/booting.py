@@ -47,7 +47,7 @@ class RebootedInput:
 
 @dataclass(frozen=True)
 class TakenBackInput:
-    """A driver that servers were slower by, and the one before."""
+    """A driver that slowed servers down, and the previous one."""
 
     driver: str
     before: str

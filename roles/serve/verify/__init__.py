@@ -42,7 +42,7 @@ _OURS = "llamaherd-share.service"
 """What lends models to a neighbour."""
 
 _PROXY = "docker-proxy"
-"""What listens for a container: Docker itself says for which."""
+"""The program that listens for a container: Docker itself reports for which."""
 
 _PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
 _LOOPBACK = ("127.", "[::1]")

@@ -91,7 +91,7 @@ def _declared_mount(volume: Mapping[str, Any]) -> tuple[str, bool]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver knows it; `minor` is that of its device, None where it is not told."""
+    """A GPU as the driver reports it; `minor` is that of its device, None if unknown."""
 
     pci: str
     uuid: str
@@ -100,7 +100,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class UsedGpus:
-    """Where a server's processes were found: MiB by UUID, None for what is not told. `how`, if not by the driver."""
+    """The GPUs of a server's processes: MiB by UUID, None if unknown. `how`, if not by the driver."""
 
     held: Mapping[str, float | None]
     how: str = ""
