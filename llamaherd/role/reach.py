@@ -126,7 +126,7 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
         if not problem:
             return _open(f"{url_host(address.there)}:{port}", tried.keyless if tried else None)
     address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
-    where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server answers on its host"
+    where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server responds on its host"
     if _beside(address, own):
         return Reach(
             False,
@@ -163,7 +163,9 @@ def judge_wall(tried: Tried, door: Door) -> Reach:
 def _open(where: str, keyless: int | None) -> Reach:
     """Return a door that accepts connections, with its response to a chat without the key, if one is declared."""
     if keyless is not None and keyless in _READ and keyless not in LOCKED:
-        return Reach(False, f"answers this machine at {where} without the API key that is declared (HTTP {keyless})")
+        return Reach(
+            False, f"responds to this machine at {where} without the API key that is declared (HTTP {keyless})"
+        )
     return Reach(True, f"takes connections of this machine at {where}{', with the key' if keyless in LOCKED else ''}")
 
 

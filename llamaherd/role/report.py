@@ -118,7 +118,7 @@ def unit_problems(unit: UnitState | None) -> Iterator[str]:
     if unit and unit.enabled != "enabled":
         yield f"it is {unit.enabled or 'not enabled'}"
     if unit and unit.needs_reload:
-        yield "systemd has not read its file anew"
+        yield "systemd has not reloaded its file"
 
 
 def service_check(name: str, answer: str, unit: str = "") -> Check:

@@ -298,7 +298,7 @@ def open_paths(given: OpenInput, system: System) -> None:
         _open(path, "rx" if there and there.kind == "folder" else "r", system)
         nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
         if not system.run([*nobody, "test", "-r", path]).ok:
-            why = "may not be read by servers, whatever its permissions say"
+            why = "cannot be read by servers, whatever its permissions"
             raise FailedError(f"{path} {why}: see `namei -l` and `getfacl`")
 
 

@@ -270,9 +270,9 @@ def _disarmed(docker: DockerState) -> list[Change]:
     """Return the login that an earlier run did not reach: without it the host undoes that run's change."""
     if not docker.armed:
         return []
-    why = "an earlier run has changed it, and has not logged in anew since"
+    why = "an earlier run has changed it, and no new login has succeeded since"
     undone = "Docker is as it was before that run"
-    how = guarded_verb("container_runtime.confirm", ConfirmInput(), "logging in anew", name=UNDO, undone=undone)
+    how = guarded_verb("container_runtime.confirm", ConfirmInput(), "logging in again", name=UNDO, undone=undone)
     return [Change("update", "service", "docker", (why,), how)]
 
 
@@ -319,7 +319,7 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
         "what describes GPUs at boot is not enabled": not enabled,
         "the daemon that runs has no CDI": not docker.cdi,
         "the daemon that runs does not know NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
-        "CDI does not describe all GPUs that containers ask for": not set(toolkit.devices) <= docker.devices,
+        "CDI does not describe all GPUs that containers request": not set(toolkit.devices) <= docker.devices,
     }
     reasons = tuple(reason for reason, holds in why.items() if holds)
     if not reasons:

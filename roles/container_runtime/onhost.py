@@ -131,7 +131,7 @@ def install(given: InstallInput, system: System) -> None:
     if not started.ok:
         raise FailedError("Docker cannot be started", log=last_lines(started, 3))
     if not _responds(system):
-        message = "Docker does not answer; its last lines are above, all of them in: journalctl -u docker"
+        message = "Docker does not respond; its last lines are above, all of them in: journalctl -u docker"
         raise FailedError(message, log=journal(system, ["docker"], _LINES))
     if is_new:
         arm_within(system, UNDO, given.within.login)

@@ -69,7 +69,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
         yield Refusal(
             f"the gateway is to listen on {listen}, which is no address of this host",
-            f"it has {', '.join(sorted(own))}: choose one of them, or bring that one up",
+            f"it has {', '.join(sorted(own))}: choose one of them, or bring the missing address up",
             "gateway",
         )
 
@@ -169,7 +169,7 @@ def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: 
     """Return why HAProxy must reload its configuration, which ends no stream."""
     why = [f"{file.path} has another text" for file in files if text_differs(file, state)]
     if gateway.running is None:
-        return [*why, "it does not say what it has read"]
+        return [*why, "it does not report what it has read"]
     running = f"{gateway.running.spec}/{gateway.running.port}"
     # What has another text says already that it must read anew.
     return why if why or running == spec else [f"it has read {running}, not {spec}"]
@@ -185,7 +185,7 @@ def _map_reasons(gateway: GatewayState, people: Sequence[TextFile], state: HostS
 
 def _unsettled(gateway: GatewayState) -> list[str]:
     """Return other differences."""
-    why = ["the distribution's own haproxy.service runs beside it, and serves nobody"] if gateway.idle_own else []
+    why = ["the distribution's own haproxy.service runs too, and serves no client"] if gateway.idle_own else []
     return [*why, *unit_problems(gateway.unit)]
 
 

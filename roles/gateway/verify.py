@@ -121,11 +121,11 @@ def _answers(model: GatewayModel, said: str | None) -> Check:
     """Return whether a model responds through the gateway, and which server did."""
     name = f"gateway model {model.name}"
     if said is None:
-        return Check(name, True, "not asked: no user's key for it is on this machine", doubt=True)
+        return Check(name, True, "not queried: no user's key for it is on this machine", doubt=True)
     status, headers = _status(said), _headers(said)
     server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
     if fallback:
-        return Check(name, False, f"none of its servers answers; {fallback} does in its place")
+        return Check(name, False, f"none of its servers responds; {fallback} does in its place")
     if status == "200" and server in {each.name for each in model.servers}:
         return Check(name, True, f"answers, by {server}")
     if status in ("400", "501") and server:

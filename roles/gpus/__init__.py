@@ -176,7 +176,7 @@ def _none(plan: Plan, state: HostState) -> Refusal:
     """Return the refusal for all GPUs."""
     names = ", ".join(f"`{gpu.name}`" for gpu in plan.cards)
     where = state.system.kind
-    message = f"no NVIDIA GPU can be seen in this host, and the inventory declares {names}"
+    message = f"this host shows no NVIDIA GPU, and the inventory declares {names}"
     if any(gpu.driver == _PASSED_ON for gpu in state.system.machine.cards):
         message = f"all NVIDIA GPUs of this host are kept for virtual machines (by {_PASSED_ON}), {names} too"
         help_ = "take them from there, or declare the virtual machine as the rig"

@@ -108,7 +108,7 @@ def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[s
         found = (
             f"its library is {library}"
             if library
-            else f"nvidia-smi says: {said.splitlines()[0] if said else 'nothing'}"
+            else f"nvidia-smi reports: {said.splitlines()[0] if said else 'nothing'}"
         )
         yield "driver", False, f"{loaded} is loaded, and {found}: `herd up`"
     else:

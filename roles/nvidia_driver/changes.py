@@ -141,7 +141,7 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
         message = f"this host was rebooted for driver {version} already, and {why}"
         raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` say why")
     if not plan.driver.reboot:
-        may_not = "it is the one that herd runs on" if plan.driver.local else "the inventory says `reboot: false`"
+        may_not = "it is the one that herd runs on" if plan.driver.local else "the inventory contains `reboot: false`"
         raise UserError(
             f"this host must be rebooted, and {may_not}: {why}",
             "run `sudo systemctl reboot` there, then `herd up` again",

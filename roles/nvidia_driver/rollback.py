@@ -126,7 +126,7 @@ def settle_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]
     elif nvidia.loaded in (None, nvidia.kept):
         why = "it is not what the host was booted for"
     elif not gated(plan):
-        why = "no `gate` asks for it"
+        why = "no `gate` requires it"
     else:
         why = f"it is kept until {nvidia.loaded} is judged"
         judged = _judged(plan, driver, nvidia.loaded or "", state)

@@ -134,7 +134,8 @@ def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = Fals
             return []
         return [
             Refusal(
-                f"power limits, clocks or fans are declared, and NVIDIA's driver does not answer: {state.gpus.problem}",
+                "power limits, clocks or fans are declared, and NVIDIA's driver does not respond: "
+                f"{state.gpus.problem}",
                 "install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out",
             )
         ]

@@ -50,7 +50,7 @@ def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[tuple[str,
     for gpu in power.cards:
         row = _row_of(gpu.at, rows)
         if row is None:
-            first = (said.strip().splitlines() or ["nvidia-smi said nothing"])[0]
+            first = (said.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
             yield gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first
         else:
             yield gpu.name, *_judged(gpu, row, _note(row["uuid"], answers))

@@ -152,7 +152,7 @@ def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
 def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[str]:
     """Return what an interrupted run has left: an untried server, or a candidate."""
     serving = state.servers.serving.get(instance.service, ServingState())
-    why = ["what was tried beside it still runs"] if serving.beside else []
+    why = ["a candidate still runs"] if serving.beside else []
     if serves(instance, state) and not proven(instance, state):
         why.append("it has not answered a prompt yet")
     return why

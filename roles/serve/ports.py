@@ -77,7 +77,7 @@ def addresses_missing(plan: Plan, state: HostState) -> Iterator[Refusal]:
         if own and not (listen.is_loopback or listen.is_unspecified or str(listen) in own):
             yield Refusal(
                 f"instance `{instance.name}` is to listen on {listen}, which is no address of this host",
-                f"it has {', '.join(sorted(own))}: choose one of them, or bring that one up",
+                f"it has {', '.join(sorted(own))}: choose one of them, or bring the missing address up",
                 "ports",
             )
 

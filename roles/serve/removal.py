@@ -25,7 +25,7 @@ def unused_key_changes(instance: InstancePlan, state: HostState) -> list[Change]
     """Remove the key of an instance that needs none. It comes after its switch: what serves until then reads it."""
     if instance.key_file or instance.name not in ServeState.of(state).keys:
         return []
-    return [_key_removal(instance.name, "its server asks for none any more")]
+    return [_key_removal(instance.name, "its server needs no key any more")]
 
 
 def stray_key_changes(plan: Plan, state: HostState, others: Sequence[str]) -> list[Change]:

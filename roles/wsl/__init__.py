@@ -155,10 +155,10 @@ def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     if plan.wsl is None:
         if not state.system.wsl:
             return []
-        message = "this host is a distribution under WSL, and the inventory does not say so"
+        message = "this host is a distribution under WSL, and the inventory does not declare it"
         return [Refusal(message, "add `wsl: {}` to `host:`: the driver of its GPUs is Windows' own, for one thing")]
     if not state.system.wsl:
-        message = "the inventory says that this host is a distribution under WSL 2, and it is none"
+        message = "the inventory declares a distribution under WSL 2, and this host is none"
         return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
     if state.system.wsl.endswith("-Microsoft"):
         message = "this distribution is under WSL 1, which has no systemd and lends no GPU"
@@ -179,16 +179,16 @@ def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
     if planned.profile:
-        message = f"there is no folder {planned.profile}, which the inventory says is the Windows user's"
+        message = f"there is no folder {planned.profile}, which the inventory declares as the Windows user's"
         return Refusal(
             message, "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
         )
     if seen.profiles:
-        message = f"which Windows user WSL belongs to cannot be told: there are {', '.join(sorted(seen.profiles))}"
-        return Refusal(message, f"say it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
+        message = f"several Windows users can own WSL here: there are {', '.join(sorted(seen.profiles))}"
+        return Refusal(message, f"set it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
     message = "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
     return Refusal(
-        message, "say it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
+        message, "set it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
     )
 
 

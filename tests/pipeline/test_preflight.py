@@ -95,7 +95,7 @@ REFUSED = {
     "none at all": (
         {"a": TI, "b": {**OLD, "uuid": "GPU-2"}},
         ["virtual | none"],
-        "no NVIDIA GPU can be seen in this host, and the inventory declares `a`, `b`",
+        "this host shows no NVIDIA GPU, and the inventory declares `a`, `b`",
         "lspci -d 10de:",
     ),
     "a container without": ({"a": OLD}, ["virtual | docker"], "no NVIDIA GPU", "container (docker): start it with"),

@@ -32,7 +32,7 @@ def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, 
         (RUNS, []),
         (None, []),
         (replace(RUNS, enabled="disabled"), ["it is disabled"]),
-        (replace(RUNS, enabled="", needs_reload=True), ["it is not enabled", "systemd has not read its file anew"]),
+        (replace(RUNS, enabled="", needs_reload=True), ["it is not enabled", "systemd has not reloaded its file"]),
     ],
 )
 def test_what_else_is_wrong_is_said(unit: ServiceState | None, why: list[str]) -> None:

@@ -426,11 +426,11 @@ def release(text: str) -> Drift:
 
 
 PROBLEMS: dict[str, tuple[Plan, Drift, str, str]] = {
-    "no WSL": (PLAN, release(""), "under WSL 2, and it is none", "`wsl:` out of `host:`"),
+    "no WSL": (PLAN, release(""), "under WSL 2, and this host is none", "`wsl:` out of `host:`"),
     "not declared": (
         planned(cpu_rig()),
         release("6.6.87.2-microsoft-standard-WSL2"),
-        "the inventory does not say so",
+        "the inventory does not declare it",
         "add `wsl: {}`",
     ),
     "WSL 1": (PLAN, release("4.4.0-19041-Microsoft"), "under WSL 1", "wsl --set-version"),
@@ -438,7 +438,7 @@ PROBLEMS: dict[str, tuple[Plan, Drift, str, str]] = {
     "two users": (
         PLAN,
         profiles(PROFILE, "/mnt/c/Users/anna"),
-        "cannot be told: there are /mnt/c/Users/anna, /mnt/c/Users/tom",
+        "several Windows users can own WSL here: there are /mnt/c/Users/anna, /mnt/c/Users/tom",
         "windows_profile: /mnt/c/Users/anna",
     ),
     "another user": (DECLARED, profiles(PROFILE), "there is no folder /mnt/c/Users/anna", "windows_profile:"),

@@ -119,14 +119,14 @@ def check_room(system: System, given: SwitchInput, tools: Tools) -> None:
         if lacking := tools.lacks_gpus(system, given.needs_gpus, (*own, *leaving)):
             raise FailedError(
                 f"{server.service} is left as it is: {lacking}",
-                "end what else uses that GPU, or declare what fits beside it",
+                "end other programs on that GPU, or declare a server that fits next to them",
             )
     if given.needs_ram:
         own, others = _by_kind(system, server)
         if lacking := tools.lacks_ram(system, given.needs_ram, own, (*others, *leaving)):
             raise FailedError(
                 f"{server.service} is left as it is: {lacking}",
-                "end what else holds RAM, or declare what fits beside it",
+                "end other programs that hold RAM, or declare a server that fits next to them",
             )
 
 

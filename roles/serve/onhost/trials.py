@@ -96,7 +96,7 @@ def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
         if needs and (lacking := tools.lacks_gpus(system, needs, pids)):
             raise FailedError(
                 f"{given.name} is left as it is: {lacking}",
-                "end what else uses that GPU, or declare what fits beside it",
+                "end other programs on that GPU, or declare a server that fits next to them",
             )
         own = [pid for stopped in given.stops for pid in UnitBackend(system).processes(stopped.service)]
         if each.ram and (lacking := tools.lacks_ram(system, each.ram, own, ())):

@@ -77,7 +77,7 @@ def check_health(planned: InstancePlan, health: Reply) -> Check:
 def check_key(keyless: Reply) -> Check:
     """Check that a declared key is required."""
     if keyless.status == 200:
-        return Check("key", False, "it answers without the API key that is declared")
+        return Check("key", False, "it responds without the declared API key")
     return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
 
 
@@ -128,7 +128,7 @@ def check_stream(streamed: Reply, said: Chat) -> Check:
     if streamed.problem:
         return Check("chat", False, streamed.problem)
     if said.chunks < 2 or not said.answer:
-        return Check("chat", False, f"the answer does not stream: {said.chunks} pieces with text")
+        return Check("chat", False, f"the response is not streamed: {said.chunks} pieces with text")
     speed = f", {said.tokens_per_second:.1f} tokens/s" if said.tokens_per_second else ""
     # As declared, so that nothing failed; but hardly as meant.
     doubt = any(marker in said.answer for marker in _TEMPLATE_MARKERS)
@@ -147,7 +147,7 @@ def check_drafts(streamed: Reply, said: Chat) -> Check:
 def check_speed(expected: float, said: Chat) -> Check:
     """Check that the server is as fast as its owner expects."""
     if not said.tokens_per_second:
-        return Check("speed", False, f"it tells no speed; expected are {expected:g} tokens/s")
+        return Check("speed", False, f"it reports no speed; expected are {expected:g} tokens/s")
     detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
     return Check("speed", said.tokens_per_second >= expected * SHARE_OF_EXPECTED, detail)
 

@@ -113,12 +113,12 @@ def judge_gpus(planned: InstancePlan, own: GpuProcesses, driver: GpusFound) -> t
         return False, "no process runs"
     gpus = _gpus(driver)
     if not gpus:
-        return False, _first(driver.listed) or "nvidia-smi said nothing"
+        return False, _first(driver.listed) or "nvidia-smi printed nothing"
     found = _listed(pids, driver) or _opened(frozenset(own.devices), gpus, driver)
     if found is None:
-        return False, "it cannot be told: the driver shows no processes here, and no devices"
+        return False, "unknown: the driver shows no processes here, and no devices"
     if not found.held:
-        return False, "it is on no GPU and serves from the CPU: its log says why CUDA did not start"
+        return False, "it is on no GPU and serves from the CPU: see its log for why CUDA did not start"
     wanted = _wanted(planned, gpus, found)
     absent = [card.name for card in planned.server.cards if wanted[card.name] not in found.held]
     others = sorted(f"{uuid}, which is not its" for uuid in found.held if uuid not in wanted.values() and not found.how)
@@ -260,7 +260,7 @@ def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedSer
         return Check("process", False, f"no process runs{taken}")
     problems = []
     if runs.stopped:
-        problems.append("it is stopped (SIGSTOP), and answers nobody: `herd up` starts it anew")
+        problems.append("it is stopped (SIGSTOP) and does not respond: `herd up` restarts it")
     spec = server.container.spec if server.container else runs.spec
     if spec != planned.spec:
         problems.append(f"it runs spec {spec or 'none'}, declared is {planned.spec}: `herd up`")

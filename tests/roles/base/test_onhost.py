@@ -287,7 +287,7 @@ def test_what_belongs_to_a_person_is_left_alone() -> None:
 def test_what_an_access_list_closes_is_reported() -> None:
     host = closed()
     host.denied.add(MODEL)
-    with pytest.raises(FailedError, match="may not be read by servers, whatever its permissions say: see `namei -l`"):
+    with pytest.raises(FailedError, match="cannot be read by servers, whatever its permissions: see `namei -l`"):
         open_paths(OpenInput((MODEL,)), host)
     host = closed()
     host.ends["chmod"] = Ended(1, "", "read-only\n")

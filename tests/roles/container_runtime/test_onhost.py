@@ -184,7 +184,7 @@ def test_docker_that_runs_is_not_stopped_by_an_undo() -> None:
         ({"systemctl -q enable": Ended(1, "", "masked\n")}, "Docker cannot be enabled"),
         ({"systemctl start": Ended(1, "", "masked\n")}, "Docker cannot be started"),
         ({"apt-get": Ended(100, "E: no\n")}, "apt could not install: docker.io"),
-        ({"docker info": Ended(124)}, "Docker does not answer; its last lines are above"),
+        ({"docker info": Ended(124)}, "Docker does not respond; its last lines are above"),
     ],
 )
 def test_docker_that_does_not_start_is_reported_and_the_undo_stays_armed(ends: dict[str, Ended], why: str) -> None:

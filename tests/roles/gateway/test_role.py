@@ -152,7 +152,7 @@ def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str) -> Non
 
 def test_the_distributions_own_unit_is_ended_only_while_it_serves_nobody(wanted: Plan) -> None:
     _, reasons, given = changes_of(wanted, [*converged(wanted, HELD), "gateway\tidle-own"])
-    assert "serves nobody" in reasons[0]
+    assert "serves no client" in reasons[0]
     assert given.idle_own
     _, _, other = changes_of(wanted, converged(wanted, {**HELD, "ann": "another"}))
     assert not other.idle_own

@@ -128,7 +128,7 @@ def test_a_driver_that_answers_is_judged_before_the_one_before_is_let_go() -> No
         (NEW, {}, True, "the new one stays, by `--retry`"),
         (NEW, {"loaded": BEFORE}, False, "it is not what the host was booted for"),
         (NEW, {"loaded": None}, False, "it is not what the host was booted for"),
-        (UNGATED, {}, False, "no `gate` asks for it"),
+        (UNGATED, {}, False, "no `gate` requires it"),
     ],
     ids=["retry", "somebody went back", "none is loaded", "no gate"],
 )

@@ -274,7 +274,7 @@ def test_a_reboot_is_due_by_state_alone() -> None:
         (PLAN, {"disk": {}}, f"kernel {KERNEL}, which the next boot starts, has no module of driver", "dkms status"),
         (PLAN, {"disk": {KERNEL: "570.1.1"}}, "has no module of driver 580.95.05", "make.log"),
         (PLAN, {"tried": f"{VERSION} {KERNEL}"}, "was rebooted for driver 580.95.05 already", "modprobe nvidia"),
-        (plan_of(reboot=False), {}, "the inventory says `reboot: false`", "sudo systemctl reboot"),
+        (plan_of(reboot=False), {}, "the inventory contains `reboot: false`", "sudo systemctl reboot"),
         (plan_of(connect="local"), {}, "it is the one that herd runs on", "sudo systemctl reboot"),
     ],
     ids=["no module", "another module", "tried", "not allowed", "local"],

@@ -117,7 +117,7 @@ def test_a_host_that_does_not_come_back_fails(
 @pytest.mark.parametrize(
     ("keys", "drift", "said"),
     [
-        ({"reboot": False}, ("loaded\t580.95.05", "loaded\t580.65.06"), "the inventory says `reboot: false`"),
+        ({"reboot": False}, ("loaded\t580.95.05", "loaded\t580.65.06"), "the inventory contains `reboot: false`"),
         ({}, ("loaded\t580.95.05", f"tried\t580.95.05 {KERNEL}"), "was rebooted for driver 580.95.05 already"),
     ],
     ids=["not allowed", "tried already"],
@@ -145,4 +145,4 @@ def test_cards_that_the_driver_will_show_stop_nothing_before_it(
     ran = run(plan, [*world, f"store\t/var/lib\t{10**12}\toverlay\toverlay\trw", "driver\tthere is no nvidia-smi"])
     assert PACKAGES in ran.changed
     assert (ran.failed, HOLDS in ran.changed) == (True, False)
-    assert "NVIDIA's driver does not answer: there is no nvidia-smi" in caplog.text
+    assert "NVIDIA's driver does not respond: there is no nvidia-smi" in caplog.text

@@ -45,7 +45,7 @@ def test_a_driver_as_declared_passes() -> None:
         ("driver", CLOSED, "driver", "550.163.01 is loaded, declared is 580"),
         ("driver by its library", "580.173.02", "driver", "580.159.04 is loaded, and its library is 580.173.02"),
         ("driver by its library", "Failed to initialize NVML: Driver/library version mismatch", "driver", "mismatch"),
-        ("driver by its library", "", "driver", "nvidia-smi says: nothing"),
+        ("driver by its library", "", "driver", "nvidia-smi reports: nothing"),
         ("driver on disk", "580.173.02", "module", "has 580.173.02 on disk, loaded is 580.159.04"),
         ("driver on disk", "", "module", "has no module on disk"),
         ("persistence daemon", "LoadState=loaded\nActiveState=failed", "daemon", "is failed"),

@@ -382,7 +382,7 @@ def test_a_limit_that_a_laptop_does_not_tell_is_no_problem_beside_clocks() -> No
 def test_a_host_without_a_driver_stops_the_run() -> None:
     (problem,) = power_refusals(PLAN, parse_state(["driver\tthere is no nvidia-smi"]))
     assert str(problem) == (
-        "power limits, clocks or fans are declared, and NVIDIA's driver does not answer: there is no nvidia-smi\n"
+        "power limits, clocks or fans are declared, and NVIDIA's driver does not respond: there is no nvidia-smi\n"
         "  help: install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out"
     )
 

@@ -94,7 +94,7 @@ def test_what_is_no_longer_declared_is_given_back(bare: Plan) -> None:
 @pytest.mark.parametrize(
     ("world", "said"),
     [
-        (["driver\tthere is no nvidia-smi"], "NVIDIA's driver does not answer: there is no nvidia-smi"),
+        (["driver\tthere is no nvidia-smi"], "NVIDIA's driver does not respond: there is no nvidia-smi"),
         (
             ["card\tGPU-3090, 00000000:01:00.0, Enabled, 350.00, 350.00, 300.00, 366.00, 210, 30, GeForce RTX 3090"],
             "takes a power limit of 300 to 366 W, the inventory says 280 W",

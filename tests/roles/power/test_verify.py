@@ -64,7 +64,7 @@ def test_cards_as_declared_pass() -> None:
             "new",
             "its clocks are not held to 210 to 2400 MHz: `herd up`",
         ),
-        (("cards", ""), "", "old", "nvidia-smi said nothing"),
+        (("cards", ""), "", "old", "nvidia-smi printed nothing"),
         (("cards", ""), "No devices were found\n", "old", "No devices were found"),
         (("cards", ""), "timeout: failed to run command 'nvidia-smi'", "old", "timeout: failed to run command"),
         (("cards", ""), f"{HEADER}\n0, GPU-1, 00000000:01:00.0, 1, 1, 1", "old", "GPU-3090 is not among the 1 GPUs"),

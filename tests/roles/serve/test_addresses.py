@@ -26,7 +26,7 @@ def test_one_of_its_own(listen: str) -> None:
 def test_one_of_another_host(listen: str) -> None:
     assert refused(listen, OWN) == [
         f"instance `chat` is to listen on {listen}, which is no address of this host\n"
-        "  help: it has 10.0.0.5, fd00::5: choose one of them, or bring that one up"
+        "  help: it has 10.0.0.5, fd00::5: choose one of them, or bring the missing address up"
     ]
 
 

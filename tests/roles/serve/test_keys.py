@@ -55,7 +55,7 @@ def test_the_key_of_a_server_that_needs_none_goes_after_its_switch() -> None:
 
 def test_one_that_was_left_goes_and_nothing_is_started_anew() -> None:
     (change,) = (each for task in tasks(OPEN) for each in task.changes(there(OPEN, "chat"), RUN))
-    assert str(change) == "remove key chat: its server asks for none any more"
+    assert str(change) == "remove key chat: its server needs no key any more"
     host = recording(PlayedHost({}, files={f"{KEYS}/{name}": File("a key") for name in ("chat", "other")}))
     assert input_of(change, KeyRemovalInput) == KeyRemovalInput("chat")
     remove_key(input_of(change, KeyRemovalInput), host)

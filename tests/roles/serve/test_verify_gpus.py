@@ -73,8 +73,8 @@ def test_holding_much_more_or_less_than_planned_is_noted_and_no_failure(mib: int
 @pytest.mark.parametrize(
     ("apps", "found"),
     [
-        ("", "it is on no GPU and serves from the CPU: its log says why CUDA did not start"),
-        ("8, GPU-5090, 300", "it is on no GPU and serves from the CPU: its log says why CUDA did not start"),
+        ("", "it is on no GPU and serves from the CPU: see its log for why CUDA did not start"),
+        ("8, GPU-5090, 300", "it is on no GPU and serves from the CPU: see its log for why CUDA did not start"),
         ("77, GPU-5090, 20000", "on new with 20,000 MiB, planned are 20,000; not on old"),
         ("77, GPU-else, 20000", "on GPU-else, which is not its; not on new and old"),
         (
@@ -132,7 +132,7 @@ def test_where_the_list_does_not_tell_open_devices_do(changes: dict[str, Any]) -
     assert judged(placed("GPU-5090"), **changes) == (True, f"on c0 ({words})")
     looked = GpuProcesses(("77",), ("/dev/nvidia0", "/dev/nvidiactl"))
     assert judged(placed("GPU-5090"), looked, **changes)[1].startswith("it is on no GPU")
-    hidden = "it cannot be told: the driver shows no processes here, and no devices"
+    hidden = "unknown: the driver shows no processes here, and no devices"
     assert judged(minors={}, **changes) == (False, hidden)
 
 
@@ -146,7 +146,7 @@ def test_under_wsl_one_device_stands_for_all_cards() -> None:
 @pytest.mark.parametrize(
     ("listed", "found"),
     [
-        ("", "nvidia-smi said nothing"),
+        ("", "nvidia-smi printed nothing"),
         ("\nNo devices were found\n", "No devices were found"),
         ("env: 'nvidia-smi': No such file or directory", "env: 'nvidia-smi': No such file or directory"),
     ],

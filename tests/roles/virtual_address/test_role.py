@@ -86,7 +86,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan) -> None:
     [
         ("active\tenabled\tno", "failed\tenabled\tno", "restart", "it is failed"),
         ("active\tenabled\tno", "active\tdisabled\tno", "update", "it is disabled"),
-        ("active\tenabled\tno", "active\tenabled\tyes", "update", "systemd has not read its file anew"),
+        ("active\tenabled\tno", "active\tenabled\tyes", "update", "systemd has not reloaded its file"),
     ],
 )
 def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str, reason: str) -> None:

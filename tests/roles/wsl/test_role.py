@@ -102,7 +102,7 @@ def test_without_systemd_the_run_ends_after_it_is_switched_on(plan: Plan) -> Non
 @pytest.mark.parametrize(
     ("world", "words"),
     [
-        ([line for line in VIRGIN if not line.startswith("wsl")], "under WSL 2, and it is none"),
+        ([line for line in VIRGIN if not line.startswith("wsl")], "under WSL 2, and this host is none"),
         ([line for line in VIRGIN if "profile" not in line], "the Windows user's folder cannot be found"),
         (
             [*VIRGIN, f"wsl\tfile\t{PROFILE}/.wslconfig\t0\t{LATIN}"],
