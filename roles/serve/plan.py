@@ -41,15 +41,9 @@ from llamaherd.role.role import Planning, PlanPart
 from roles.serve.onhost.model import ImageInput
 from roles.serve.spec import projectors_of, server_spec, told_server
 
-GATE_BUDGET = 20 * 60
-"""Seconds for which a gate measures by default."""
-
-_MOST_READINGS = 3
-"""Of reading the text, as many are tried where there is no room for the one before."""
-
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
-    """Return the image of a build. `busybox` checks health inside; the rest is what the server is linked against."""
+    """The image of a build. `busybox` asks for health inside; the rest is what the server is linked against."""
     packages = (
         "base-files",
         "busybox",
@@ -78,8 +72,14 @@ def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
     return [Change("create", "image", image.tag, ("it is not there, or was made as another",), how)]
 
 
+GATE_BUDGET = 20 * 60
+"""Seconds for which a gate measures, where nothing is said."""
+_MOST_READINGS = 3
+"""Of reading the text, as many are tried where there is no room for the one before."""
+
+
 def plan_gate(gate: Gate | None) -> GatePlan | None:
-    """Return the limits of a change's cost; None without declared ones."""
+    """What a change may cost; None where nothing is declared."""
     if gate is None:
         return None
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
@@ -88,7 +88,7 @@ def plan_gate(gate: Gate | None) -> GatePlan | None:
 def plan_divergence(
     rig: Rig, name: str, server: ServerSpec, build: BuildPlan | None, headers: Mapping[str, Header]
 ) -> DivergencePlan | None:
-    """Return how an instance's output is compared; None if the engine was built without the program."""
+    """How what an instance says is compared; None where the program for it was not built with its engine."""
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
     flags, tool = flags_of(engine), TRAITS[engine.kind].divergence
@@ -113,7 +113,7 @@ def plan_group(
     models: Mapping[str, ModelPlan],
     headers: Mapping[str, Header],
 ) -> InstancePlan:
-    """Return the server of a group, whose first instance is loaded first. Raise NotLockedError and UserError."""
+    """The server of a group, whose first instance is loaded first. Raises NotLockedError and UserError."""
     first = rig.instances[names[0]]
     alone = [_plan_member(rig, name, build, models, headers) for name in names]
     members = tuple(member for member, _ in alone)
@@ -146,7 +146,7 @@ def plan_group(
 
 
 def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
-    """Return the preset file. Raise UserError for a model's path that is invalid in it."""
+    """The preset file. Raises UserError for what only the lock tells: paths of models."""
     engine = rig.engines[rig.instances[members[0].name].engine]
     try:
         return preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
@@ -157,7 +157,7 @@ def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
 def _plan_member(
     rig: Rig, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan], headers: Mapping[str, Header]
 ) -> tuple[MemberPlan, ServerSpec]:
-    """Return an instance of a group, and the server that it would be by itself."""
+    """An instance of a group, and the server that it would be by itself."""
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
@@ -183,7 +183,7 @@ def _plan_member(
 
 
 def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_path: str) -> ServerSpec:
-    """Return the server that starts the others, which have its user, GPUs, sandbox and environment."""
+    """The server that starts the others, which have its user, its GPUs, its walls and its environment."""
     first = servers[0]
     declared = rig.instances[first.name]
     key = KeyFile(path=str(KEYS / group)) if declared.api_key else None
@@ -214,8 +214,10 @@ def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_pat
 
 
 def largest_estimate(estimates: Sequence[Estimate | None]) -> Estimate | None:
-    """Return what a group holds of each place: the most of its instances, as one is loaded at a time."""
-    # None where one of them is not known.
+    """What a group holds of each place: as much as the largest of its instances there, for one is loaded at a time.
+
+    None where one of them is not known.
+    """
     known = [each for each in estimates if each is not None]
     if len(known) < len(estimates):
         return None
@@ -241,7 +243,7 @@ def _grows(every: Iterable[Grows]) -> Grows:
 
 
 def plan(planning: Planning) -> PlanPart:
-    """Return every instance, images of containers, and what units run besides a server. Raise NotLockedError."""
+    """Every instance, the images of those in containers, and what units run beside a server. Raises NotLockedError."""
     rig, lock = planning.rig, planning.lock
     builds = {build.engine: build for build in planning.planned["builds"]}
     models = {model.name: model for model in planning.planned["models"]}
@@ -304,8 +306,10 @@ def plan_instance(
     models: Mapping[str, ModelPlan],
     headers: Mapping[str, Header],
 ) -> InstancePlan:
-    """Return one server. Headers, by name of model, determine its memory, and its experts' place."""
-    # Raises NotLockedError.
+    """One server as it must run. Headers, by name of model, tell its memory, and where its experts are.
+
+    Raises NotLockedError.
+    """
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
