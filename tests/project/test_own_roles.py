@@ -89,11 +89,17 @@ say odd "two words" "$(echo a+b)"
 [ -e /nonexistent ] && say odd no
 '''
 
-def parse(state, kind, fields):
-    if kind != "odd" or len(fields) != 2:
-        return False
-    state.servers.closed.extend(fields)
-    return True
+@dataclass(frozen=True)
+class Odd(StatePart):
+    words: tuple[str, ...] = ()
+
+def parse(facts):
+    words = []
+    for kind, *fields in facts:
+        if kind != "odd" or len(fields) != 2:
+            raise ValueError(kind)
+        words += fields
+    return [Odd(tuple(words))]
 
 ROLE = Role(name="odd", summary="", waits=True, inspect=lambda plan: SCRIPT, parse=parse)
 """
