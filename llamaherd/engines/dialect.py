@@ -8,6 +8,7 @@ from typing import Protocol
 
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.inventory.schema import CacheTypes, Instance, Version
+from llamaherd.inventory.schema.key_flags import key_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,10 +161,6 @@ class Server:
         known = self.flags.find(flag) if self.flags else None
         return self.flags is None or bool(known and known.values and known.values[-1].wrong(value) is None)
 
-    def option(self, flag: str, value: object) -> tuple[str, ...]:
-        """The flag with its value, or nothing where there is none."""
-        return () if value is None else (flag, str(value))
-
 
 @dataclass(frozen=True)
 class Scratch:
@@ -226,45 +223,10 @@ class Dialect(Protocol):
         ...
 
 
-def sampling_flags(server: Server) -> tuple[str, ...]:
-    """The samplers' flags, which llama.cpp and its fork spell alike."""
-    chosen = server.declared.sampling
-    if chosen is None:
-        return ()
-    return (
-        *server.option("--temp", chosen.temperature),
-        *server.option("--top-p", chosen.top_p),
-        *server.option("--top-k", chosen.top_k),
-        *server.option("--min-p", chosen.min_p),
-        *server.option("--presence-penalty", chosen.presence_penalty),
-        *server.option("--repeat-penalty", chosen.repeat_penalty),
-        *server.option("--seed", chosen.seed),
-    )
-
-
-def thinking_flags(server: Server) -> tuple[str, ...]:
-    """Whether the model thinks first: a flag of its own, or before there was one, a word to the chat template."""
-    wanted = server.declared.thinking
-    if wanted is None:
-        return ()
-    if server.knows("--reasoning"):
-        return ("--reasoning", "on" if wanted else "off")
-    return ("--chat-template-kwargs", f'{{"enable_thinking": {str(wanted).lower()}}}')
-
-
-def placement_flags(server: Server) -> tuple[str, ...]:
-    """Where tensors go, in flags that llama.cpp and its fork share."""
-    declared = server.declared
-    return (
-        *server.option("--split-mode", declared.split),
-        *server.option("--tensor-split", ",".join(f"{part:g}" for part in declared.tensor_split) or None),
-        *server.option("--override-tensor", ",".join(server.overrides) or None),
-    )
-
-
 class LlamaFamily:
     """A llama-server."""
 
+    kind: str
     stop_seconds = 1
     """An idle one takes less. One that streams may hang for ever: the handler of the signal takes locks that the thread
     which it interrupted holds (tools/server/server.cpp of b11434, signal_handler)."""
@@ -281,3 +243,7 @@ class LlamaFamily:
     def probe(self, url: str, /) -> tuple[str, ...]:
         """By curl, which the published images have."""
         return ("curl", "-fs", "-o", "/dev/null", url)
+
+    def arguments(self, server: Server) -> tuple[str, ...]:
+        """The server's arguments, without the program."""
+        return key_arguments(self.kind, server)

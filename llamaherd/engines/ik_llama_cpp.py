@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import (
-    Arithmetic,
-    LlamaFamily,
-    Server,
-    Traits,
-    placement_flags,
-    sampling_flags,
-    thinking_flags,
-)
+from llamaherd.engines.dialect import Arithmetic, LlamaFamily, Traits
 from llamaherd.inventory.schema import Instance, Version
 
 ARITHMETIC = Arithmetic(
@@ -101,57 +93,3 @@ class IkLlamaCpp(LlamaFamily):
     def version_options(self, _version: Version, /) -> dict[str, str]:
         """None: the version text comes from git, or from an overlay of the file that asks git."""
         return {}
-
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """The chat template is off by default here, so that `--jinja` is said."""
-        declared = server.declared
-        arguments = [
-            *("--model", server.model_path),
-            *("--alias", declared.model),
-            *("--ctx-size", str(declared.context)),
-            *("--cache-type-k", server.kv.k),
-            *("--cache-type-v", server.kv.v),
-            *("--flash-attn", "off" if server.flash_attention == "off" else "on"),
-            *("--parallel", str(declared.parallel)),
-            *("--threads", str(server.threads)),
-            *("--host", server.listen),
-            *("--port", str(declared.port)),
-            "--metrics",
-            "--jinja",
-            *self._layers(server),
-            *placement_flags(server),
-            *server.option("--batch-size", declared.batch),
-            *server.option("--ubatch-size", declared.ubatch),
-            *server.option("--numa", declared.numa),
-            *(("--no-mmap",) if declared.mmap is False else ()),
-            *(("--mlock",) if declared.mlock else ()),
-            *(("--no-warmup",) if declared.warmup is False else ()),
-            *server.option("--mmproj", server.mmproj_path),
-            *self._drafting(server),
-            *sampling_flags(server),
-            *thinking_flags(server),
-            *server.option("--api-key-file", server.api_key_file),
-        ]
-        return (*arguments, *declared.extra_args)
-
-    def _layers(self, server: Server) -> tuple[str, ...]:
-        """A number only, here; more layers than there are means all."""
-        if not server.gpus:
-            return ()
-        wanted = server.declared.gpu_layers
-        return ("--n-gpu-layers", "999" if wanted in (None, "all") else str(wanted))
-
-    def _drafting(self, server: Server) -> tuple[str, ...]:
-        """Three spellings in 2026; the pinned version's own flags tell which."""
-        draft = server.declared.draft
-        if draft is None:
-            return ()
-        model = server.option("--model-draft", server.draft_path)
-        layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.gpus else ()
-        if server.knows("-mtp"):
-            head = ("-mtp",) if draft.mtp else ()
-            least = server.option("--draft-p-min", draft.p_min)
-            return (*head, "--draft-max", str(draft.tokens), *least, *model, *layers)
-        kind = "mtp" if draft.mtp else "draft"
-        sure = "" if draft.p_min is None else f",p_min={draft.p_min:g}"
-        return ("--spec-type", f"{kind}:n_max={draft.tokens}{sure}", *model, *layers)

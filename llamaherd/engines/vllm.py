@@ -12,6 +12,7 @@ from llamaherd.engines.flags.access import find_wrong_addresses
 from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, ServerContext
 from llamaherd.engines.flags.placement import TOO_MANY, find_gpu_order, find_hidden_gpus, visible_gpus
 from llamaherd.inventory.schema import Instance, Version
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.text.numbers import parse_real
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
@@ -211,35 +212,4 @@ class Vllm:
 
     def arguments(self, server: Server) -> tuple[str, ...]:
         """Those of `vllm serve`. A context is per request here, and slots share the cache as it is needed."""
-        declared = server.declared
-        arguments = [
-            *("--model", server.model_path),
-            *("--served-model-name", declared.model),
-            *("--max-model-len", str(declared.context)),
-            *("--max-num-seqs", str(declared.parallel)),
-            *("--host", server.listen),
-            *("--port", str(declared.port)),
-            *server.option("--tensor-parallel-size", server.gpus if server.gpus > 1 else None),
-            *server.option("--max-num-batched-tokens", declared.batch),
-            *self._drafting(server),
-            *self._sampling(server),
-            *self._thinking(server),
-        ]
-        return (*arguments, *declared.extra_args)
-
-    def _drafting(self, server: Server) -> tuple[str, ...]:
-        draft = server.declared.draft
-        if draft is None or draft.mtp is None:
-            return ()
-        return ("--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": draft.mtp}))
-
-    def _sampling(self, server: Server) -> tuple[str, ...]:
-        chosen = server.declared.sampling
-        given = chosen.model_dump(exclude_none=True) if chosen else {}
-        if "repeat_penalty" in given:
-            given["repetition_penalty"] = given.pop("repeat_penalty")
-        return ("--override-generation-config", json.dumps(given)) if given else ()
-
-    def _thinking(self, server: Server) -> tuple[str, ...]:
-        wanted = server.declared.thinking
-        return () if wanted is None else ("--default-chat-template-kwargs", json.dumps({"enable_thinking": wanted}))
+        return key_arguments(self.kind, server)
