@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 from llamaherd.inventory.schema.serving import Draft, Instance, Sampling
@@ -54,6 +55,7 @@ class Served(Protocol):
         ...
 
 
+Writer = Callable[[Any, Served], Words]
 Reader = Callable[[str], Any]
 """Return the value of the key, or Settings; None for a text that no key can express."""
 
@@ -62,7 +64,7 @@ Reader = Callable[[str], Any]
 class Spelling:
     """How one engine spells a key on its command line."""
 
-    write: Callable[[Any, Served], Words]
+    write: Writer
     """Return the arguments for a value of the key."""
     values: Mapping[str, Reader] = field(default_factory=dict)
     """Flags that take a value, each with its reader."""
@@ -79,24 +81,26 @@ class Spelling:
         return (*self.values, *self.switches)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class KeyFlag:
     """One key and its spelling for each engine that has a flag for it."""
 
     key: str
     """As in an instance, `kv.k` for a part; empty for flags that every server gets."""
+    spelled: Mapping[str, Spelling]
+    """By the kind of engine."""
+    _: KW_ONLY
     source: str = ""
     """The attribute of a server that holds the value, where it is not the declared one."""
     example: str = ""
     """A value as YAML on one line."""
     title: str = ""
     """The first cell in docs/inventory.md, where it is not the key."""
-    spelled: Mapping[str, Spelling]
-    """By the kind of engine."""
     wired: str = ""
     """Why the flag in `extra_args` breaks the rig, also where the key is not set."""
     limited: bool = True
-    """Whether `herd check` reports that a version cannot do it. False where another check reports that."""
+    """Whether `herd check` reports that a version cannot do it. False where another check reports that, or every
+    version can."""
 
     @property
     def top(self) -> str:
@@ -108,16 +112,6 @@ class KeyFlag:
         """The model and the field of the schema: `CacheTypes.k`."""
         _, _, inner = self.key.partition(".")
         return f"{_PARTS[self.top]}.{inner}" if inner else f"Instance.{self.key}"
-
-    def arguments(self, kind: str, server: Served) -> Words:
-        """Return the arguments of this key for one server."""
-        spelling = self.spelled.get(kind)
-        if spelling is None:
-            return ()
-        value: Any = server
-        for name in (self.source or f"declared.{self.key}").split("."):
-            value = None if value is None else getattr(value, name)
-        return spelling.write(value, server)
 
 
 _PARTS: Mapping[str, str] = {"kv": "CacheTypes", "draft": "Draft", "sampling": "Sampling"}
@@ -505,135 +499,107 @@ def _llamas(spelling: Spelling, vllm: Spelling | None = None) -> Mapping[str, Sp
 
 KEY_FLAGS: Sequence[KeyFlag] = (
     KeyFlag(
-        key="model",
+        "model",
+        _llamas(_model("--hf-repo"), _model()),
         source="model_path",
         example="small",
-        spelled=_llamas(_model("--hf-repo"), _model()),
         wired="the model is what `model` names",
         limited=False,
     ),
     KeyFlag(
-        key="model.name",
+        "model.name",
+        _llamas(_named("--alias"), _named("--served-model-name")),
         source="declared.model",
-        spelled=_llamas(_named("--alias"), _named("--served-model-name")),
         wired="clients ask for the model by the name in `model`",
         limited=False,
     ),
+    KeyFlag("context", _llamas(_valued("--ctx-size"), _valued("--max-model-len")), example="32768", limited=False),
+    KeyFlag("kv.k", _llamas(_named("--cache-type-k")), example="q8_0", limited=False),
+    KeyFlag("kv.v", _llamas(_named("--cache-type-v")), example="q8_0", limited=False),
     KeyFlag(
-        key="context",
-        example="32768",
-        spelled=_llamas(_valued("--ctx-size"), _valued("--max-model-len")),
-        limited=False,
-    ),
-    KeyFlag(key="kv.k", example="q8_0", spelled=_llamas(_named("--cache-type-k")), limited=False),
-    KeyFlag(key="kv.v", example="q8_0", spelled=_llamas(_named("--cache-type-v")), limited=False),
-    KeyFlag(
-        key="flash_attention",
+        "flash_attention",
+        {LLAMA: _valued("--flash-attn", read=_on_or_off), IK: _IK_FLASH_ATTENTION},
         source="flash_attention",
         example="auto",
-        spelled={LLAMA: _valued("--flash-attn", read=_on_or_off), IK: _IK_FLASH_ATTENTION},
         limited=False,
     ),
+    KeyFlag("parallel", _llamas(_valued("--parallel"), _valued("--max-num-seqs")), example="1", limited=False),
+    KeyFlag("threads", _llamas(_valued("--threads", read=_threads)), source="threads", example="8", limited=False),
     KeyFlag(
-        key="parallel",
-        example="1",
-        spelled=_llamas(_valued("--parallel"), _valued("--max-num-seqs")),
-        limited=False,
-    ),
-    KeyFlag(
-        key="threads",
-        source="threads",
-        example="8",
-        spelled=_llamas(_valued("--threads", read=_threads)),
-        limited=False,
-    ),
-    KeyFlag(
-        key="listen",
+        "listen",
+        _llamas(_named("--host"), _named("--host")),
         source="listen",
         example="127.0.0.1",
-        spelled=_llamas(_named("--host"), _named("--host")),
         wired="where it listens is what `listen` says",
         limited=False,
     ),
     KeyFlag(
-        key="port",
+        "port",
+        _llamas(_valued("--port"), _valued("--port")),
         example="8080",
-        spelled=_llamas(_valued("--port"), _valued("--port")),
         wired="the port is what `port` says",
         limited=False,
     ),
+    # The chat template is off by default in ik_llama.cpp.
     KeyFlag(
-        key="",
+        "",
+        {LLAMA: _constant("--metrics", default=("--jinja", "--op-offload")), IK: _constant("--metrics", "--jinja")},
         source="declared",
         title="always",
-        # The chat template is off by default in ik_llama.cpp.
-        spelled={
-            LLAMA: _constant("--metrics", default=("--jinja", "--op-offload")),
-            IK: _constant("--metrics", "--jinja"),
-        },
         limited=False,
     ),
     KeyFlag(
-        key="on",
+        "on",
+        _llamas(_DEVICES, _TENSOR_PARALLEL),
         source="gpus",
         example="[card]",
-        spelled=_llamas(_DEVICES, _TENSOR_PARALLEL),
         wired="the GPUs are those in `on`",
         limited=False,
     ),
+    # ik_llama.cpp takes a number alone; more layers than there are means all.
     KeyFlag(
-        key="gpu_layers",
+        "gpu_layers",
+        {LLAMA: _layers("--gpu-layers", "all"), IK: _layers("--n-gpu-layers", "999")},
         example="all",
-        # ik_llama.cpp takes a number alone; more layers than there are means all.
-        spelled={LLAMA: _layers("--gpu-layers", "all"), IK: _layers("--n-gpu-layers", "999")},
         limited=False,
     ),
-    KeyFlag(key="split", example="layer", spelled=_llamas(_named("--split-mode")), limited=False),
-    KeyFlag(key="tensor_split", example="[3, 1]", spelled=_llamas(_TENSOR_SPLIT), limited=False),
-    KeyFlag(key="experts_on_cpu", source="overrides", example="75%", spelled=_llamas(_EXPERTS), limited=False),
+    KeyFlag("split", _llamas(_named("--split-mode")), example="layer", limited=False),
+    KeyFlag("tensor_split", _llamas(_TENSOR_SPLIT), example="[3, 1]", limited=False),
+    KeyFlag("experts_on_cpu", _llamas(_EXPERTS), source="overrides", example="75%", limited=False),
     KeyFlag(
-        key="batch",
-        example="2048",
-        spelled=_llamas(_valued("--batch-size"), _valued("--max-num-batched-tokens")),
-        limited=False,
+        "batch", _llamas(_valued("--batch-size"), _valued("--max-num-batched-tokens")), example="2048", limited=False
     ),
-    KeyFlag(key="ubatch", example="512", spelled=_llamas(_valued("--ubatch-size")), limited=False),
-    KeyFlag(key="numa", example="distribute", spelled=_llamas(_named("--numa"))),
-    KeyFlag(key="mmap", example="false", spelled={LLAMA: _LOAD_MODE, IK: _switched(off="--no-mmap")}),
+    KeyFlag("ubatch", _llamas(_valued("--ubatch-size")), example="512", limited=False),
+    KeyFlag("numa", _llamas(_named("--numa")), example="distribute"),
+    KeyFlag("mmap", {LLAMA: _LOAD_MODE, IK: _switched(off="--no-mmap")}, example="false"),
     KeyFlag(
-        key="mlock",
+        "mlock",
+        {LLAMA: _LOCK, IK: _switched(on="--mlock")},
         example="true",
-        spelled={LLAMA: _LOCK, IK: _switched(on="--mlock")},
         wired="without the key `mlock` the unit may lock no memory",
     ),
     KeyFlag(
-        key="warmup",
+        "warmup",
+        {LLAMA: _switched(off="--no-warmup", also_on="--warmup"), IK: _switched(off="--no-warmup")},
         example="false",
-        spelled={LLAMA: _switched(off="--no-warmup", also_on="--warmup"), IK: _switched(off="--no-warmup")},
     ),
+    KeyFlag("model.mmproj", _llamas(_PROJECTOR), source="mmproj_path", title="`mmproj` of the model", limited=False),
+    KeyFlag("draft", {LLAMA: _DRAFT, IK: _IK_DRAFT, VLLM: _VLLM_DRAFT}, example="{mtp: 2}"),
+    KeyFlag("sampling", {VLLM: _GENERATION_CONFIG}, example="{temperature: 0.7}"),
+    KeyFlag("sampling.temperature", _llamas(_valued("--temp")), example="0.7"),
+    KeyFlag("sampling.top_p", _llamas(_valued("--top-p")), example="0.8"),
+    KeyFlag("sampling.top_k", _llamas(_valued("--top-k")), example="20"),
+    KeyFlag("sampling.min_p", _llamas(_valued("--min-p")), example="0.05"),
+    KeyFlag("sampling.presence_penalty", _llamas(_valued("--presence-penalty")), example="1.5"),
+    KeyFlag("sampling.repeat_penalty", _llamas(_valued("--repeat-penalty")), example="1.05"),
+    KeyFlag("sampling.seed", _llamas(_valued("--seed")), example="-1"),
+    KeyFlag("thinking", _llamas(_THINKING, _VLLM_THINKING), example="false"),
+    KeyFlag("cache_reuse", {LLAMA: _valued("--cache-reuse")}, example="256"),
     KeyFlag(
-        key="model.mmproj",
-        source="mmproj_path",
-        title="`mmproj` of the model",
-        spelled=_llamas(_PROJECTOR),
-        limited=False,
-    ),
-    KeyFlag(key="draft", example="{mtp: 2}", spelled={LLAMA: _DRAFT, IK: _IK_DRAFT, VLLM: _VLLM_DRAFT}),
-    KeyFlag(key="sampling", example="{temperature: 0.7}", spelled={VLLM: _GENERATION_CONFIG}),
-    KeyFlag(key="sampling.temperature", example="0.7", spelled=_llamas(_valued("--temp"))),
-    KeyFlag(key="sampling.top_p", example="0.8", spelled=_llamas(_valued("--top-p"))),
-    KeyFlag(key="sampling.top_k", example="20", spelled=_llamas(_valued("--top-k"))),
-    KeyFlag(key="sampling.min_p", example="0.05", spelled=_llamas(_valued("--min-p"))),
-    KeyFlag(key="sampling.presence_penalty", example="1.5", spelled=_llamas(_valued("--presence-penalty"))),
-    KeyFlag(key="sampling.repeat_penalty", example="1.05", spelled=_llamas(_valued("--repeat-penalty"))),
-    KeyFlag(key="sampling.seed", example="-1", spelled=_llamas(_valued("--seed"))),
-    KeyFlag(key="thinking", example="false", spelled=_llamas(_THINKING, _VLLM_THINKING)),
-    KeyFlag(key="cache_reuse", example="256", spelled={LLAMA: _valued("--cache-reuse")}),
-    KeyFlag(
-        key="api_key",
+        "api_key",
+        _llamas(_KEY_FILE, _KEY_VARIABLE),
         source="api_key_file",
         example="{file: keys/coder}",
-        spelled=_llamas(_KEY_FILE, _KEY_VARIABLE),
         wired="the key is where `api_key` says",
         limited=False,
     ),
@@ -643,4 +609,17 @@ KEY_FLAGS: Sequence[KeyFlag] = (
 
 def key_arguments(kind: str, server: Served) -> Words:
     """Return the arguments of a server of this engine, without the program."""
-    return (*(word for row in KEY_FLAGS for word in row.arguments(kind, server)), *server.declared.extra_args)
+    words: list[str] = []
+    for path, write in _writers(kind):
+        value: Any = server
+        for name in path:
+            value = None if value is None else getattr(value, name)
+        words += write(value, server)
+    return (*words, *server.declared.extra_args)
+
+
+@cache
+def _writers(kind: str) -> Sequence[tuple[Words, Writer]]:
+    """Return the path of each row's value from a server on, and what writes it."""
+    rows = ((row, spelling) for row in KEY_FLAGS if (spelling := row.spelled.get(kind)))
+    return tuple((tuple((row.source or f"declared.{row.key}").split(".")), spelling.write) for row, spelling in rows)
