@@ -48,7 +48,7 @@ TRAITS = Traits(
     ),
     mtp_for_one_slot=True,
     divergence="llama-perplexity",  # examples/perplexity
-    # Before ik#1745: it looks for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
+    # Before ik#1745: it searches for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
     loads_no_heads=("67268c8fd",),
     answers_any_name=True,
     health_waits=True,  # 8337e4cd3, examples/server/server.cpp:728: a task in the queue
@@ -65,15 +65,15 @@ class IkLlamaCpp(LlamaFamily):
     targets: tuple[str, ...] = ("llama-server",)
 
     def told(self, declared: Instance, /) -> Mapping[str, str]:
-        """How many connections it serves at once, each by a thread: two more than slots, or all processors but one.
+        """Return the number of connections that it serves at once, each in a thread.
 
-        As many that say nothing would shut it (examples/server/server.cpp:2106 of 67268c8fd). A variable counts more
-        than an argument here.
+        The default is slots plus two, or all processors but one. As many idle connections would block the server
+        (examples/server/server.cpp:2106 of 67268c8fd). A variable beats an argument here.
         """
         return {} if "--threads-http" in declared.extra_args else {"LLAMA_ARG_THREADS_HTTP": "1024"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
-        """No fit-params here, and the server hides under LLAMA_BUILD_EXAMPLES, which stays on."""
+        """Return the options. There is no fit-params, and the server needs LLAMA_BUILD_EXAMPLES, which stays on."""
         options = {
             "CMAKE_BUILD_TYPE": "Release",
             "BUILD_SHARED_LIBS": "OFF",
@@ -91,5 +91,5 @@ class IkLlamaCpp(LlamaFamily):
         return options
 
     def version_options(self, _version: Version, /) -> dict[str, str]:
-        """None: the version text comes from git, or from an overlay of the file that asks git."""
+        """Return none: the version comes from git, or from an overlay of the file that runs git."""
         return {}

@@ -64,7 +64,7 @@ class LlamaCpp(LlamaFamily):
     targets: tuple[str, ...] = ("llama-server", "llama-fit-params")
 
     def told(self, declared: Instance, /) -> Mapping[str, str]:
-        """Which web pages a browser lets read what a server without a key answers: its own host's (b10108)."""
+        """Return the web pages that may read responses of a server without a key: those of its own host (b10108)."""
         return {} if declared.api_key else {"LLAMA_ARG_CORS_ORIGINS": "localhost"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
@@ -87,5 +87,5 @@ class LlamaCpp(LlamaFamily):
         return options
 
     def version_options(self, version: Version, /) -> dict[str, str]:
-        """Without git history it would say `build 0, commit unknown`."""
+        """Return number and commit. Without git history the build would print `build 0, commit unknown`."""
         return {"LLAMA_BUILD_NUMBER": str(version.number), "LLAMA_BUILD_COMMIT": version.commit}

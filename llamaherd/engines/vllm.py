@@ -16,18 +16,18 @@ from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.text.numbers import parse_real
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
-"""What files of llama.cpp are quantised as; vLLM names methods."""
+"""Names of quantisations of llama.cpp's files; vLLM names methods."""
 IN_HUB = re.compile(r"[\w.-]+/[\w.-]+:(?:UD-)?I?Q[1-8]_\w+", re.IGNORECASE)
 """A repository with one of its quants, as vLLM writes it."""
 METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
-"""What a model's name says, and the methods that go with it."""
+"""The methods by a word in a model's name."""
 
 OF_JSON: Mapping[str, str] = {
     "--speculative-config": '"method": "mtp", "num_speculative_tokens": 2',
     "--hf-overrides": '"max_position_embeddings": 65536',
     "--override-generation-config": '"temperature": 0.6',
 }
-"""Options that take a JSON object, each with what may stand in one."""
+"""Options that take a JSON object, each with an example of its content."""
 
 
 VLLM_REFUSES = Rule(
@@ -195,21 +195,21 @@ class Vllm:
     """Its workers' TCPStore listens on all addresses, wherever the server does (its docs, security)."""
 
     def told(self, _declared: Instance, /) -> Mapping[str, str]:
-        """None: its flags say it all."""
+        """Return none: flags set everything."""
         return {}
 
     def probe(self, url: str, /) -> tuple[str, ...]:
-        """By Python, as its image need not have curl."""
+        """Return a command with Python, as the image need not contain curl."""
         return ("python3", "-c", f"import urllib.request as r; r.urlopen('{url}')")
 
     def build_options(self, _architectures: tuple[str, ...]) -> dict[str, str]:
-        """None: it is an image."""
+        """Return none: the engine is an image."""
         return {}
 
     def version_options(self, _version: Version, /) -> dict[str, str]:
-        """None: it is an image."""
+        """Return none: the engine is an image."""
         return {}
 
     def arguments(self, server: Server) -> tuple[str, ...]:
-        """Those of `vllm serve`. A context is per request here, and slots share the cache as it is needed."""
+        """Return the arguments of `vllm serve`. The context is per request, and slots share the cache as needed."""
         return key_arguments(self.kind, server)
