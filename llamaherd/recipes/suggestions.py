@@ -23,7 +23,7 @@ _ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_OR
 
 
 def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
-    """YAML for an inventory that says what these commands say; empty when there is no command."""
+    """Return YAML for an inventory with an instance for each command; empty if there is no command."""
     instances: dict[str, Keys] = {}
     models: dict[str, Keys] = {}
     about: list[str] = []
@@ -48,7 +48,7 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
 
 
 def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
-    """Names with their keys, one key a line."""
+    """Yield the lines of names with their keys, one key a line."""
     for name, keys in part.items():
         yield f"  {name}:"
         for key, value in keys.items():
@@ -58,7 +58,7 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
 
 
 def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
-    """The name of an instance, its keys in the order of docs/inventory.md, and its model where a hub has it."""
+    """Return the name of an instance, its keys in the order of docs/inventory.md, and its model if a hub has it."""
     words = list(corrected_arguments(server))
     keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
     name = slug(PurePosixPath(model).name) or "server"
@@ -89,7 +89,7 @@ def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
 
 
 def _of_hub(words: list[str]) -> Keys:
-    """The model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches itself."""
+    """Return the model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches."""
     for flag, value in pairwise(words):
         found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?", value) if flag in HUB_FLAGS else None
         if found:
