@@ -9,7 +9,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 from llamaherd.checks.command_line import (
-    KEY_OF_FLAG,
     OVERRIDES,
     ServerCommand,
     as_keys,
@@ -36,11 +35,9 @@ from llamaherd.engines.flags.advice import OPEN
 from llamaherd.engines.flags.arguments import EQUALS, MANAGED
 from llamaherd.engines.flags.conflicts import TOO_MANY_THREADS
 from llamaherd.engines.flags.effective import Option
+from llamaherd.engines.flags.keys import limited_flags, managed_flags, written_flags
 from llamaherd.inventory.schema.software import cmake_value
 from llamaherd.text.quoting import yaml_value
-
-_ABILITIES = frozenset({"draft", "thinking", "numa", "cache_reuse", "mmap", "mlock", "warmup", "sampling"})
-"""Keys that no other check holds against the engine's version."""
 
 
 def check_command_line(subject: RigContext) -> Iterator[Finding]:
@@ -66,7 +63,7 @@ def _each(subject: RigContext) -> Iterator[Finding]:
         known = flags_of(engine) if engine else None
         if engine is None or known is None:
             continue
-        problems = check_arguments(known, instance.extra_args, _others(known), KEY_OF_FLAG)
+        problems = check_arguments(known, instance.extra_args, _others(known), managed_flags(known.kind))
         wrong = {problem.index for problem in problems if problem.rule is not MANAGED}
         for problem in problems:
             if problem.rule is OPEN:
@@ -74,11 +71,12 @@ def _each(subject: RigContext) -> Iterator[Finding]:
             if problem.rule is MANAGED and problem.index in wrong:
                 continue  # what is wrong with it says as much
             place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
-            yield _finding(_by_key(problem, instance.extra_args, None if instance.api_key else name), place)
+            keyless = None if instance.api_key else name
+            yield _finding(_by_key(problem, known.kind, instance.extra_args, keyless), place)
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
             place = subject.document.key(("instances", name, "environment", names[problem.index]))
-            yield _finding(_by_key(problem, (), None), place)
+            yield _finding(_by_key(problem, known.kind, (), None), place)
 
 
 def check_abilities(subject: RigContext) -> Iterator[Finding]:
@@ -108,10 +106,11 @@ def check_abilities(subject: RigContext) -> Iterator[Finding]:
 
 def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Flags with their values, of those keys that no other check holds against the version."""
-    starts = [index for index, word in enumerate(told) if known.find(word) or word in KEY_OF_FLAG]
+    written, limited = written_flags(known.kind), limited_flags(known.kind)
+    starts = [index for index, word in enumerate(told) if known.find(word) or word in written]
     for start, end in pairwise([*starts, len(told)]):
-        if (key := KEY_OF_FLAG.get(told[start])) in _ABILITIES:
-            yield str(key), told[start:end]
+        if key := limited.get(told[start]):
+            yield key, told[start:end]
 
 
 @lru_cache(maxsize=1024)
@@ -183,10 +182,10 @@ def _others(known: Catalogue) -> tuple[Catalogue, ...]:
     return tuple(each for kind in TRAITS for each in catalogues(kind) if each.version != known.version)
 
 
-def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -> Problem:
+def _by_key(problem: Problem, kind: str, arguments: tuple[str, ...], keyless: str | None) -> Problem:
     """The same, with a way out in the inventory's own words where it has them. `keyless` has no API key."""
     said = arguments[problem.index : problem.index + problem.length]
-    written = as_keys(problem.replacement or () if problem.rule is not MANAGED else said)
+    written = as_keys(problem.replacement or () if problem.rule is not MANAGED else said, kind)
     if not written:
         return replace(
             problem,
@@ -194,7 +193,7 @@ def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -
                 r"give it to CMake, as `-D(\w+)=(.*?)`", r"write `options: {\1: \2}` below the engine", problem.help
             ),
         )
-    if problem.rule is EQUALS and any(flag in KEY_OF_FLAG for flag in problem.replacement or ()):
+    if problem.rule is EQUALS and any(flag in managed_flags(kind) for flag in problem.replacement or ()):
         return replace(problem, help=f"write {written} as a key of the instance{_with_key(written, keyless)}")
     if problem.rule is MANAGED:
         return replace(problem, help=f"write {written} as a key of the instance")

@@ -19,7 +19,7 @@ from llamaherd.engines.flags.advice import OPEN
 from llamaherd.engines.flags.conflicts import BAD_BUILD, CUT_BATCH, NOT_REUSED, find_conflicts, known_faults
 from llamaherd.engines.flags.definitions import Catalogue, Flag
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
-from llamaherd.engines.flags.keys import keys_from_arguments
+from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
 from llamaherd.engines.flags.no_effect import NO_EFFECT
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.gguf.header import Header
@@ -27,9 +27,9 @@ from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.layers import WITHOUT_CACHE
 
 
-def as_keys(words: Iterable[str]) -> str:
-    """The keys that say the same, each between backquotes; empty where there are none."""
-    return ", ".join(f"`{line}`" for line in _lines(keys_from_arguments(words).keys))
+def as_keys(words: Iterable[str], kind: str) -> str:
+    """Return the keys that mean the same, each between backquotes; empty where there are none."""
+    return ", ".join(f"`{line}`" for line in _lines(keys_from_arguments(words, kind).keys))
 
 
 def _lines(keys: Mapping[str, Any]) -> list[str]:
@@ -43,61 +43,6 @@ def _flow(value: Any) -> str:
         return str(value)
     flow = True if isinstance(value, list | dict) else None
     return yaml.safe_dump(value, default_flow_style=flow, width=1e9, sort_keys=False).removesuffix("\n...\n").strip()
-
-
-KEY_OF_FLAG: Mapping[str, str] = {
-    "--model": "model",
-    "--alias": "model",
-    "--served-model-name": "model",
-    "--ctx-size": "context",
-    "--max-model-len": "context",
-    "--cache-type-k": "kv",
-    "--cache-type-v": "kv",
-    "--flash-attn": "flash_attention",
-    "--parallel": "parallel",
-    "--max-num-seqs": "parallel",
-    "--threads": "threads",
-    "--host": "listen",
-    "--port": "port",
-    "--device": "on",
-    "--gpu-layers": "gpu_layers",
-    "--n-gpu-layers": "gpu_layers",
-    "--split-mode": "split",
-    "--tensor-split": "tensor_split",
-    "--tensor-parallel-size": "on",
-    "--cpu-moe": "experts_on_cpu",
-    "--n-cpu-moe": "experts_on_cpu",
-    "--batch-size": "batch",
-    "--ubatch-size": "ubatch",
-    "--numa": "numa",
-    "--load-mode": "mmap",
-    "--no-mmap": "mmap",
-    "--mlock": "mlock",
-    "--no-warmup": "warmup",
-    "--spec-type": "draft",
-    "--spec-draft-n-max": "draft",
-    "--spec-draft-p-min": "draft",
-    "--speculative-config": "draft",
-    "-mtp": "draft",
-    "--draft-max": "draft",
-    "--draft-p-min": "draft",
-    "--spec-draft-model": "draft",
-    "--spec-draft-ngl": "draft",
-    "--model-draft": "draft",
-    "--n-gpu-layers-draft": "draft",
-    "--temp": "sampling",
-    "--top-p": "sampling",
-    "--top-k": "sampling",
-    "--min-p": "sampling",
-    "--presence-penalty": "sampling",
-    "--repeat-penalty": "sampling",
-    "--seed": "sampling",
-    "--reasoning": "thinking",
-    "--cache-reuse": "cache_reuse",
-    "--api-key": "api_key",
-    "--api-key-file": "api_key",
-}
-"""The key of an instance from which llamaherd sets a flag, by one of the flag's spellings."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +60,24 @@ class ServerCommand:
         """The key that an option comes from; None for what is written word for word."""
         if option.origin == "environment" or option.index >= self.keys:
             return None
-        return self.keys_of.get(option.flag) or "experts_on_cpu"  # whose override is the only flag without a row
+        return self._written.get(option.flag)
+
+    @cached_property
+    def _written(self) -> Mapping[Flag, str]:
+        return self._of_catalogue(written_flags(self.told.catalogue.kind))
 
     @cached_property
     def keys_of(self) -> Mapping[Flag, str]:
-        """The keys that say flags, by each."""
-        found = ((self.told.catalogue.find(name), key) for name, key in KEY_OF_FLAG.items())
+        """The keys by the flags that carry them with any value."""
+        return self._of_catalogue(managed_flags(self.told.catalogue.kind))
+
+    @cached_property
+    def wiring(self) -> Mapping[Flag, str]:
+        """The reasons why flags in `extra_args` break the rig."""
+        return self._of_catalogue({**wired_flags(self.told.catalogue.kind), **WIRING})
+
+    def _of_catalogue(self, keys: Mapping[str, str]) -> Mapping[Flag, str]:
+        found = ((self.told.catalogue.find(name), key) for name, key in keys.items())
         return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
 
     def place(self, option: Option) -> Place:
@@ -141,28 +98,18 @@ def server_command(subject: RigContext, name: str, instance: Instance, known: Ca
 
 
 WIRING: Mapping[str, str] = {
-    "--model": "the model is what `model` names",
     "--model-url": "the model is what `model` names",
-    "--hf-repo": "the model is what `model` names",
     "--hf-file": "the model is what `model` names",
     "--docker-repo": "the model is what `model` names",
-    "--alias": "clients ask for the model by the name in `model`",
-    "--served-model-name": "clients ask for the model by the name in `model`",
-    "--host": "where it listens is what `listen` says",
-    "--port": "the port is what `port` says",
     "--uds": "where it listens is what `listen` says",
-    "--device": "the GPUs are those in `on`",
-    "--api-key": "the key is where `api_key` says",
-    "--api-key-file": "the key is where `api_key` says",
     "--api-prefix": "llamaherd asks for its health without a prefix",
     "--ssl-key-file": "llamaherd asks for its health by plain HTTP",
     "--ssl-cert-file": "llamaherd asks for its health by plain HTTP",
     "--ssl-keyfile": "llamaherd asks for its health by plain HTTP",
     "--ssl-certfile": "llamaherd asks for its health by plain HTTP",
     "--root-path": "llamaherd asks for its health without a prefix",
-    "--mlock": "without the key `mlock` the unit may lock no memory",
 }
-"""What an argument of one's own breaks, whether the key is there or not: the rig says it by other means."""
+"""What flags without a key break in `extra_args`: the rig says it by other means."""
 VARIABLES: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "on",
     "NVIDIA_VISIBLE_DEVICES": "on",
@@ -212,7 +159,9 @@ def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
         if each.key(option) or not option.on:
             continue
         ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
-        reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
+        if ours and not option.flag.repeats:
+            key = each.key(ours)
+        reason = each.wiring.get(option.flag)
         if option.origin == "environment" and each.told.catalogue.env == "above":
             continue  # a variable that beats the command line is an error by itself
         if option.origin == "environment" and ours:
@@ -228,7 +177,7 @@ def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
 
 def _instead(each: ServerCommand, option: Option, key: str | None) -> str:
     """The key that says it, with the value where it can be told."""
-    if option.origin == "argument" and (written := as_keys(option.words)):
+    if option.origin == "argument" and (written := as_keys(option.words, each.told.catalogue.kind)):
         if written == f"`{key}: {getattr(each.instance, key or '', None)}`":
             return f"leave it out: {written} says it"
         return f"write {written} as a key of the instance"

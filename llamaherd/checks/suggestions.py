@@ -106,8 +106,9 @@ MODELS: Mapping[str, type[BaseModel]] = {
 
 def _of_the_engine(word: str, value: Any, kind: str) -> KeySuggestion | None:
     """A flag that was written as a key: the key that says it, or where flags go."""
-    from llamaherd.checks.command_line import KEY_OF_FLAG, as_keys
+    from llamaherd.checks.command_line import as_keys
     from llamaherd.engines.flags import catalogues
+    from llamaherd.engines.flags.keys import managed_flags
 
     if re.search("key|token|pass|secret", word, re.IGNORECASE) and "file" not in word:
         return None  # its value is shown to nobody
@@ -117,9 +118,10 @@ def _of_the_engine(word: str, value: Any, kind: str) -> KeySuggestion | None:
             if (flag := known.find(spelling)) is None:
                 continue
             given = [] if isinstance(value, bool) else [str(value)] if isinstance(value, str | int | float) else None
-            if given is not None and (written := as_keys([spelling, *given])):
+            if given is not None and (written := as_keys([spelling, *given], known.kind)):
                 return KeySuggestion(f"did you mean {written}?", written.strip("`").partition(":")[0])
-            if key := next((KEY_OF_FLAG[name] for name in flag.spellings if name in KEY_OF_FLAG), None):
+            managed = managed_flags(known.kind)
+            if key := next((managed[name] for name in flag.spellings if name in managed), None):
                 return KeySuggestion(f"did you mean `{key}`?", key)
             if given is not None:
                 return KeySuggestion(f"write it as an argument: `extra_args: {json.dumps([spelling, *given])}`")

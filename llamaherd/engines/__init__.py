@@ -1,4 +1,4 @@
-"""Engines by kind: each module knows one engine's build options and flag dialect."""
+"""Engines by kind: each module has one engine's traits and build options."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from llamaherd.reference.releases import is_release
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
 TRAITS: dict[str, Traits] = {kind: dialect.traits for kind, dialect in DIALECTS.items()}
 SIZED = {kind: traits.arithmetic for kind, traits in TRAITS.items() if traits.arithmetic}
-"""Engines whose memory is worked out from a model's header."""
+"""Engines whose memory is computed from a model's header."""
 USUAL = LlamaCpp.kind
-"""The engine that is meant where none is named."""
+"""The default engine."""
 
 __all__ = [
     "DIALECTS",
@@ -41,17 +41,17 @@ __all__ = [
 
 
 def is_on(value: str | int | bool) -> bool:
-    """Whether CMake takes an option's value for true."""
+    """Return whether CMake reads an option's value as true."""
     return str(value).upper() not in {"0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND", ""}
 
 
 def reads_gguf(engine: Engine | None) -> bool:
-    """Whether an engine is declared, and serves GGUF files: keys tell it where layers, experts and caches go."""
+    """Return whether an engine is declared and serves GGUF files, so that keys place layers, experts and caches."""
     return engine is not None and TRAITS[engine.kind].reads_gguf
 
 
 def served_whole(rig: Rig) -> set[str]:
-    """Models of engines that read a repository's folder rather than a GGUF file."""
+    """Return the models of engines that read a repository's folder instead of a GGUF file."""
     return {
         instance.model
         for instance in rig.instances.values()
@@ -60,9 +60,9 @@ def served_whole(rig: Rig) -> set[str]:
 
 
 def version_of(engine: Engine) -> str | None:
-    """What tells which flags an engine has: what its owner says, its build number, release or commit, its image's tag.
+    """Return what identifies an engine's flags: the key `flags`, build number, release or commit, or the image's tag.
 
-    None where nothing does.
+    None if nothing does.
     """
     traits = TRAITS[engine.kind]
     if engine.flags or engine.source is None:
@@ -86,7 +86,7 @@ def tagged_version(kind: str, image: str) -> str | None:
 
 
 def flags_of(engine: Engine) -> Catalogue | None:
-    """The flags of the pinned version, or those to go by where they are not known; None without any."""
+    """Return the flags of the pinned version, or the assumed ones if they are unknown; None without any."""
     version = version_of(engine)
     known = assumed(engine.kind, version)
     if known is None or known.exact or not engine.built:
@@ -95,15 +95,15 @@ def flags_of(engine: Engine) -> Catalogue | None:
 
 
 def on_host_network(engine: Engine, declared: Instance) -> bool:
-    """Whether a container listens on the host's own loopback, where no other machine can send anything."""
+    """Return whether a container listens on the host's own loopback, which no other machine reaches."""
     return declared.backend == "compose" and declared.loopback and not DIALECTS[engine.kind].opens_ports
 
 
 def has_own_network(engine: Engine, declared: Instance) -> bool:
-    """Whether a container has a network of its own, from which Docker publishes its port."""
+    """Return whether a container has a network of its own, from which Docker publishes its port."""
     return declared.backend == "compose" and not on_host_network(engine, declared)
 
 
 def listens_on(engine: Engine, declared: Instance) -> str:
-    """The address that a server is told to listen on; where Docker publishes its port, that decides who reaches it."""
+    """Return the address on which a server listens. If Docker publishes its port, Docker decides who reaches it."""
     return "0.0.0.0" if has_own_network(engine, declared) else declared.listen

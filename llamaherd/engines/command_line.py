@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class IdentityKey(Generic[T]):
-    """A frozen value that is the same as itself alone.
+    """A frozen value that equals only itself.
 
     A key keeps its value alive, so that no other one can come to its place in memory.
     """
@@ -25,38 +25,38 @@ class IdentityKey(Generic[T]):
     value: T
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is that very value."""
+        """Return whether it is the same object."""
         return isinstance(other, IdentityKey) and self.value is other.value
 
     def __hash__(self) -> int:
-        """A hash that costs nothing to find."""
+        """Return the identity, which is fast to compute."""
         return id(self.value)
 
 
 EXPERTS = "experts=CPU"
-"""Stands for the override that `experts_on_cpu` makes, whose pattern a model's header tells."""
+"""Stands for the override of `experts_on_cpu`, whose pattern depends on the model's header."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What a server is told; the first `keys` arguments are from keys, those of `extra_args` follow."""
+    """The options of a server; the first `keys` arguments are from keys, those of `extra_args` follow."""
 
     meant: EffectiveOptions
     keys: int
     arguments: tuple[str, ...] = ()
 
     def is_by_key(self, option: Option) -> bool:
-        """Whether llamaherd says it, from a key or by itself."""
+        """Return whether llamaherd sets the option, from a key or for every server."""
         return option.origin == "argument" and option.index < self.keys
 
     def own(self, *spellings: str) -> Option | None:
-        """The option that counts, by any of its spellings, where it is written word for word."""
+        """Return the option that takes effect, by any of its spellings; None if no user wrote it."""
         option = self.meant.get(*spellings)
         return option if option and not self.is_by_key(option) else None
 
 
 def command_line(rig: Rig, instance: Instance, known: Catalogue) -> CommandLine:
-    """The whole command line and environment of an instance's server; what lies on the host stands under its name."""
+    """Return the command line and environment of an instance's server, with names in place of paths on the host."""
     projector = model.mmproj if (model := rig.models.get(instance.model)) else None
     return _command_line(
         IdentityKey(instance), IdentityKey(known), listens_on(rig.engines[instance.engine], instance), projector
@@ -67,7 +67,7 @@ def command_line(rig: Rig, instance: Instance, known: Catalogue) -> CommandLine:
 def _command_line(
     of: IdentityKey[Instance], flags: IdentityKey[Catalogue], listen: str, projector: str | None
 ) -> CommandLine:
-    """Read once: a dozen checks ask for it, and the plan."""
+    """Return the command line, computed once: a dozen checks and the plan need it."""
     instance, known = of.value, flags.value
     server = Server(
         instance.model_copy(update={"extra_args": ()}),
@@ -85,7 +85,7 @@ def _command_line(
 
 
 def overridden_command_line(rig: Rig, instance: Instance) -> CommandLine | None:
-    """The same for an instance of which something is written word for word; None where keys say all of it."""
+    """Return the command line of an instance with `extra_args` or `environment`; None without them."""
     engine = rig.engines.get(instance.engine)
     known = flags_of(engine) if engine and (instance.extra_args or instance.environment) else None
     return command_line(rig, instance, known) if known else None
@@ -95,7 +95,7 @@ __all__ = ["Task", "instance_task", "pooling", "server_task"]
 
 
 def instance_task(rig: Rig, instance: Instance) -> Task:
-    """Return what an instance's server is for; chat where its engine, or the flags of its version, are unknown."""
+    """Return the task of an instance's server; chat if its engine or the flags of its version are unknown."""
     engine = rig.engines.get(instance.engine)
     known = flags_of(engine) if engine else None
     return server_task(command_line(rig, instance, known).meant) if known else "chat"

@@ -1,4 +1,4 @@
-"""What each engine module offers: its traits, its build options, and the command line of a server."""
+"""The interface of an engine module: its traits, its build options, and the command line of a server."""
 
 from __future__ import annotations
 
@@ -8,118 +8,119 @@ from typing import Protocol
 
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.inventory.schema import CacheTypes, Instance, Version
+from llamaherd.inventory.schema.key_flags import key_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """How an engine that takes what a GGUF's header tells lays a model out, as far as memory hangs on it."""
+    """The properties of an engine that decide how much memory a GGUF model takes."""
 
     cuts_by_bytes: bool
-    """GPUs get layers by their bytes, not by their number."""
+    """Layers are shared among GPUs by their bytes, not by their number."""
     pipelines: bool
     """GPUs work on several batches at once."""
     slots_share_cells: bool
     """All slots have one cache together."""
     windows_cut_cache: bool
-    """A layer that sees a window keeps no more than it."""
+    """A layer with a sliding window caches no more than the window."""
     heads_also_in_cache: bool
     """Prediction heads have cells in the model's cache, besides their own."""
     copies_state_to_draft: bool
     """A recurrent state is copied for each drafted token; else checkpoints are made."""
     saves_drafts: bool
-    """A saved prompt has what drafts, too."""
+    """A saved prompt also contains the state of the model that drafts."""
     saves_one_at_least: bool
-    """One prompt is saved, however large."""
+    """At least one prompt is saved, however large."""
     shares_tied_embeddings: bool
     """Embeddings that are the output too are one tensor, also on a GPU to which an override sends both."""
     caches_encoders: bool
-    """Models that see the tokens of one batch alone have a cache all the same."""
+    """Models that attend to the tokens of one batch alone have a cache, too."""
     keeps_logits: bool
     """Logits of each token are kept in RAM where embeddings are on, whether or not the model computes them."""
     reserves_all_logits: bool
     """There is room for the logits of every token of a batch."""
     maps_ranges: bool
-    """Of a mapped file all stays that lies between the first and the last byte which the CPU needs."""
+    """Of a mapped file, all bytes from the first to the last that the CPU needs stay in RAM."""
     repacks: bool
-    """Without a GPU, matrices are copied to layouts that the processor's instructions want."""
+    """Without a GPU, matrices are copied to layouts for the processor's instructions."""
     scratch_in_cuda: bool
-    """What is alive within an operation, a cache turned into f16 among it, is in CUDA's own memory."""
+    """Temporary data of an operation, such as a cache converted to f16, is in CUDA's own memory."""
     makes_communicators: bool
-    """NCCL's communicators are made as it starts."""
+    """NCCL's communicators are created at the start."""
     drafts_for_one_slot: bool
-    """A model that drafts does so for one slot, with a cache of the same types."""
+    """A model drafts for one slot only, with a cache of the same types."""
     most_slots: int | None
-    """More, and it ends."""
+    """The most slots with which the server starts."""
     tells_memory: bool
-    """There is a tool that says what a server would take."""
+    """The engine has a tool that prints how much memory a server would take."""
     fits_only_when_told: bool
-    """Placement is by hand, unless a flag leaves it to the engine."""
+    """The engine chooses the placement only if a flag is set."""
     counts_slots_itself: bool
-    """Less than one slot means that it chooses how many."""
+    """With less than one slot, the engine chooses how many."""
     negative_layers_mean_all: bool
-    """Less than no layer on GPUs is all of them."""
+    """A negative number of layers on GPUs means all layers."""
     drafted: int
-    """Tokens that a head drafts, unless it is said."""
+    """Tokens that a prediction head drafts by default."""
     spreads_experts: bool
     """The number of layers with experts on the CPU is shared out among GPUs, and counts after all overrides."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What an engine is, to the checks, the lock, the plan and verify. The defaults are those of an image that serves
-    a folder of files by itself."""
+    """The properties of an engine for the checks, the lock, the plan and verify. The defaults are those of an image
+    that serves a folder of files."""
 
     kind: str
     arithmetic: Arithmetic | None = None
-    """None where it fills its GPUs by design, and reads no GGUF."""
+    """None for an engine that fills its GPUs by design and reads no GGUF."""
     images: tuple[str, ...] = ()
-    """Its authors' images."""
+    """The images that its authors publish."""
     branch: str | None = None
-    """Where its authors work."""
+    """The branch on which its authors work."""
     numbers_builds: bool = False
     """Its tags are build numbers: `b11434`."""
     server_options: tuple[str, ...] = ()
     """Options of its build without which there is no server."""
     variants_need_libraries: bool = False
-    """GGML_CPU_ALL_VARIANTS wants GGML_BACKEND_DL."""
+    """GGML_CPU_ALL_VARIANTS requires GGML_BACKEND_DL."""
     splits: frozenset[str] = frozenset()
-    """How several GPUs may share a model."""
+    """The split modes for several GPUs."""
     cache_types_not: frozenset[str] = frozenset()
-    """Types of a cache that relatives take and it does not."""
+    """Types of a cache that related engines accept and this engine refuses."""
     cache_types_slow: frozenset[str] = frozenset()
-    """Types of a cache that attention is computed on the CPU for."""
+    """Types of a cache for which attention is computed on the CPU."""
     cache_types_not_on_cpu: frozenset[str] = frozenset()
-    """Types of a cache that end it where the CPU computes attention."""
+    """Types of a cache that end the server if the CPU computes attention."""
     pairs: frozenset[str] = frozenset()
-    """K-V pairs that have kernels unless a build is told more, and in its images."""
+    """K-V pairs that have kernels in a default build and in the images."""
     chooses_pairs: bool = False
-    """A build may name pairs; else it has those, or all."""
+    """A build can name pairs. Otherwise it has the default pairs, or all."""
     mtp_for_one_slot: bool = False
-    """Heads draft for a single slot."""
+    """Prediction heads draft for a single slot only."""
     help_lists_flags: bool = False
     """The `--help` of its server lists all flags."""
     divergence: str | None = None
-    """Its program that compares what two caches make of a text, which is built where an instance declares `quality`."""
+    """Its program that compares the results of two caches for a text. Built if an instance declares `quality`."""
     loads_no_heads: tuple[str, ...] = ()
-    """Versions that load no Qwen with a head, and draft not beside a projector."""
+    """Versions that load no Qwen with a head, and do not draft if a projector is loaded."""
     reads_experts_for_each: bool = False
     """Experts on the CPU are read once for every drafted token."""
     answers_any_name: bool = False
-    """It does not mind which model a request names."""
+    """The server accepts any model name in a request."""
     swaps: bool = False
-    """One server of it can have several command lines, and runs one of them at a time: see router.py."""
+    """One server can have several command lines and run one of them at a time: see router.py."""
     health_waits: bool = False
-    """Asked for its health, it answers when it has read the prompt that it is reading."""
+    """A health check responds only after the server has read the current prompt."""
 
     @property
     def reads_gguf(self) -> bool:
-        """Whether it serves GGUF files, and keys tell it where their layers, experts and caches go."""
+        """True if the engine serves GGUF files, and keys place their layers, experts and caches."""
         return self.arithmetic is not None
 
 
 @dataclass(frozen=True)
 class Server:
-    """What one server shall do: the instance as declared, and what the rest of the rig makes of it.
+    """One server: the declared instance, and the values that the rest of the rig adds.
 
     `flags` are those of the pinned version of the engine, or of the newest that is known where that cannot be told.
     `overrides` are tensors to keep elsewhere, as `-ot` has them. `draft_path` is where the model lies that drafts, if
@@ -138,36 +139,32 @@ class Server:
 
     @property
     def kv(self) -> CacheTypes:
-        """Types of its cache."""
+        """The types of the cache."""
         return self.declared.kv
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it sees."""
+        """The number of GPUs that the server sees."""
         return len(self.declared.on)
 
     @property
     def flash_attention(self) -> str:
-        """`on`, `off` or `auto`; a quantised V cache needs it."""
+        """`on`, `off` or `auto`; a quantised cache needs `on`."""
         return self.declared.flash_attention or ("on" if self.kv.quantised else "auto")
 
     def knows(self, flag: str) -> bool:
-        """Whether the engine has this flag, as far as that is known."""
+        """Return whether the engine has this flag; true if its flags are unknown."""
         return self.flags is None or self.flags.knows(flag)
 
     def takes(self, flag: str, value: str) -> bool:
-        """Whether the engine has this flag and its value may be this one, as far as that is known."""
+        """Return whether the engine has this flag and accepts this value; true if its flags are unknown."""
         known = self.flags.find(flag) if self.flags else None
         return self.flags is None or bool(known and known.values and known.values[-1].wrong(value) is None)
-
-    def option(self, flag: str, value: object) -> tuple[str, ...]:
-        """The flag with its value, or nothing where there is none."""
-        return () if value is None else (flag, str(value))
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """What a container has to write to, in sizes of Docker: its /tmp, and memory that its processes share."""
+    """The writable space of a container, in sizes of Docker: its /tmp, and memory that its processes share."""
 
     size: str
     executable: bool = False
@@ -175,99 +172,64 @@ class Scratch:
 
 
 class Dialect(Protocol):
-    """One engine's way of saying things."""
+    """The commands, variables and options of one engine."""
 
     kind: str
     traits: Traits
     bytes_per_job: int
-    """Memory that one compile job may take, so that many cores with little RAM do not swap."""
+    """Memory that one compile job may take. It keeps machines with many cores and little RAM from swapping."""
     targets: tuple[str, ...]
     lists_devices: bool
-    """Whether the program that was built says which devices it sees (`--list-devices`)."""
+    """True if the built program prints its devices (`--list-devices`)."""
     stop_seconds: int
-    """How long a server may take to end."""
+    """The seconds that a server may take to end."""
     scratch: Scratch
-    """What a container has for it."""
+    """The writable space of a container of this engine."""
     home: str | None
-    """Where it writes what it keeps, if it does."""
+    """The folder in which it keeps files, if it keeps any."""
     key_variable: str | None
-    """The variable that tells a server its key, where no flag names a file."""
+    """The variable that holds a server's key, if no flag names a file."""
     command: tuple[str, ...]
-    """What its image starts, before the arguments."""
+    """The program in the image, before the arguments."""
     props_path: str | None
-    """Where a server tells what it has loaded; None where its list of models is all that it tells."""
+    """The path that returns what a server has loaded; None if its list of models is all."""
     health_status: str | None
-    """What a server says of its health when it is well; None where 200 is all that it says."""
+    """The status in a healthy server's response; None if HTTP status 200 is all."""
     counts_drafts: bool
-    """Whether an answer tells how many of its tokens were drafted."""
+    """True if a response contains the number of drafted tokens."""
     one_process: bool
-    """Whether a server does all of its work in one process."""
+    """True if a server does all of its work in one process."""
     opens_ports: bool
-    """Whether it listens on all addresses besides the one that it is told."""
+    """True if it listens on all addresses besides the configured one."""
 
     def told(self, declared: Instance, /) -> Mapping[str, str]:
-        """Variables of a server that say what versions without them would refuse as a flag."""
+        """Return variables of a server that replace flags which some versions refuse."""
         ...
 
     def probe(self, url: str, /) -> tuple[str, ...]:
-        """The command line that asks a server for its health inside the engine's own image."""
+        """Return the command that checks a server's health inside the engine's own image."""
         ...
 
     def build_options(self, architectures: tuple[str, ...]) -> Mapping[str, str]:
-        """CMake cache variables; no architectures means a build for the CPU alone."""
+        """Return the CMake cache variables; without architectures, those of a build for the CPU alone."""
         ...
 
     def version_options(self, version: Version, /) -> Mapping[str, str]:
-        """CMake cache variables that say which version this is, where the engine has such."""
+        """Return the CMake cache variables that set the version, if the engine has any."""
         ...
 
     def arguments(self, server: Server) -> tuple[str, ...]:
-        """The server's arguments, without the program."""
+        """Return the arguments of a server, without the program."""
         ...
-
-
-def sampling_flags(server: Server) -> tuple[str, ...]:
-    """The samplers' flags, which llama.cpp and its fork spell alike."""
-    chosen = server.declared.sampling
-    if chosen is None:
-        return ()
-    return (
-        *server.option("--temp", chosen.temperature),
-        *server.option("--top-p", chosen.top_p),
-        *server.option("--top-k", chosen.top_k),
-        *server.option("--min-p", chosen.min_p),
-        *server.option("--presence-penalty", chosen.presence_penalty),
-        *server.option("--repeat-penalty", chosen.repeat_penalty),
-        *server.option("--seed", chosen.seed),
-    )
-
-
-def thinking_flags(server: Server) -> tuple[str, ...]:
-    """Whether the model thinks first: a flag of its own, or before there was one, a word to the chat template."""
-    wanted = server.declared.thinking
-    if wanted is None:
-        return ()
-    if server.knows("--reasoning"):
-        return ("--reasoning", "on" if wanted else "off")
-    return ("--chat-template-kwargs", f'{{"enable_thinking": {str(wanted).lower()}}}')
-
-
-def placement_flags(server: Server) -> tuple[str, ...]:
-    """Where tensors go, in flags that llama.cpp and its fork share."""
-    declared = server.declared
-    return (
-        *server.option("--split-mode", declared.split),
-        *server.option("--tensor-split", ",".join(f"{part:g}" for part in declared.tensor_split) or None),
-        *server.option("--override-tensor", ",".join(server.overrides) or None),
-    )
 
 
 class LlamaFamily:
     """A llama-server."""
 
+    kind: str
     stop_seconds = 1
-    """An idle one takes less. One that streams may hang for ever: the handler of the signal takes locks that the thread
-    which it interrupted holds (tools/server/server.cpp of b11434, signal_handler)."""
+    """An idle server takes less. A server that streams can hang for ever: its signal handler takes locks that the
+    interrupted thread holds (tools/server/server.cpp of b11434, signal_handler)."""
     scratch = Scratch("64m")
     home: str | None = None
     key_variable: str | None = None
@@ -279,5 +241,9 @@ class LlamaFamily:
     opens_ports = False
 
     def probe(self, url: str, /) -> tuple[str, ...]:
-        """By curl, which the published images have."""
+        """Return a command with curl, which the published images contain."""
         return ("curl", "-fs", "-o", "/dev/null", url)
+
+    def arguments(self, server: Server) -> tuple[str, ...]:
+        """Return the arguments of a server, without the program."""
+        return key_arguments(self.kind, server)

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import (
-    Arithmetic,
-    LlamaFamily,
-    Server,
-    Traits,
-    placement_flags,
-    sampling_flags,
-    thinking_flags,
-)
+from llamaherd.engines.dialect import Arithmetic, LlamaFamily, Traits
 from llamaherd.inventory.schema import Instance, Version
 
 ARITHMETIC = Arithmetic(
@@ -56,7 +48,7 @@ TRAITS = Traits(
     ),
     mtp_for_one_slot=True,
     divergence="llama-perplexity",  # examples/perplexity
-    # Before ik#1745: it looks for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
+    # Before ik#1745: it searches for the head's tensors among the trunk's (examples/server/server-context.cpp:103-110).
     loads_no_heads=("67268c8fd",),
     answers_any_name=True,
     health_waits=True,  # 8337e4cd3, examples/server/server.cpp:728: a task in the queue
@@ -73,15 +65,15 @@ class IkLlamaCpp(LlamaFamily):
     targets: tuple[str, ...] = ("llama-server",)
 
     def told(self, declared: Instance, /) -> Mapping[str, str]:
-        """How many connections it serves at once, each by a thread: two more than slots, or all processors but one.
+        """Return the number of connections that it serves at once, each in a thread.
 
-        As many that say nothing would shut it (examples/server/server.cpp:2106 of 67268c8fd). A variable counts more
-        than an argument here.
+        The default is slots plus two, or all processors but one. As many idle connections would block the server
+        (examples/server/server.cpp:2106 of 67268c8fd). A variable beats an argument here.
         """
         return {} if "--threads-http" in declared.extra_args else {"LLAMA_ARG_THREADS_HTTP": "1024"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
-        """No fit-params here, and the server hides under LLAMA_BUILD_EXAMPLES, which stays on."""
+        """Return the options. There is no fit-params, and the server needs LLAMA_BUILD_EXAMPLES, which stays on."""
         options = {
             "CMAKE_BUILD_TYPE": "Release",
             "BUILD_SHARED_LIBS": "OFF",
@@ -99,59 +91,5 @@ class IkLlamaCpp(LlamaFamily):
         return options
 
     def version_options(self, _version: Version, /) -> dict[str, str]:
-        """None: the version text comes from git, or from an overlay of the file that asks git."""
+        """Return none: the version comes from git, or from an overlay of the file that runs git."""
         return {}
-
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """The chat template is off by default here, so that `--jinja` is said."""
-        declared = server.declared
-        arguments = [
-            *("--model", server.model_path),
-            *("--alias", declared.model),
-            *("--ctx-size", str(declared.context)),
-            *("--cache-type-k", server.kv.k),
-            *("--cache-type-v", server.kv.v),
-            *("--flash-attn", "off" if server.flash_attention == "off" else "on"),
-            *("--parallel", str(declared.parallel)),
-            *("--threads", str(server.threads)),
-            *("--host", server.listen),
-            *("--port", str(declared.port)),
-            "--metrics",
-            "--jinja",
-            *self._layers(server),
-            *placement_flags(server),
-            *server.option("--batch-size", declared.batch),
-            *server.option("--ubatch-size", declared.ubatch),
-            *server.option("--numa", declared.numa),
-            *(("--no-mmap",) if declared.mmap is False else ()),
-            *(("--mlock",) if declared.mlock else ()),
-            *(("--no-warmup",) if declared.warmup is False else ()),
-            *server.option("--mmproj", server.mmproj_path),
-            *self._drafting(server),
-            *sampling_flags(server),
-            *thinking_flags(server),
-            *server.option("--api-key-file", server.api_key_file),
-        ]
-        return (*arguments, *declared.extra_args)
-
-    def _layers(self, server: Server) -> tuple[str, ...]:
-        """A number only, here; more layers than there are means all."""
-        if not server.gpus:
-            return ()
-        wanted = server.declared.gpu_layers
-        return ("--n-gpu-layers", "999" if wanted in (None, "all") else str(wanted))
-
-    def _drafting(self, server: Server) -> tuple[str, ...]:
-        """Three spellings in 2026; the pinned version's own flags tell which."""
-        draft = server.declared.draft
-        if draft is None:
-            return ()
-        model = server.option("--model-draft", server.draft_path)
-        layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.gpus else ()
-        if server.knows("-mtp"):
-            head = ("-mtp",) if draft.mtp else ()
-            least = server.option("--draft-p-min", draft.p_min)
-            return (*head, "--draft-max", str(draft.tokens), *least, *model, *layers)
-        kind = "mtp" if draft.mtp else "draft"
-        sure = "" if draft.p_min is None else f",p_min={draft.p_min:g}"
-        return ("--spec-type", f"{kind}:n_max={draft.tokens}{sure}", *model, *layers)

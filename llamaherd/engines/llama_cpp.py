@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llamaherd.engines.dialect import (
-    Arithmetic,
-    LlamaFamily,
-    Server,
-    Traits,
-    placement_flags,
-    sampling_flags,
-    thinking_flags,
-)
+from llamaherd.engines.dialect import Arithmetic, LlamaFamily, Traits
 from llamaherd.inventory.schema import Instance, Version
 
 ARITHMETIC = Arithmetic(
@@ -72,7 +64,7 @@ class LlamaCpp(LlamaFamily):
     targets: tuple[str, ...] = ("llama-server", "llama-fit-params")
 
     def told(self, declared: Instance, /) -> Mapping[str, str]:
-        """Which web pages a browser lets read what a server without a key answers: its own host's (b10108)."""
+        """Return the web pages that may read responses of a server without a key: those of its own host (b10108)."""
         return {} if declared.api_key else {"LLAMA_ARG_CORS_ORIGINS": "localhost"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
@@ -95,68 +87,5 @@ class LlamaCpp(LlamaFamily):
         return options
 
     def version_options(self, version: Version, /) -> dict[str, str]:
-        """Without git history it would say `build 0, commit unknown`."""
+        """Return number and commit. Without git history the build would print `build 0, commit unknown`."""
         return {"LLAMA_BUILD_NUMBER": str(version.number), "LLAMA_BUILD_COMMIT": version.commit}
-
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """Every value that has a default which moves between versions is spelled out."""
-        declared = server.declared
-        arguments = [
-            *("--model", server.model_path),
-            *("--alias", declared.model),
-            *("--ctx-size", str(declared.context)),
-            *("--cache-type-k", server.kv.k),
-            *("--cache-type-v", server.kv.v),
-            *("--flash-attn", server.flash_attention),
-            *("--parallel", str(declared.parallel)),
-            *("--threads", str(server.threads)),
-            *("--host", server.listen),
-            *("--port", str(declared.port)),
-            "--metrics",
-            *self._layers(server),
-            *placement_flags(server),
-            *server.option("--batch-size", declared.batch),
-            *server.option("--ubatch-size", declared.ubatch),
-            *server.option("--numa", declared.numa),
-            *self._loading(server),
-            *(("--no-warmup",) if declared.warmup is False else ()),
-            *server.option("--mmproj", server.mmproj_path),
-            *self._drafting(server),
-            *sampling_flags(server),
-            *thinking_flags(server),
-            *server.option("--cache-reuse", declared.cache_reuse),
-            *server.option("--api-key-file", server.api_key_file),
-        ]
-        return (*arguments, *declared.extra_args)
-
-    def _layers(self, server: Server) -> tuple[str, ...]:
-        if not server.gpus:
-            return ()
-        wanted = server.declared.gpu_layers
-        return ("--gpu-layers", "all" if wanted in (None, "all") else str(wanted))
-
-    def _loading(self, server: Server) -> tuple[str, ...]:
-        """One flag since July 2026 (PR #20834), switches before."""
-        mapped, locked = server.declared.mmap, server.declared.mlock
-        if server.knows("--load-mode"):
-            if locked:
-                return ("--load-mode", "mlock" if mapped is False else "mmap+mlock")
-            return ("--load-mode", "mmap" if mapped else "none") if mapped is not None else ()
-        return (*(("--no-mmap",) if mapped is False else ()), *(("--mlock",) if locked else ()))
-
-    def _drafting(self, server: Server) -> tuple[str, ...]:
-        """A model of its own drafts once it is named, in b9093; since b9246 it drafts nothing without its type."""
-        draft = server.declared.draft
-        if draft is None:
-            return ()
-        kind = "draft-mtp" if draft.mtp else "draft-simple"
-        typed = draft.mtp or server.takes("--spec-type", kind)
-        most = "--spec-draft-n-max" if server.knows("--spec-draft-n-max") else "--draft-max"
-        least = "--spec-draft-p-min" if server.knows("--spec-draft-p-min") else "--draft-p-min"
-        return (
-            *(("--spec-type", kind) if typed else ()),
-            *(most, str(draft.tokens)),
-            *server.option(least, draft.p_min),
-            *server.option("--spec-draft-model", server.draft_path),
-            *(("--spec-draft-ngl", "all") if server.draft_path and server.gpus else ()),
-        )

@@ -12,21 +12,22 @@ from llamaherd.engines.flags.access import find_wrong_addresses
 from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, ServerContext
 from llamaherd.engines.flags.placement import TOO_MANY, find_gpu_order, find_hidden_gpus, visible_gpus
 from llamaherd.inventory.schema import Instance, Version
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.text.numbers import parse_real
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
-"""What files of llama.cpp are quantised as; vLLM names methods."""
+"""Names of quantisations of llama.cpp's files; vLLM names methods."""
 IN_HUB = re.compile(r"[\w.-]+/[\w.-]+:(?:UD-)?I?Q[1-8]_\w+", re.IGNORECASE)
 """A repository with one of its quants, as vLLM writes it."""
 METHODS = {"awq": ("awq", "awq_marlin"), "gptq": ("gptq", "gptq_marlin", "gptq_bitblas")}
-"""What a model's name says, and the methods that go with it."""
+"""The methods by a word in a model's name."""
 
 OF_JSON: Mapping[str, str] = {
     "--speculative-config": '"method": "mtp", "num_speculative_tokens": 2',
     "--hf-overrides": '"max_position_embeddings": 65536',
     "--override-generation-config": '"temperature": 0.6',
 }
-"""Options that take a JSON object, each with what may stand in one."""
+"""Options that take a JSON object, each with an example of its content."""
 
 
 VLLM_REFUSES = Rule(
@@ -194,52 +195,21 @@ class Vllm:
     """Its workers' TCPStore listens on all addresses, wherever the server does (its docs, security)."""
 
     def told(self, _declared: Instance, /) -> Mapping[str, str]:
-        """None: its flags say it all."""
+        """Return none: flags set everything."""
         return {}
 
     def probe(self, url: str, /) -> tuple[str, ...]:
-        """By Python, as its image need not have curl."""
+        """Return a command with Python, as the image need not contain curl."""
         return ("python3", "-c", f"import urllib.request as r; r.urlopen('{url}')")
 
     def build_options(self, _architectures: tuple[str, ...]) -> dict[str, str]:
-        """None: it is an image."""
+        """Return none: the engine is an image."""
         return {}
 
     def version_options(self, _version: Version, /) -> dict[str, str]:
-        """None: it is an image."""
+        """Return none: the engine is an image."""
         return {}
 
     def arguments(self, server: Server) -> tuple[str, ...]:
-        """Those of `vllm serve`. A context is per request here, and slots share the cache as it is needed."""
-        declared = server.declared
-        arguments = [
-            *("--model", server.model_path),
-            *("--served-model-name", declared.model),
-            *("--max-model-len", str(declared.context)),
-            *("--max-num-seqs", str(declared.parallel)),
-            *("--host", server.listen),
-            *("--port", str(declared.port)),
-            *server.option("--tensor-parallel-size", server.gpus if server.gpus > 1 else None),
-            *server.option("--max-num-batched-tokens", declared.batch),
-            *self._drafting(server),
-            *self._sampling(server),
-            *self._thinking(server),
-        ]
-        return (*arguments, *declared.extra_args)
-
-    def _drafting(self, server: Server) -> tuple[str, ...]:
-        draft = server.declared.draft
-        if draft is None or draft.mtp is None:
-            return ()
-        return ("--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": draft.mtp}))
-
-    def _sampling(self, server: Server) -> tuple[str, ...]:
-        chosen = server.declared.sampling
-        given = chosen.model_dump(exclude_none=True) if chosen else {}
-        if "repeat_penalty" in given:
-            given["repetition_penalty"] = given.pop("repeat_penalty")
-        return ("--override-generation-config", json.dumps(given)) if given else ()
-
-    def _thinking(self, server: Server) -> tuple[str, ...]:
-        wanted = server.declared.thinking
-        return () if wanted is None else ("--default-chat-template-kwargs", json.dumps({"enable_thinking": wanted}))
+        """Return the arguments of `vllm serve`. The context is per request, and slots share the cache as needed."""
+        return key_arguments(self.kind, server)

@@ -1,4 +1,4 @@
-"""From shell text to the commands in it: variables put in, prompts and redirections left out."""
+"""Parse shell text into commands, with variables expanded and without prompts and redirections."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from llamaherd.recipes.tokens import Piece, Position, Text, Token, joined, token
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command. What only a running shell can know of it stays as it is written."""
+    """One word of a command. Parts that only a running shell can compute stay as they are written."""
 
     text: Text
     start: Position
     unknown: bool = False
-    """Whether a variable in it is set nowhere here, or it is what another command prints."""
+    """Whether it contains a variable that the text does not set, or another command's output."""
     unset: tuple[str, ...] = ()
     tilde: bool = False
-    """Whether it begins with a `~` that stood in quotes, which no shell puts a home in for."""
+    """Whether it begins with a quoted `~`, which no shell replaces by a home."""
 
     def __str__(self) -> str:
         return self.text.chars
@@ -27,7 +27,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Cut:
-    """An operator that stands inside of what looks like one word, and what is behind it."""
+    """An operator inside of an apparent word, and the text behind it."""
 
     operator: str
     start: Position
@@ -36,20 +36,20 @@ class Cut:
 
 @dataclass(frozen=True)
 class Command:
-    """A program with its arguments, and the variables that were put before it."""
+    """A program with its arguments, and the variables before it."""
 
     words: tuple[Word, ...]
     settings: Mapping[str, Word] = field(default_factory=dict)
     background: bool = False
     exports: tuple[str, ...] = ()
-    """The variables that it hands on to the programs that follow."""
+    """The variables that it exports to the programs that follow."""
     cut: Cut | None = None
-    """What ends it without a blank on either side."""
+    """The operator that ends it without a blank on either side."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a shell text does."""
+    """The commands and files of a shell text."""
 
     commands: tuple[Command, ...]
     documents: tuple[Text, ...]
@@ -62,19 +62,19 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[\w*\])?(\+?)=")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "$", "%", ">"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
 _MOST_ELEMENTS, _LONGEST_VALUE = 1000, 4000
-"""So that `A=$A$A` on many lines fills no memory."""
+"""The limit that keeps `A=$A$A` on many lines from filling the memory."""
 _ELIDED = re.compile(r"[\w./:-]*(?:\.\.\.|…)|\[[^\]\"']+\]|\{[\w.+-]+(?:[,|][\w.+-]+)*\}")
-"""What stands for something that is not written: `...`, `[options]`, `{none,mean}`, `{size}`."""
+"""Placeholders: `...`, `[options]`, `{none,mean}`, `{size}`."""
 _PROMPT = re.compile(r"\S+@\S+[$#%]")
 
 
 def read_commands(text: Text, known: Mapping[str, str] | None = None) -> Script:
-    """The commands of a script, in order. `known` are variables that are set outside of it."""
+    """Return the commands of a script, in order. `known` are variables that are set outside of it."""
     return _Reader(text, known or {}).read()
 
 
 def expand(text: Text, known: Mapping[str, str]) -> tuple[Word, ...]:
-    """The words of one command line that no shell reads, as for Compose: operators are words, and so are comments."""
+    """Return the words of a command line that no shell reads, as for Compose: operators and comments are words."""
     reader = _Reader(text, known)
     words: list[Word] = []
     for token in tokens(text, comments=False):
@@ -122,14 +122,14 @@ class _Reader:
         return Script(tuple(commands), tuple(documents), tuple(broken))
 
     def words(self, token: Token) -> list[Word]:
-        """What a word becomes: several, when a variable that stands unquoted in it has blanks or is an array."""
+        """Return the words that a word becomes: several, if an unquoted variable in it has blanks or is an array."""
         if token.text in {'"$@"', "$@", "$*", '"$*"'}:
             return []
         if len(token.pieces) <= 2 and (array := self._whole_array(token)) is not None:
             return list(array)
         words: list[Word] = []
         here: list[Text] = []
-        """What the word at hand is made of so far."""
+        """Return the parts of the current word so far."""
         unknown, unset, split = False, list[str](), False
         for piece in token.pieces:
             value, piece_unknown, piece_unset = self._value(piece)
@@ -150,13 +150,13 @@ class _Reader:
         return [*words, Word(text, start, unknown, tuple(unset), text.chars[:2] == "~/" and self._quoted(token))]
 
     def _quoted(self, token: Token) -> bool:
-        """Whether what a word begins with stood in quotes, here or where its variable is set."""
+        """Return whether the beginning of a word is quoted, here or where its variable is set."""
         first = next(piece for piece in token.pieces if piece.text.chars)
         value = self.variables.get(first.variable, ()) if first.variable else ()
         return value[0].tilde if value else first.quoted
 
     def _whole_array(self, token: Token) -> tuple[Word, ...] | None:
-        """The elements of `"${NAME[@]}"`."""
+        """Return the elements of `"${NAME[@]}"`; None for any other word."""
         pieces = [piece for piece in token.pieces if piece.text.chars]
         if len(pieces) == 1 and pieces[0].text.chars.endswith(("[@]}", "[*]}")):
             return self.variables.get(pieces[0].variable)
@@ -215,7 +215,7 @@ class _Reader:
             yield Command((), settings, exports=names)
 
     def _assigned(self, token: Token, found: re.Match[str]) -> Word:
-        """The value in `NAME=VALUE`, which is never split."""
+        """Return the value in `NAME=VALUE`, which is never split."""
         texts, unknown, unset = list[Text](), False, list[str]()
         for piece in token.pieces:
             value, piece_unknown, piece_unset = self._value(piece)
@@ -232,7 +232,7 @@ class _Reader:
 
 
 def _cuts(found: tuple[Token, ...]) -> dict[Position, Cut]:
-    """The operators that stand between two words without a blank on either side, by where they stand."""
+    """Return the operators between two words without a blank on either side, by their place."""
     three = zip(found, found[1:], found[2:], strict=False)
     return {
         operator.start: Cut(operator.text, operator.start, after.text)
@@ -249,7 +249,7 @@ def _end(token: Token) -> Position:
 
 
 def _parts(text: Text) -> Iterator[Text]:
-    """The text split at blanks; a backslash before a line's end is a blank. Always at least one part."""
+    """Yield the text split at blanks, at least one part; a backslash before a line's end is a blank."""
     ends = [match.span() for match in re.finditer(r"(?:\s|\\\n)+", text.chars)]
     start = 0
     for blank_start, blank_end in ends:

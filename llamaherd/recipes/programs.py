@@ -1,4 +1,4 @@
-"""Which programs the commands of a recipe run: servers of which engine, with which arguments, behind which prefixes."""
+"""The programs that the commands of a recipe run: servers with their engine, arguments and prefixes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
 OF_LLAMA_CPP = ("llama-server", "llama-cli", "llama-completion", "llama-bench", "llama-sweep-bench")
 OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
-"""What the programs of llama.cpp were called before June 2024."""
+"""The names of llama.cpp's programs before June 2024."""
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
-"""Those of the one program `llama` (llama.cpp app/llama.cpp:65-77)."""
+"""The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
 SHELLS = {"bash", "sh", "screen", "tmux", "wsl"}
-"""Programs that may be given a whole command in one argument."""
+"""Programs that take a whole command in one argument."""
 PREFIXES = SHELLS | {
     *("chrt", "doas", "env", "exec", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "sudo", "systemd-run"),
     *("taskset", "time", "timeout", "unbuffer", "docker", "podman"),
 }
-"""Programs that run the one that is named in their arguments."""
+"""Programs that run the program in their arguments."""
 
 # Flags of ik_llama.cpp that llama.cpp never had (ik_llama.cpp common/common.cpp); llama.cpp users cannot mean them.
 OF_IK = {
@@ -58,15 +58,15 @@ class ServerCommand:
     path: str = ""
     """The program as it is written."""
     published: Published | None = None
-    """For a server in a container: where its host offers it, if it does."""
+    """The published port of a server in a container."""
     contained: bool = False
     cards: int | None = None
-    """How many GPUs its container is given, where that is told."""
+    """The number of GPUs of its container, if the recipe sets it."""
     version: str = ""
     """The build or release that the recipe names, such as `b9592` or `v1.0.0`."""
 
     def value(self, *flags: str) -> Word | None:
-        """The word after the last of these flags, which is the one that counts."""
+        """Return the word after the last of these flags, which takes effect; None without one."""
         found = None
         for flag, after in zip(self.arguments, self.arguments[1:], strict=False):
             if str(flag) in flags:
@@ -75,29 +75,29 @@ class ServerCommand:
 
     @property
     def locks(self) -> Word | None:
-        """The word that tells the server to keep its weights in RAM."""
+        """Return the flag that keeps the weights in RAM; None without one."""
         mode = self.value("-lm", "--load-mode")
         return self.has("--mlock") or (mode if mode and "mlock" in str(mode) else None)
 
     def has(self, *flags: str) -> Word | None:
-        """The last of these flags."""
+        """Return the last of these flags; None without one."""
         return next((word for word in reversed(self.arguments) if str(word) in flags), None)
 
 
 def base_name(path: str) -> str:
-    """`llama-server` for `./build/bin/llama-server`, and for `llama-server.exe`."""
+    """Return `llama-server` for `./build/bin/llama-server` and for `llama-server.exe`."""
     return PurePosixPath(path.replace("\\", "/")).name.removesuffix(".exe")
 
 
 def engine_of(text: str) -> EngineName | None:
-    """The engine that a recipe names by its repository, a path or an image."""
+    """Return the engine that a recipe names by its repository, a path or an image; None without one."""
     if re.search(r"\bik[_-]llama|\bikawrakow\b", text):
         return "ik_llama.cpp"
     return "llama.cpp" if re.search(r"(?:ggml-org|ggerganov)[/+]llama\.cpp", text) else None
 
 
 def engine_at(path: Path) -> EngineName | None:
-    """The engine in whose folder a file lies, such as a clone of its repository."""
+    """Return the engine in whose folder a file lies, such as a clone of its repository; None for another folder."""
     for part in reversed(path.parts[:-1]):
         engine: EngineName | None = "llama.cpp" if re.match(r"llama\.cpp\b", part) else engine_of(part)
         if engine:
@@ -111,7 +111,7 @@ _CLONED = re.compile(r"\bgit\b[^\n|;&]*\bclone\b[^\n|;&]*")
 
 
 def recipe_version(text: str) -> str:
-    """The build or release of llama.cpp that a recipe checks out or that an image's tag names; empty for none.
+    """Return the build or release of llama.cpp that a recipe checks out or an image's tag names; empty for none.
 
     A release's name is like that of any program: it counts where llama.cpp is all that is cloned.
     """
@@ -129,14 +129,14 @@ _BUILDER, _BUILD = re.compile(r"\b(?:docker|podman|buildah)\b"), re.compile(r"\b
 
 
 def built_of(text: str) -> frozenset[str]:
-    """The images that a text builds itself: `docker build -t NAME`."""
+    """Return the images that a text builds itself: `docker build -t NAME`."""
     lines = re.sub(r"\\\r?\n", " ", text).split("\n")
     building = (line for line in lines if (tool := _BUILDER.search(line)) and _BUILD.search(line, tool.end()))
     return frozenset(name for line in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", line))
 
 
 def find_program(command: Command, engine: EngineName | None) -> ServerCommand | None:
-    """The engine's program that a command runs, if it runs one, behind whatever prefixes."""
+    """Return the engine's program that a command runs, behind any prefixes; None if it runs none."""
     words = command.words
     outer = base_name(str(words[0])) if words else ""
     for index, word in enumerate(words if outer in PREFIXES else words[:1]):

@@ -34,19 +34,19 @@ OF_CLI: Mapping[str, int] = {
     **dict.fromkeys(("--display-prompt", "--no-display-prompt", "--show-timings", "--no-show-timings"), 0),
     **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
 }
-"""With the number of values."""
+"""Flags of llama-cli, with the number of their values."""
 _SAID_ELSEWHERE = {OPEN, SECRET}
-"""Who can reach a server is asked with its container in view; a key in a recipe is its owner's."""
+"""Rules that are checked elsewhere: a container decides who reaches a server, and a key in a recipe is its owner's."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
-"""Without a model nobody means to serve: `llama-server --version` is a question, asked before the start."""
+"""Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
 _ELLIPSES = ("...", "…")
-"""What stands for arguments that are left out."""
+"""Signs for arguments that are left out."""
 _STAND_IN = "4321"
-"""A number in the place of one that only a shell knows."""
+"""A number in place of one that only a shell can compute."""
 
 
 def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
-    """What is wrong with the arguments of a server, and with the variables that it is given."""
+    """Yield the faults of a server's arguments and variables."""
     for problem, word in _problems(server):
         yield _finding(problem, Place(file, *word.start))
     for problem, name in _of_environment(server):
@@ -56,14 +56,14 @@ def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
 
 
 def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
-    """Whether flags that stand alone are likely to be llama-server's: at least two, and most of them known to it."""
+    """Return whether flags without a program are likely llama-server's: at least two, and it knows most of them."""
     names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
     known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
     return len(names) > 1 and 2 * len(known) > len(names)
 
 
 def program_of(words: Iterable[Word]) -> str:
-    """The program that flags which stand alone are likely to be meant for."""
+    """Return the likely program of flags that stand without one."""
     return "llama-cli" if any(str(word) in OF_CLI for word in words) else "llama-server"
 
 
@@ -73,7 +73,7 @@ def _of_llama_server(engine: EngineName | None) -> list[Catalogue]:
 
 
 def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: str) -> Iterator[Finding]:
-    """What is wrong with the `-D` options among the arguments of cmake, for an engine's version if that is named."""
+    """Yield the faults of the `-D` options of cmake, for an engine's version if that is named."""
     options: dict[str, str] = {}
     places: list[Place] = []
     for index, word in enumerate(words):
@@ -98,7 +98,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
 
 
 def corrected_arguments(server: ServerCommand) -> tuple[str, ...]:
-    """The arguments as they should have been written; what is wrong beyond repair is left out."""
+    """Return the corrected arguments, without those that cannot be corrected."""
     words, arguments = _arguments(server)
     result: list[str] = []
     problems = {problem.index: problem for problem, _ in _problems(server) if problem.severity == "error"}
@@ -119,7 +119,7 @@ def corrected_arguments(server: ServerCommand) -> tuple[str, ...]:
 
 
 def sound_environment(server: ServerCommand) -> dict[str, str]:
-    """The variables given to a server whose values are known, without those that are wrong."""
+    """Return the variables of a server whose values are known, without wrong ones."""
     wrong = {name for _, name in _of_environment(server)}
     return {name: str(word) for name, word in server.settings.items() if not word.unknown and name not in wrong}
 
@@ -133,7 +133,7 @@ def _of_environment(server: ServerCommand) -> list[tuple[Problem, str]]:
 
 
 def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
-    """What of the arguments and variables does not go together; what only a shell knows is passed over."""
+    """Yield conflicts among arguments and variables; values that only a shell can compute are skipped."""
     catalogue = _catalogue(server)
     if catalogue is None or server.program not in CHECKED or any(str(word) in _ELLIPSES for word in server.arguments):
         return
@@ -159,7 +159,7 @@ def _finding(problem: Problem, place: Place) -> Finding:
 
 
 def _catalogue(server: ServerCommand) -> Catalogue | None:
-    """The flags of the version that a recipe names, or of the newest that is known."""
+    """Return the flags of the version that a recipe names, or of the newest known version."""
     named = flags.catalogue(server.kind, server.version) if server.version else None
     known = flags.catalogues(server.kind)
     return named or (known[-1] if known else None)
@@ -171,7 +171,7 @@ def _others(catalogue: Catalogue) -> list[Catalogue]:
 
 
 def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
-    """What is wrong with the arguments, each with the word where it begins."""
+    """Return the faults of the arguments, each with its first word."""
     catalogue = _catalogue(server)
     if catalogue is None or server.program not in CHECKED:
         return []
@@ -195,7 +195,7 @@ def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
 
 
 def _arguments(server: ServerCommand) -> tuple[list[Word], list[str]]:
-    """The words that a catalogue can judge, and their texts: for a value that only a shell knows, a likely one."""
+    """Return the words to check and their texts, with likely texts for values that only a shell can compute."""
     catalogue = _catalogue(server)
     words: list[Word] = []
     arguments: list[str] = []
@@ -227,7 +227,7 @@ def _arguments(server: ServerCommand) -> tuple[list[Word], list[str]]:
 
 
 def _likely(value: Value, text: str) -> str:
-    """A value that would be right, unless the one that is written may be."""
+    """Return the written value if it may be right, else one that is right."""
     if value.wrong(text) is None:
         return text
     candidates: Iterable[str] = (*value.choices, _STAND_IN, str(value.minimum), "{}")
@@ -237,25 +237,25 @@ def _likely(value: Value, text: str) -> str:
 API_KEY_FLAGS = ("--api-key", "--api-key-file")
 API_KEY_VARIABLES = {"LLAMA_API_KEY", "VLLM_API_KEY"}
 PORTS = {"llama-server": "8080", "vllm": "8000"}
-"""Where each server listens unless it is told (llama.cpp common/arg.cpp:3340)."""
+"""The default port of each server (llama.cpp common/arg.cpp:3340)."""
 
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 OF_EVERY_PROGRAM = ("--version", "--help", "-h", "--list-devices", "--completion-bash")
 PROMPTS = ("-p", "--prompt", "-f", "--file", "-st", "--single-turn", *OF_EVERY_PROGRAM)
-"""With these llama-cli does one thing and ends, as it is meant to."""
+"""With these flags, llama-cli does one thing and ends."""
 
 
 _NOT_SERVING = (*OF_EVERY_PROGRAM, "--headless")
-"""With these nothing listens; of vLLM, `--headless` is a node that works for another."""
+"""With these flags nothing listens. `--headless` of vLLM starts a node that works for another node."""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only the machine itself reaches a server that listens there."""
+    """Return whether only the machine itself reaches a server at this address."""
     return address.startswith("127.") or address in {"localhost", "::1", "[::1]"} or address.endswith(".sock")
 
 
 def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
-    """What is wrong with one command. A server in a container is opened by its published port, not by its flags."""
+    """Yield the faults of one command. The published port opens a server in a container, not its flags."""
     here = Place(file, *server.start)
     if base_name(server.path) in OLD_NAMES:
         message = f"`{server.path}` is no program of llama.cpp any more"
@@ -272,7 +272,7 @@ def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
 
 
 def _threads(file: Path, server: ServerCommand) -> Iterator[Finding]:
-    """A thread for every logical processor, as nproc counts them; of `-1` and `0`, LH217 says so."""
+    """Yield a note on a thread for every logical processor, as nproc counts them; LH217 reports `-1` and `0`."""
     threads = server.value("-t", "--threads")
     counted = threads is not None and threads.unknown and "nproc" in str(threads)
     if threads is None or not counted:
@@ -284,14 +284,14 @@ def _threads(file: Path, server: ServerCommand) -> Iterator[Finding]:
 
 
 def key_advice(server: ServerCommand) -> str:
-    """How a server is given a key that no list of processes shows."""
+    """Return how to set a server's key so that no list of processes shows it."""
     if server.kind == "vllm":
         return "set `VLLM_API_KEY` in its environment"
     return "add `--api-key-file` with a file of keys"
 
 
 def _open(file: Path, server: ServerCommand) -> Iterator[Finding]:
-    """A listener beyond loopback without a key. vLLM listens everywhere unless it is told."""
+    """Yield a listener beyond loopback without a key. vLLM listens on all addresses by default."""
     if server.has(*API_KEY_FLAGS, *_NOT_SERVING) or API_KEY_VARIABLES & set(server.settings):
         return
     if any(str(word) in {"...", "…"} for word in server.arguments):

@@ -9,23 +9,21 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from llamaherd.engines.flags.keys import HUB_FLAGS, Keys, keys_from_arguments, number, slug
+from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
+from llamaherd.inventory.schema import Instance
+from llamaherd.inventory.schema.key_flags import number
 from llamaherd.recipes.programs import ServerCommand
 from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, corrected_arguments, is_loopback, sound_environment
 
+HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
+"""Flags for a model in a repository of a hub."""
 KEY_FILE: Keys = {"file": "api-key"}
-_ORDER = (
-    *("engine", "model", "on", "split", "tensor_split", "gpu_layers", "experts_on_cpu", "context", "kv"),
-    *("batch", "ubatch"),
-    *("parallel", "threads", "numa", "flash_attention", "mmap", "mlock", "draft", "sampling", "thinking", "warmup"),
-    *("cache_reuse", "listen", "port", "api_key", "backend", "extra_args", "environment"),
-)
 _ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_ORDER)|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
 """Variables that engines read. GPUs are chosen by `on`, and keys are never copied."""
 
 
 def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
-    """YAML for an inventory that says what these commands say; empty when there is no command."""
+    """Return YAML for an inventory with an instance for each command; empty if there is no command."""
     instances: dict[str, Keys] = {}
     models: dict[str, Keys] = {}
     about: list[str] = []
@@ -50,7 +48,7 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
 
 
 def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
-    """Names with their keys, one key a line."""
+    """Yield the lines of names with their keys, one key a line."""
     for name, keys in part.items():
         yield f"  {name}:"
         for key, value in keys.items():
@@ -60,15 +58,16 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
 
 
 def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
-    """The name of an instance, its keys in the order of docs/inventory.md, and its model where a hub has it."""
+    """Return the name of an instance, its keys in the order of docs/inventory.md, and its model if a hub has it."""
     words = list(corrected_arguments(server))
-    keys, model, rest = keys_from_arguments(words)
+    keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
     name = slug(PurePosixPath(model).name) or "server"
-    keys |= {"engine": server.kind, "model": name}
-    if keys.get("gpu_layers") == 0:
-        del keys["gpu_layers"]  # no card: on the CPU
+    keys |= {"engine": server.kind, "model": slug(alias) or name}
+    if keys.get("gpu_layers") == 0 or gpus == 0:
+        keys.pop("gpu_layers", None)  # no card: on the CPU
     else:
-        keys["on"] = [f"card{number}" for number, _ in enumerate(keys.get("tensor_split", [1]), start=1)]
+        count = len(keys["tensor_split"]) if "tensor_split" in keys else gpus or 1
+        keys["on"] = [f"card{number}" for number in range(1, count + 1)]
     if server.published:
         keys |= {"listen": server.published.address or "0.0.0.0", "port": number(server.published.host)}
     if server.contained:
@@ -86,11 +85,11 @@ def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
         keys["environment"] = environment
     if isinstance(kv := keys.get("kv"), dict) and len(set(kv.values())) == 1 and len(kv) == 2:
         keys["kv"] = kv["k"]
-    return name, {key: keys[key] for key in _ORDER if key in keys}, _of_hub(words)
+    return name, {key: keys[key] for key in Instance.model_fields if key in keys}, _of_hub(words)
 
 
 def _of_hub(words: list[str]) -> Keys:
-    """The model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches itself."""
+    """Return the model of `-hf USER/REPOSITORY[:QUANTISATION]`, which the inventory locks and fetches."""
     for flag, value in pairwise(words):
         found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?", value) if flag in HUB_FLAGS else None
         if found:

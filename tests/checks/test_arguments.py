@@ -51,6 +51,28 @@ def findings_of(file: Path) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.place)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--max-num-batched-tokens", "8192"], "LH116"),
+        (["--override-generation-config", '{"temperature": 1}'], "LH210"),
+        (["--default-chat-template-kwargs", '{"enable_thinking": true}'], "LH210"),
+        (["--speculative-config", '{"method": "ngram"}'], None),
+        (["--seed", "3"], None),  # of the engine, not of a request's sampling
+        (["--ubatch-size", "4"], None),  # microbatches of another kind
+    ],
+)
+def test_flags_of_vllm_are_compared_with_its_own_keys(arguments: list[str], code: str | None, tmp_path: Path) -> None:
+    vllm = {"kind": "vllm", "image": f"vllm/vllm-openai:v0.33.0@sha256:{'ab' * 32}"}
+    keys = {"sampling": {"temperature": 0.5}, "thinking": False, "ubatch": None, "draft": None}
+    changes = {f"instances/chat/{key}": value for key, value in (keys | {"extra_args": arguments}).items()}
+    said = [
+        finding.code
+        for finding in found({"engines/main": vllm, "instances/chat/backend": "compose"} | changes, tmp_path)
+    ]
+    assert said == ([code] if code else [])
+
+
 def test_a_launch_line_pasted_as_it_is(tmp_path: Path) -> None:
     pasted = "    extra_args: |\n" + "".join(f"      {line}\n" for line in BLOG.splitlines())
     text = yaml.safe_dump(changed(cpu_rig(), {"instances/chat/api_key": None}), sort_keys=False)

@@ -23,7 +23,9 @@ from llamaherd.engines.flags import catalogues
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.inventory.schema.key_flags import IK, KEY_FLAGS, LLAMA, VLLM
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.inventory.yaml_text import Loader
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
 from llamaherd.pipeline.fleet_files import examine_fleet, survey_fleet
 from llamaherd.pipeline.rules import rules
@@ -300,27 +302,43 @@ def test_known_cards_and_versions_are_named() -> None:
     assert [version for version in versions if f"`{version}`" not in described["engines.NAME"]] == []
 
 
-EVERYTHING = """
-{engine: e, model: m, "on": [a, b], port: 8080, context: 4096, kv: q8_0, parallel: 2, threads: 4, split: layer,
- tensor_split: [1, 2], gpu_layers: 9, batch: 512, ubatch: 512, numa: isolate, mmap: false, mlock: true, warmup: false,
- draft: {mtp: 2, p_min: 0.5}, thinking: true, cache_reuse: 256, sampling: {temperature: 1, top_p: 1, top_k: 1, min_p: 1,
- presence_penalty: 1, repeat_penalty: 1, seed: 1}}
-"""
+KINDS = (LLAMA, IK, VLLM)
+
+
+def rows_of_keys() -> list[str]:
+    """The table of keys and flags as the page shows it: keys of several rows are one line."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    for row in KEY_FLAGS:
+        line = cells.setdefault(row.title or f"`{row.top}`", {kind: [] for kind in KINDS})
+        for kind, spelling in row.spelled.items():
+            line[kind].append(spelling.shown or ", ".join(f"`{flag}`" for flag in spelling.flags))
+    return [f"| {title} | " + " | ".join(map(", ".join, line.values())) + " |" for title, line in cells.items()]
+
+
+def test_what_keys_become_is_described() -> None:
+    table = sections(text_of(INVENTORY))["What each key becomes"]
+    shown = [re.sub(" +", " ", row) for row in table.split("\n") if row.startswith("| ") and "---" not in row]
+    assert shown[1:] == [re.sub(" +", " ", row) for row in rows_of_keys()]
 
 
 @pytest.mark.parametrize("engine", sorted(DIALECTS))
-def test_what_keys_become_is_described(engine: str) -> None:
-    table = sections(text_of(INVENTORY))["What each key becomes"]
-    column = [head.strip().lower() for head in table.split("| key |")[1].split("\n")[0].split("|")].index(engine) + 2
-    said = [row.split("|") for row in table.split("\n") if row.startswith("| ") and "---" not in row]
-    named = {flag for row in said for flag in re.findall(r"--[a-z-]+", row[2 if "the same" in row[column] else column])}
-    everything = Instance.model_validate(yaml.safe_load(EVERYTHING))
+def test_what_keys_become_names_each_flag(engine: str) -> None:
+    column = KINDS.index(engine) + 2
+    named = {flag for row in rows_of_keys() for flag in re.findall(r"--[a-z-]+", row.split("|")[column])}
+    declared: dict[str, Any] = {"engine": "e"}
+    for row in KEY_FLAGS:
+        if row.example:
+            key, _, part = row.key.partition(".")
+            value = yaml.load(row.example, Loader=Loader)
+            declared[key] = {**declared.get(key, {}), part: value} if part else value
+    declared |= {"on": ["a", "b"], "draft": {"mtp": 2, "p_min": 0.5}}
+    everything = Instance.model_validate(declared, context={"folder": ROOT})
     newest = next(reversed(catalogues(engine)), None)
     server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
     smaller = everything.model_copy(update={"draft": Draft(model="s")})
-    beside = replace(server, declared=smaller, draft_path="/s.gguf", mmproj_path="/p.gguf")
-    told = (*DIALECTS[engine].arguments(server), *DIALECTS[engine].arguments(beside))
-    assert named == {argument for argument in told if argument.startswith("--")}
+    other = replace(server, declared=smaller, draft_path="/s.gguf", mmproj_path="/p.gguf")
+    written = (*DIALECTS[engine].arguments(server), *DIALECTS[engine].arguments(other))
+    assert named == {argument for argument in written if argument.startswith("--")}
 
 
 # --- findings ------------------------------------------------------------------------------------------------

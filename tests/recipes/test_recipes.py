@@ -201,8 +201,8 @@ instances:
     context: 262144
     kv: q8_0
     parallel: 1
-    sampling: {temperature: 0.6, top_p: 0.95, top_k: 20, min_p: 0.0}
     warmup: false
+    sampling: {temperature: 0.6, top_p: 0.95, top_k: 20, min_p: 0.0}
     listen: 0.0.0.0
     port: 8000
     api_key: {file: api-key}

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from llamaherd.checks.arguments import check_command_line
+from llamaherd.checks.context import RigContext
+from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.recipes import examine, understand
 from llamaherd.recipes.suggestions import inventory_fragment
+from tests.support.rigs import cpu_rig
 
 DIGEST = "@sha256:" + "0" * 64
 CUDA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
@@ -210,6 +214,66 @@ def suggested(folder: Path, text: str) -> dict[str, Any]:
     file.write_text(text, encoding="utf-8")
     written.write_text(inventory_fragment(file, understand(file).servers), encoding="utf-8")
     return read_yaml(written).data
+
+
+OFFERED = {
+    "llama.cpp": (
+        "llama-server -m /srv/m.gguf --alias coder -c 8192 -dev CUDA0,CUDA1 -ngl 99 -md /srv/small.gguf"
+        " --draft-p-min 0.5 --spec-draft-n-max 8 -ngld all --host 127.0.0.1",
+        {
+            "model": "coder",
+            "on": ["card1", "card2"],
+            "gpu_layers": "all",
+            "context": 8192,
+            "draft": {"model": "small", "max": 8, "p_min": 0.5},
+            "port": 8080,
+        },
+    ),
+    "ik_llama.cpp": (
+        "~/ik_llama.cpp/build/bin/llama-server -m /srv/m.gguf -c 8192 -ngl 99 -md /srv/s.gguf"
+        " --spec-type draft:n_max=8",
+        {
+            "model": "m",
+            "on": ["card1"],
+            "gpu_layers": "all",
+            "context": 8192,
+            "draft": {"model": "s", "max": 8},
+            "port": 8080,
+        },
+    ),
+    "vllm": (
+        "vllm serve org/model --served-model-name coder --max-model-len=32768 --max-num-seqs 4 -tp 2 --host 127.0.0.1"
+        """ --max_num_batched_tokens 8192 --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}'"""
+        """ --override-generation-config '{"temperature": 0.6, "repetition_penalty": 1.1}' --seed 3"""
+        """ --default-chat-template-kwargs '{"enable_thinking": false}'""",
+        {
+            "model": "coder",
+            "on": ["card1", "card2"],
+            "context": 32768,
+            "batch": 8192,
+            "parallel": 4,
+            "draft": {"mtp": 2},
+            "sampling": {"temperature": 0.6, "repeat_penalty": 1.1},
+            "thinking": False,
+            "port": 8000,
+            "extra_args": ["--seed", "3"],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OFFERED)
+def test_a_suggested_instance_passes_the_checks_of_its_arguments(kind: str, tmp_path: Path) -> None:
+    recipe, expected = OFFERED[kind]
+    (keys,) = suggested(tmp_path, recipe)["instances"].values()
+    assert keys == {"engine": kind, **expected}
+    engine = {"kind": kind, **({"image": "vllm/vllm-openai:v0.33.0"} if kind == "vllm" else {"ref": "b11434"})}
+    declared = cpu_rig() | {"engines": {"main": engine}, "instances": {"chat": keys | {"engine": "main"}}}
+    written = tmp_path / "whole.yaml"
+    written.write_text(yaml.safe_dump(declared), encoding="utf-8")
+    document = read_yaml(written)
+    rig = RigContext(Rig.model_validate(declared, context={"folder": tmp_path}), document)
+    assert [finding.code for finding in check_command_line(rig)] == []
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ TYPOGRAPHY = Rule(
 
 
 def typographic_sign(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
-    """A dash or quotation mark that a word processor or blog has made of a plain one."""
+    """Return the problem of a dash or quotation mark that a word processor or blog has replaced, if there is one."""
     bare = DASHES.sub("", argument)
     meant = catalogue.first(f"--{bare}", f"-{bare}") if bare != argument else None
     if meant is None and argument.translate(QUOTES) in (argument, ""):
@@ -190,7 +190,7 @@ class GivenValue:
     text: str
 
     def problem(self, rule: Rule, message: str, way_out: str, severity: Severity | None = None) -> Problem:
-        """What is wrong with it."""
+        """The fault of the value; None if the engine accepts it."""
         return Problem(rule, self.index, self.length, message, way_out, severity)
 
     @property
@@ -203,7 +203,7 @@ class GivenValue:
 
 
 def check_value(given: GivenValue, value: Value) -> Iterator[Problem]:
-    """What is wrong with a value, if anything is."""
+    """Yield the problem of a value, if it has one."""
     match value.wrong(given.text):
         case "rest":
             yield _cut_short(given, value)
@@ -298,7 +298,7 @@ def check_arguments(
     other: Sequence[Catalogue] = (),
     managed: Mapping[str, str] | None = None,
 ) -> tuple[Problem, ...]:
-    """What is wrong or doubtful with a server's arguments (without the program), in their order.
+    """Return what is wrong or doubtful in a server's arguments (without the program), in their order.
 
     `other` are catalogues of other engines and versions, to tell where a flag comes from; `managed` names the key
     of the inventory from which llamaherd sets a flag, by any of its spellings. Severity `error` is for what the
@@ -310,7 +310,7 @@ def check_arguments(
 
 
 class _Reader:
-    """One reading of a list of arguments, from left to right as engines do."""
+    """One pass over a list of arguments, from left to right as engines read them."""
 
     def __init__(
         self, catalogue: Catalogue, arguments: tuple[str, ...], other: tuple[Catalogue, ...], managed: Mapping[str, str]
@@ -324,7 +324,7 @@ class _Reader:
         self.next = 0
 
     def problems(self) -> Iterator[Problem]:
-        """Each problem, as it is met."""
+        """Yield each problem, in the order of the arguments."""
         while self.next < len(self.arguments):
             index = self.next
             flag = self.catalogue.find(self.arguments[index])
@@ -343,13 +343,13 @@ class _Reader:
                 yield from self.known(index, flag)
 
     def is_flag(self, argument: str) -> bool:
-        """Whether an argument is surely meant as a flag, and not as a value that begins with a dash."""
+        """Return whether an argument is surely a flag, and not a value that begins with a dash."""
         if self.catalogue.find(argument) or any(one.find(argument) for one in self.other):
             return True
         return bool(FLAG.fullmatch(argument)) and not NUMBER.fullmatch(argument)
 
     def skip(self, most: int) -> None:
-        """Pass over what must be the values of a flag that is not understood."""
+        """Skip the likely values of an unknown flag."""
         while most and self.next < len(self.arguments) and not self.is_flag(self.arguments[self.next]):
             self.next += 1
             most -= 1
@@ -357,7 +357,7 @@ class _Reader:
     # Flags that this engine does not have
 
     def translated(self, index: int, flag: Flag | None, translation: Translation) -> Problem:
-        """Something that other versions or engines understand, or that recipes have and no engine does."""
+        """Return the problem of a flag of other versions or engines, or of one that only recipes have."""
         self.next = index + translation.length
         meant = self.arguments[index : self.next]
         severity: Severity = "error"
@@ -417,13 +417,13 @@ class _Reader:
         return "error" if self.catalogue.complete else "warning", ""
 
     def nearest(self, argument: str) -> str | None:
-        """The flag that was meant, if it can only be a slip."""
+        """Return the intended flag, if the argument can only be a typing error."""
         if same := self.catalogue.first(f"-{argument}", argument.removeprefix("-")):
             return same
         return nearest_name(argument, sorted(name for name, flag in self.catalogue.flags.items() if not flag.removed))
 
     def joined(self, index: int, name: str, value: str) -> Iterator[Problem]:
-        """`--flag=value`, which is read as two arguments where the engine allows it."""
+        """Yield the problems of `--flag=value`, read as two arguments if the engine accepts it."""
         flag = self.catalogue.find(name)
         if not self.catalogue.equals or flag is None:
             known = f"{self.catalogue} wants a flag and its value as two arguments"
@@ -438,7 +438,7 @@ class _Reader:
             yield from check_value(GivenValue(self.catalogue, self.other, index, 1, name, value), flag.values[0])
 
     def apart(self, name: str, value: str) -> tuple[str, ...]:
-        """`--flag=value` as arguments that the engine understands; none where there are no such."""
+        """Return `--flag=value` as arguments that the engine accepts; empty if there are none."""
         if translation := translate(self.catalogue, (name, value), 0):
             return translation.replacement
         flag = self.catalogue.find(name)
@@ -450,7 +450,7 @@ class _Reader:
         return (name, value) if flag and not flag.removed else ()
 
     def stray(self, index: int) -> Iterator[Problem]:
-        """A word without a flag."""
+        """Yield the problem of a word without a flag."""
         self.words += 1
         if problem := joined_value(self.catalogue, self.arguments[index], index):
             yield problem
@@ -465,7 +465,7 @@ class _Reader:
             )
 
     def removed(self, index: int, flag: Flag) -> Problem:
-        """A flag that is known only to be refused."""
+        """Return the problem of a flag that the engine knows only to refuse it."""
         self.skip(len(flag.values))
         name = self.arguments[index]
         return Problem(
@@ -479,7 +479,7 @@ class _Reader:
     # Flags that it has
 
     def known(self, index: int, flag: Flag) -> Iterator[Problem]:
-        """A flag that can be used, and its values."""
+        """Yield the problems of a usable flag and its values."""
         name = self.arguments[index]
         if gone := self.gone(name):
             self.skip(len(flag.values))
@@ -512,7 +512,7 @@ class _Reader:
         return since if since and asked and asked >= (releases.release_order(since) or asked) else ""
 
     def swallowed(self, flag: Flag, value: Value) -> bool:
-        """Whether the next argument, which the flag would take for its value, is another flag."""
+        """Return whether the next argument, which the engine would read as the value, is another flag."""
         following = self.arguments[self.next]
         if value.kind != "text" and value.wrong(following) is None:
             return False
@@ -522,7 +522,7 @@ class _Reader:
         return known or (following.startswith("--") and self.is_flag(following))
 
     def short_of_value(self, index: int, flag: Flag) -> tuple[Rule, str]:
-        """What it means that a flag's value is not there."""
+        """Return the consequence of a missing value."""
         name, says = self.arguments[index], flag.values[0].says if flag.values[0].kind != "text" else "a value"
         if index + 1 < len(self.arguments):
             following = self.arguments[index + 1]
@@ -555,7 +555,7 @@ class _Reader:
         yield Problem(SWITCH_VALUE, index, 2, message, way_out, replacement=replacement)
 
     def given(self, index: int, flag: Flag) -> Iterator[Problem]:
-        """A flag that was given before, or that llamaherd gives."""
+        """Yield the problems of a repeated flag, and of a flag that llamaherd sets."""
         name = self.arguments[index]
         first = self.seen.setdefault(flag, index)
         if first != index and not flag.repeats:

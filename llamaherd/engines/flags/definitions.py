@@ -25,13 +25,13 @@ FLOAT = re.compile(
     r"\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
 )
 SYNONYMS = ("enabled", "true", "1", "disabled", "false", "0", "-1")
-"""Beside `on`, `off` and `auto`, which need no other words in a message."""
+"""Other words for `on`, `off` and `auto`, which messages leave out."""
 BITS: Mapping[str, int] = {"int": 31, "long": 64}
 
 
 @dataclass(frozen=True)
 class Value:
-    """What one value of a flag may be. With a number kind, `choices` are words allowed beside numbers."""
+    """The values that a flag accepts. With a number kind, `choices` are words that it accepts as well."""
 
     kind: Kind = "text"
     choices: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Value:
     refused: int | None = None
 
     def wrong(self, text: str) -> ValueFault | None:
-        """What is wrong with a value; None if the engine takes it whole."""
+        """Return the fault of a value; None if the engine accepts all of it."""
         match self.kind:
             case "word" | "list" | "stages":
                 return self._wrong_word(text)
@@ -72,7 +72,7 @@ class Value:
 
     @property
     def says(self) -> str:
-        """What may be given, for a message."""
+        """The accepted values, for a message."""
         if self.kind == "json":
             return "a JSON object"
         shown = self.choices if "on" not in self.choices else [word for word in self.choices if word not in SYNONYMS]
@@ -96,23 +96,23 @@ def _is_json(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag of one version: its spellings, the values it takes, and what the engine says of it."""
+    """One flag of one version: its spellings, its values, and the engine's own notes on it."""
 
     spellings: tuple[str, ...]
     negated: tuple[str, ...] = ()
     values: tuple[Value, ...] = ()
     env: str = ""
     removed: str = ""
-    """What the engine says to use instead: the flag is known only to be refused."""
+    """The replacement that the engine names: it knows the flag only to refuse it."""
     deprecated: str = ""
     idle: bool = False
     repeats: bool = False
-    """Given again, it adds; other flags overwrite."""
+    """A second occurrence adds to the first; other flags overwrite."""
     ends: bool = False
     optional: bool = False
-    """May stand with or without its value."""
+    """The value is optional."""
     many: bool = False
-    """Takes as many values as follow, one at least."""
+    """Takes all values that follow, at least one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,23 +125,23 @@ class Catalogue:
     date: str = ""
     dialect: str = ""
     complete: bool = True
-    """Whether a flag that is not in it is refused by the engine."""
+    """Whether the engine refuses a flag that is not in the catalogue."""
     exact: bool = True
-    """Whether it is of the version that was asked for, or of the newest before that."""
+    """Whether it is of the requested version. Otherwise it is of the newest version before that."""
     asked: str = ""
-    """The version that was asked for, where that is a newer one than this."""
+    """The requested version, if that is newer than this one."""
     listed: bool = False
-    """Whether its flags are those that the built engine lists. What they take is that of the nearest known version."""
+    """Whether the flags are those that the built engine lists. Their values are those of the nearest known version."""
     following: Catalogue | None = None
-    """The next newer catalogue, where the version that was asked for lies between the two."""
+    """The next newer catalogue, if the requested version lies between the two."""
     dashes: bool = True
     """`--ctx_size` is `--ctx-size`."""
     equals: bool = False
-    """`--flag=value` is understood."""
+    """The engine accepts `--flag=value`."""
     positional: int = 0
-    """How many words may stand without a flag."""
+    """The number of words that may stand without a flag."""
     env: Literal["below", "above", ""] = ""
-    """Whether the command line beats LLAMA_ARG_ variables or they beat it."""
+    """`below` if the command line beats LLAMA_ARG_ variables, `above` if they beat it."""
     environment: frozenset[str] = field(default=frozenset())
     booleans: frozenset[str] = field(default=frozenset())
 
@@ -150,11 +150,11 @@ class Catalogue:
 
     @property
     def outdated(self) -> bool:
-        """Whether the version that was asked for may be newer than every known catalogue: it may take more values."""
+        """Whether the requested version may be newer than every known catalogue, and accept more values."""
         return bool(self.asked) and self.following is None
 
     def may_know(self, spelling: str) -> bool:
-        """Return whether the version that was asked for may have a flag which this catalogue lacks."""
+        """Return whether the requested version may have a flag that this catalogue lacks."""
         if self.listed:
             return False
         return self.outdated or (self.following is not None and self.following.knows(spelling))
@@ -165,7 +165,7 @@ class Catalogue:
         return f"`--help` of {self.asked} lists what it takes; `herd up` checks it on the host before a switch"
 
     def find(self, spelling: str) -> Flag | None:
-        """The flag of that spelling, removed ones too; None if this version has never heard of it."""
+        """Return the flag of that spelling, also a removed one; None if this version has no such flag."""
         if self.dashes and spelling.startswith("--"):
             spelling = spelling.replace("_", "-")
         if self.equals:
@@ -173,38 +173,38 @@ class Catalogue:
         return self.flags.get(spelling)
 
     def knows(self, spelling: str) -> bool:
-        """Whether the flag can be used."""
+        """Return whether the flag can be used."""
         flag = self.find(spelling)
         return flag is not None and not flag.removed
 
     def first(self, *candidates: str) -> str | None:
-        """The first of these spellings that can be used."""
+        """Return the first of these spellings that can be used."""
         return next((spelling for spelling in candidates if self.knows(spelling)), None)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a list of arguments: where, one sentence, a way out."""
+    """One fault in a list of arguments: its place, one sentence and a help."""
 
     rule: Rule
     index: int
-    """Of the first argument concerned."""
+    """The index of the first argument concerned."""
     length: int
-    """How many arguments it concerns."""
+    """The number of arguments concerned."""
     message: str
     help: str
     unusual: Severity | None = None
-    """How bad it is where it is not what the rule says first."""
+    """The severity, if it differs from the rule's default."""
     replacement: tuple[str, ...] | None = None
-    """What to write instead of these arguments; empty to leave them out; None if there is no certain answer."""
+    """The arguments to write instead; empty to leave them out; None if that is not certain."""
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity."""
         return self.rule.graded(self.unusual)
 
     def at(self, place: Place) -> Finding:
-        """The same as a finding."""
+        """Return the finding at a place."""
         return self.rule.at(place, self.message, self.help, self.unusual)
 
 
@@ -215,7 +215,7 @@ _FOLDER = files("llamaherd.engines.flags").joinpath("catalogues")
 
 
 def catalogue(kind: str, version: str) -> Catalogue | None:
-    """The flags of an engine: of that very version, or else of the newest known before it (`exact` is false then).
+    """Return the flags of an engine: of that version, or of the newest known before it (`exact` is false then).
 
     llama.cpp is asked for by build number (`b11434`) or release (`v1.0.0`), vLLM by release, ik_llama.cpp by commit,
     by date (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
@@ -241,7 +241,7 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
 
 @cache
 def assumed(kind: str, version: str | None) -> Catalogue | None:
-    """The flags to go by for a version: of what is older than all, the oldest; of what is not to be placed, the newest.
+    """Return the flags to assume for a version: the oldest for one before all, the newest for one of unknown age.
 
     The latter may have more flags, and is not `complete`. None for an engine without catalogues.
     """
@@ -257,19 +257,19 @@ def assumed(kind: str, version: str | None) -> Catalogue | None:
 
 @cache
 def catalogues(kind: str) -> tuple[Catalogue, ...]:
-    """All known catalogues of an engine, the oldest first."""
+    """Return all known catalogues of an engine, the oldest first."""
     return tuple(sorted((_read(kind, name) for name in _names(kind)), key=_age))
 
 
 @cache
 def _names(kind: str) -> tuple[str, ...]:
-    """What the files of an engine's catalogues are called: by version, or by the beginning of a commit."""
+    """Return the names of an engine's catalogues: versions, or the beginnings of commits."""
     files = [path.name for path in _FOLDER.iterdir() if path.name.startswith(f"{kind}-")]
     return tuple(name.removeprefix(f"{kind}-").removesuffix(".json") for name in files)
 
 
 def _brought(kind: str, version: str) -> Catalogue | None:
-    """The catalogue of this very version, without a look at any other: a run asks for one, and there are many."""
+    """Return the catalogue of this version without reading the others: a run needs one of many."""
     commit = COMMIT.fullmatch(version)
     same = [
         name
@@ -281,7 +281,7 @@ def _brought(kind: str, version: str) -> Catalogue | None:
 
 @cache
 def _read(kind: str, name: str) -> Catalogue:
-    """A catalogue from its file; one with a `base` says only how it differs from that other one."""
+    """Return a catalogue from its file. A file with a `base` contains only the differences from it."""
     data = json.loads(_FOLDER.joinpath(f"{kind}-{name}.json").read_text(encoding="utf-8"))
     base = _brought(kind, data["base"]) if "base" in data else None
     flags = dict(base.flags) if base else {}
@@ -307,14 +307,14 @@ def _same_commit(one: Catalogue, version: str) -> bool:
 
 
 def _age(one: Catalogue) -> tuple[int, ...]:
-    """What catalogues of one engine are sorted by."""
+    """Return the key by which catalogues of one engine are sorted."""
     order = _order(one.kind, one.date if one.kind == "ik_llama.cpp" else one.version)
     assert order is not None, f"{one} has no place among the others"
     return order
 
 
 def _order(kind: str, version: str) -> tuple[int, ...] | None:
-    """A version as numbers; None if it is of no form that tells its age."""
+    """Return a version as numbers; None if its form contains no age."""
     if kind == "ik_llama.cpp":
         return tuple(int(part) for part in version.split("-")) if DATE.fullmatch(version) else None
     if kind == "llama.cpp":
@@ -350,12 +350,12 @@ def parse_help(text: str) -> BuiltFlags:
 
 
 def flags_as_mapping(built: BuiltFlags) -> dict[str, int]:
-    """Return the same for a file: the number of values by all spellings, with blanks between."""
+    """Return the flags for a file: the number of values by all spellings, with blanks between."""
     return {" ".join(spellings): values for spellings, values in built}
 
 
 def flags_of_mapping(flags: Mapping[str, int]) -> BuiltFlags:
-    """Return what `as_mapping` was given."""
+    """Return the flags from the mapping of `flags_as_mapping`."""
     return tuple(sorted((tuple(spellings.split(" ")), values) for spellings, values in flags.items()))
 
 

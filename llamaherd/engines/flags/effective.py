@@ -16,21 +16,21 @@ from llamaherd.text.numbers import clamped_number
 
 @dataclass(frozen=True)
 class Option:
-    """One option that a server is told, and where: by which argument, or which variable."""
+    """One option of a server, with the argument or the variable that sets it."""
 
     flag: Flag
     words: tuple[str, ...]
-    """As it is written, its values too; `NAME=VALUE` of a variable."""
+    """The option as it is written, with its values; `NAME=VALUE` of a variable."""
     values: tuple[str, ...]
     on: bool
-    """False where a switch is said by its negation."""
+    """False if the negation of a switch is written."""
     origin: Literal["argument", "environment"]
     index: int
-    """Of the argument, or of the variable among the environment's."""
+    """The index of the argument, or of the variable in the environment."""
 
     @property
     def value(self) -> str:
-        """Its only value; empty for a switch."""
+        """The only value; empty for a switch."""
         return self.values[0] if self.values else ""
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Option:
 
 @dataclass(frozen=True)
 class EffectiveOptions:
-    """What counts in the end: of what is said twice the last, of command line and environment what the engine prefers.
+    """The options that take effect: the last of several, and of command line and environment the one that wins.
 
     In llama.cpp the command line beats LLAMA_ARG_ variables (b11434, common/arg.cpp:720-765); in ik_llama.cpp they beat
     it, as they are read again after it (67268c8fd, examples/server/server.cpp:447-453).
@@ -49,37 +49,37 @@ class EffectiveOptions:
 
     catalogue: Catalogue
     said: tuple[Option, ...]
-    """All that was said, in the order in which the engine reads it."""
+    """All options, in the order in which the engine reads them."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, *spellings: str) -> Option | None:
-        """The option that counts, by any of its spellings; None where it is left to its default."""
+        """Return the option that takes effect, by any of its spellings; None if the default does."""
         return next(iter(reversed(self.every(*spellings))), None)
 
     def every(self, *spellings: str) -> tuple[Option, ...]:
-        """All times that an option is said, for those that add up."""
+        """Return all occurrences of an option, for options that add up."""
         flags = {id(flag) for spelling in spellings if (flag := self.catalogue.find(spelling))} & self._flags
         return tuple(option for option in self.said if id(option.flag) in flags) if flags else ()
 
     @cached_property
     def _flags(self) -> frozenset[int]:
-        """All that were said, by identity: rules ask about many more, and a flag takes long to hash."""
+        """The identities of all flags that are set: rules look up many more, and a flag is slow to hash."""
         return frozenset(id(option.flag) for option in self.said)
 
     def text(self, *spellings: str) -> str:
-        """The value that counts; empty where there is none."""
+        """Return the value that takes effect; empty if there is none."""
         option = self.get(*spellings)
         return option.value if option else ""
 
     def number(self, *spellings: str, default: int) -> int:
-        """The value that counts as a whole number; the default where it is none."""
+        """Return the value that takes effect as a whole number, or the default if it is not one."""
         try:
             return clamped_number(self.text(*spellings))
         except ValueError:
             return default
 
     def is_on(self, *spellings: str) -> bool:
-        """Whether a switch is on; an option with a value is where that says so."""
+        """Return whether a switch is on, or an option has a value that means on."""
         option = self.get(*spellings)
         return option is not None and option.on and option.value.lower() not in ("off", "0", "false", "disabled")
 
@@ -87,7 +87,7 @@ class EffectiveOptions:
 def effective_options(
     catalogue: Catalogue, arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> EffectiveOptions:
-    """What a server of this version is told by its arguments (without the program) and its environment.
+    """Return the options that arguments (without the program) and environment set for this version.
 
     What it would not understand is taken as a version does that has it, or left out.
     """
@@ -98,7 +98,7 @@ def effective_options(
 
 
 def _with_one_mode(catalogue: Catalogue, said: tuple[Option, ...]) -> tuple[Option, ...]:
-    """The same, where switches that became modes of loading add to those that were said before."""
+    """Return the options with former switches combined with earlier ones into one mode of loading."""
     told: list[str] = []
     options: list[Option] = []
     for option in said:
@@ -137,7 +137,7 @@ def _of_arguments(catalogue: Catalogue, arguments: tuple[str, ...]) -> Iterator[
 
 
 def _taken(catalogue: Catalogue, flag: Flag, following: Sequence[str]) -> int:
-    """How many words a flag takes for its values; another flag is none."""
+    """Return the number of words that are values of a flag; another flag is not a value."""
     taken = 0
     while taken < len(flag.values) and taken < len(following):
         word = following[taken]
@@ -163,52 +163,52 @@ def _of_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> Ite
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What is known of where a server runs; None for what is not."""
+    """The facts about the place where a server runs; None for unknown facts."""
 
     cards: int | None = None
-    """How many GPUs it sees."""
+    """The number of GPUs that it sees."""
     cores: int | None = None
     """Physical cores of the processor."""
     reachable: bool | None = None
-    """Whether others than its own host reach it; None where its own address tells."""
+    """Whether other hosts reach it; None if its own address decides."""
     keyed: bool = False
-    """Whether it asks for a key that its arguments do not show."""
+    """Whether it requires a key that its arguments do not contain."""
     tensors: tuple[str, ...] = ()
-    """The names of the model's tensors, as far as they are known."""
+    """The names of the model's tensors; empty if unknown."""
     shifts: bool | None = None
     """Whether parts of the model's cache can be moved to other positions."""
     trained: int | None = None
-    """Tokens of the context that the model was trained for."""
+    """The length of the context that the model was trained for, in tokens."""
     pools: str | None = None
-    """How the model pools embeddings, as `--pooling` has it."""
+    """The model's type of pooling, as `--pooling` names it."""
     causal: bool | None = None
-    """Whether its tokens see only those before them."""
+    """Whether a token attends only to tokens before it."""
     cached: bool | None = None
-    """Whether the engine keeps keys and values of it."""
+    """Whether the engine caches its keys and values."""
     model: str = ""
-    """What the model is called, where its arguments have no flag for it."""
+    """The name of the model, if the arguments have no flag for it."""
     experts_moved: bool = False
     """Whether an override of llamaherd's own, which comes first, keeps experts on the CPU."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Options that contradict each other or the rig; it is said of the first one."""
+    """Options that contradict each other or the rig; the finding is placed at the first one."""
 
     rule: Rule
     options: tuple[Option, ...]
     message: str
     help: str
     unusual: Severity | None = None
-    """How bad it is where it is not what the rule says first."""
+    """The severity, if it differs from the rule's default."""
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity."""
         return self.rule.graded(self.unusual)
 
     def at(self, place: Place) -> Finding:
-        """The same as a finding."""
+        """Return the finding at a place."""
         return self.rule.at(place, self.message, self.help, self.unusual)
 
 

@@ -1,4 +1,4 @@
-"""The environment of a server: variables that the engine reads, and does not read as they look."""
+"""The environment of a server: variables that the engine does not read, or reads unexpectedly."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ OF_CUDA = (
     *("CUDA_VERSION", "CUDA_DEVICE_WAITS_ON_EXCEPTION", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
     *("CUDA_ARCHITECTURES", "CUDA_DOCKER_ARCH", "CUDA_COMPAT_PATH", "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH"),
 )
-"""Variables of CUDA and of NVIDIA's container toolkit; only what is nearly one of them is asked about."""
+"""Variables of CUDA and of NVIDIA's container toolkit. Only names close to one of them are reported."""
 SECRET_VARIABLES = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
 _WITHOUT = {"HF_TOKEN": "leave it out: what fetches models is given the HF_TOKEN of the shell that runs `herd`"}
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
 ON = "`on`, `enabled`, `true` and `1`"
 SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
-"""What llama.cpp takes for a switch in the environment (common/arg.cpp, parse_bool_value)."""
+"""The values of a switch in llama.cpp's environment (common/arg.cpp, parse_bool_value)."""
 
 
 def check_environment(catalogue: Catalogue, environment: Mapping[str, str]) -> tuple[Problem, ...]:
-    """What is wrong with the variables given to a server; a problem's `index` counts them in their order."""
+    """Return the faults of a server's variables; a problem's `index` counts them in their order."""
     found = []
     for index, name in enumerate(environment):
         for rule, message, way_out in _problems(catalogue, name, environment):
@@ -124,7 +124,7 @@ ENV_OFF = Rule(
 
 
 def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> Iterator[tuple[Rule, str, str]]:
-    """Rule, message and way out of each problem with one variable."""
+    """Yield rule, message and help of each problem with one variable."""
     value = environment[name]
     if name in SECRET_VARIABLES:
         yield (
@@ -144,7 +144,7 @@ def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -
 
 
 def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
-    """Variables of CUDA and of the libraries that nobody reads here."""
+    """Yield the problems of variables of CUDA and of libraries that are not read here."""
     if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := nearest_name(name, OF_CUDA)):
         yield ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?"
     if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
@@ -159,7 +159,7 @@ def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule,
 
 
 def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> Iterator[tuple[Rule, str, str]]:
-    """The engine's own variables, which stand for flags."""
+    """Yield the problems of the engine's own variables, which set flags."""
     flag, value = flag_of_variable(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
         newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and says nothing"
@@ -190,7 +190,7 @@ MEANT: Mapping[str, tuple[str, ...]] = {
     "LLAMA_ARG_API_KEY": ("LLAMA_API_KEY",),
     "LLAMA_ARG_N_THREADS": ("LLAMA_ARG_THREADS",),
 }
-"""Names that people give to variables, and what they are called; the first that the version has counts."""
+"""Wrong names of variables with the right ones; the first that the version has is suggested."""
 MODE = "LLAMA_ARG_LOAD_MODE"
 OLD_SWITCHES: Mapping[str, tuple[str, str]] = {
     "LLAMA_ARG_MMAP": ("--mmap", "--no-mmap"),
@@ -198,18 +198,18 @@ OLD_SWITCHES: Mapping[str, tuple[str, str]] = {
     "LLAMA_ARG_MLOCK": ("--mlock", ""),
     "LLAMA_ARG_DIO": ("--direct-io", ""),
 }
-"""Switches for loading that `--load-mode` took the place of: what they say on, and off."""
+"""Switches for loading that `--load-mode` replaced: their meanings if on, and if off."""
 
 
 @cache
 def variables(kind: str) -> tuple[str, ...]:
-    """The variables that an engine asks for by name, those of flags left out."""
+    """Return the variables that an engine reads by name, without those of flags."""
     text = files("llamaherd.engines.flags").joinpath("catalogues", "variables.json").read_text(encoding="utf-8")
     return tuple(json.loads(text).get(kind, ()))
 
 
 def _of_loading(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -> str:
-    """The way out of a switch for loading: one mode for all that the variables say of it. Empty for another one."""
+    """Return the help for a switch for loading: one mode for all such variables. Empty for other variables."""
     if name not in OLD_SWITCHES:
         return ""
     if not _switch(name, environment[name]):
@@ -224,13 +224,13 @@ def _of_loading(catalogue: Catalogue, name: str, environment: Mapping[str, str])
 
 
 def _switch(name: str, value: str) -> str:
-    """The switch for loading that a variable stood for; empty for another one, and where it asks for nothing."""
+    """Return the switch for loading that a variable set; empty for other variables, and if it sets nothing."""
     on, off = OLD_SWITCHES.get(name, ("", ""))
     return off if value.lower() in (*FALSE, "disabled") else on
 
 
 def _instead(catalogue: Catalogue, name: str, value: str) -> str:
-    """The way out of a variable that is not read: the one that has this meaning, or is called nearly so."""
+    """Return the help for an unread variable: the variable with this meaning, or with a similar name."""
     slots = name == "LLAMA_ARG_SLOTS" and re.fullmatch("(?!0*[01]$)-?[0-9]+", value.strip())  # a number, no switch
     names = ("LLAMA_ARG_N_PARALLEL",) if slots else MEANT.get(name, ())
     known = (each for each in names if each in {*catalogue.environment, "LLAMA_API_KEY"})
@@ -252,7 +252,7 @@ ENV_VALUE = Rule(
 
 
 def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
-    """A variable that stands for a flag, where the command line beats it."""
+    """Yield the problems of a variable that sets a flag, if the command line beats it."""
     if flag.removed:
         message = f"`{name}` stands for `{flag.spellings[-1]}`, which has been removed: the server does not start"
         yield ENV_VALUE, message, f"{catalogue.kind} says: {flag.removed}"
@@ -270,7 +270,7 @@ def _of_flag(catalogue: Catalogue, flag: Flag, name: str, value: str) -> Iterato
 
 
 def flag_of_variable(catalogue: Catalogue, name: str) -> Flag | None:
-    """The flag of a variable; a flag that can be negated has LLAMA_ARG_NO_X too, whose value does not count."""
+    """Return the flag of a variable; a flag with a negation has LLAMA_ARG_NO_X too, whose value has no effect."""
     flags = dict.fromkeys(catalogue.flags.values())
     same = sorted((flag for flag in flags if flag.env == name), key=lambda flag: flag.spellings[-1].startswith("--no-"))
     exact = next(iter(same), None)

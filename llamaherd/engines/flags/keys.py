@@ -3,212 +3,180 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from llamaherd.text.numbers import parse_json
+from llamaherd.engines.flags.definitions import Catalogue, catalogues
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS, KeyFlag, Settings, Spelling
 
 Keys = dict[str, Any]
 
-HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
-
 
 class ParsedKeys(NamedTuple):
-    """What arguments say: the keys of an instance, the model by its path or repository, and what has no key."""
+    """The keys of an instance that arguments mean, and what has no key."""
 
     keys: Keys
     model: str
+    """The path or the repository of the model."""
+    name: str
+    """The name by which clients request the model; empty where it is not set."""
+    gpus: int | None
+    """The number of GPUs; None where it is not set."""
     rest: list[str]
+    """Arguments without a key, as they are written."""
 
 
-def number(text: str) -> int | float | str:
-    """A number, where the text is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+class _Carrier(NamedTuple):
+    """A flag of the table that carries a key."""
+
+    row: KeyFlag
+    spelling: Spelling
+    flag: str
 
 
-def _layers(text: str) -> int | float | str:
-    """99 and more is how people say `all`."""
-    value = number(text)
-    return "all" if isinstance(value, int) and value >= 99 else value
+@cache
+def managed_flags(kind: str) -> Mapping[str, str]:
+    """Return the key of an instance by each flag that carries it with any value."""
+    return {
+        flag: row.top
+        for row, spelling in _spellings(kind)
+        for flag in spelling.flags
+        if row.key and flag not in spelling.partial
+    }
 
 
-def _threads(text: str) -> int | float | str | None:
-    """Zero and less is every logical processor, which nobody wants: the default of a rig is better."""
-    value = number(text)
-    return None if isinstance(value, int | float) and value <= 0 else value
+@cache
+def written_flags(kind: str) -> Mapping[str, str]:
+    """Return the key of an instance by each flag that a server may get; `engine` for what every server gets."""
+    return {flag: row.top or "engine" for row, spelling in _spellings(kind) for flag in spelling.flags}
 
 
-def _switch(text: str) -> str:
-    return {"1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}.get(text, text)
+@cache
+def wired_flags(kind: str) -> Mapping[str, str]:
+    """Return the reasons why flags in `extra_args` break a rig, also where their key is not set."""
+    return {flag: row.wired for row, spelling in _spellings(kind) if row.wired for flag in spelling.flags}
 
 
-def _shares(text: str) -> list[int | float | str]:
-    return [number(part) for part in re.split(r"[,/]", text)]
+@cache
+def limited_flags(kind: str) -> Mapping[str, str]:
+    """Return the key by each flag that no other check compares with the version of an engine."""
+    return {flag: row.top for row, spelling in _spellings(kind) if row.limited for flag in spelling.flags}
 
 
-def _named(names: str, key: str, read: Callable[[str], Any]) -> dict[str, tuple[str, Callable[[str], Any]]]:
-    return dict.fromkeys(names.split(), (key, read))
+def _spellings(kind: str) -> Iterator[tuple[KeyFlag, Spelling]]:
+    return ((row, spelling) for row in KEY_FLAGS if (spelling := row.spelled.get(kind)))
 
 
-# Flags with a value, and the key of the inventory that says it. `a.b` is a key in a mapping; `draft.own` is none, but
-# tells that the model drafts by its own head, and `draft.path` that another one does.
-_VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    **_named("-sm --split-mode", "split", str),
-    **_named("-ts --tensor-split", "tensor_split", _shares),
-    **_named("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", _layers),
-    **_named("-ncmoe --n-cpu-moe", "experts_on_cpu", number),
-    **_named("-c --ctx-size --max-model-len", "context", number),
-    **_named("-ctk --cache-type-k", "kv.k", str),
-    **_named("-ctv --cache-type-v", "kv.v", str),
-    **_named("-b --batch-size", "batch", number),
-    **_named("-ub --ubatch-size", "ubatch", number),
-    **_named("-np --parallel", "parallel", number),
-    **_named("-t --threads", "threads", _threads),
-    **_named("--numa", "numa", str),
-    **_named("-fa --flash-attn", "flash_attention", _switch),
-    **_named("--spec-draft-n-max --draft-max --draft-n --draft", "draft.mtp", number),
-    **_named("--spec-draft-p-min", "draft.p_min", number),
-    **_named("-md --model-draft --spec-draft-model", "draft.path", str),
-    **_named("--temp --temperature", "sampling.temperature", number),
-    **_named("--top-p", "sampling.top_p", number),
-    **_named("--top-k", "sampling.top_k", number),
-    **_named("--min-p", "sampling.min_p", number),
-    **_named("--presence-penalty", "sampling.presence_penalty", number),
-    **_named("--repeat-penalty", "sampling.repeat_penalty", number),
-    **_named("-s --seed", "sampling.seed", number),
-    **_named("--cache-reuse", "cache_reuse", number),
-    **_named("--host", "listen", str),
-    **_named("--port", "port", number),
-}
-_SWITCHES: Mapping[str, tuple[str, Any]] = {
-    "--no-mmap": ("mmap", False),
-    "--mmap": ("mmap", True),
-    "--mlock": ("mlock", True),
-    "--no-warmup": ("warmup", False),
-    "--warmup": ("warmup", True),
-    "-cmoe": ("experts_on_cpu", "all"),
-    "--cpu-moe": ("experts_on_cpu", "all"),
-    "-mtp": ("draft.own", True),
-}
-_DRAFTING = {"mtp": "--spec-draft-n-max", "p_min": "--spec-draft-p-min"}
-_LOAD_MODES: Mapping[str, Keys] = {
-    "none": {"mmap": False},
-    "mmap": {"mmap": True},
-    "mlock": {"mmap": False, "mlock": True},
-    "mmap+mlock": {"mmap": True, "mlock": True},
-}
-_ALL_EXPERTS = re.compile(r"(?:\\?\.?(?:ffn_)?[.*]*_?)?exps(?:\\?\.(?:weight)?)?=CPU")
-_MODEL_FLAGS = ("-m", "--model", *HUB_FLAGS)
-_SAID_ANYWAY = {"--jinja", "--metrics", "--op-offload"}
-"""What llamaherd passes by itself, or the engine does."""
+@cache
+def _carriers(kind: str) -> Mapping[str, _Carrier]:
+    """Return the flags that carry keys by each of their spellings, in all known versions of an engine."""
+    found: dict[str, _Carrier] = {}
+    for row, spelling in _spellings(kind):
+        for flag in spelling.flags:
+            names = {flag, *(name for known in catalogues(kind) for name in _same_meaning(known, flag))}
+            found |= dict.fromkeys(names, _Carrier(row, spelling, flag)) | found
+    return found
 
 
-def keys_from_arguments(arguments: Iterable[str]) -> ParsedKeys:
-    """What these arguments say."""
+def _same_meaning(known: Catalogue, flag: str) -> tuple[str, ...]:
+    """Return the spellings of a flag in one version, without its negations."""
+    found = known.find(flag)
+    if found is None:
+        return ()
+    return found.negated if flag in found.negated else found.spellings
+
+
+def keys_from_arguments(arguments: Iterable[str], kind: str) -> ParsedKeys:
+    """Return the keys that these arguments of an engine mean."""
+    found, rest, drafting = Settings(), list[str](), list[str]()
     words = list(arguments)
-    keys: Keys = {}
-    model, rest = "", list[str]()
-    index = 0
-    while index < len(words):
-        flag = words[index]
-        value = words[index + 1] if index + 1 < len(words) and _is_value(words[index + 1]) else None
-        taken = 1 if value is None else 2
-        if flag in _MODEL_FLAGS and value is not None:
-            model = value
-        elif not flag.startswith("-") and not model and not rest:
-            model, taken = flag, 1  # as `vllm serve` takes it
-        elif said := _said(flag, value):
-            for key, setting in said[0].items():
-                _put(keys, key, setting)
-            taken = said[1]
-        else:
-            rest += words[index : index + taken]
-        index += taken
-    draft = keys.pop("draft", {})
-    own, simple, path = draft.pop("own", False), draft.pop("simple", False), draft.pop("path", None)
-    beside = {"model": slug(PurePosixPath(path).name)} if path else {}
-    if own:
-        keys["draft"] = {"mtp": 3} | draft | beside  # the default of llama.cpp, common/arg.cpp:4150
-    elif path and "--spec-type" not in rest:
-        keys["draft"] = beside | {"max" if key == "mtp" else key: value for key, value in draft.items()}
-    else:  # another way to draft has no key
-        rest += [*(("--spec-type", "draft-simple") if simple else ()), *(("-md", path) if path else ())]
-        rest += [word for key, flag in _DRAFTING.items() if key in draft for word in (flag, str(draft[key]))]
-    return ParsedKeys(keys, model, rest)
+    while words:
+        if not words[0].startswith("-") and "model" not in found and not rest:
+            found["model"] = words.pop(0)  # as `vllm serve` takes it
+            continue
+        name, value, length = _next_option(words, kind)
+        carrier = _carriers(kind).get(name)
+        if carrier and carrier.flag in carrier.spelling.switches:
+            value, length = None, 1
+        settings = _settings(carrier, value) if carrier else None
+        if settings is None:
+            rest += words[:length]
+        elif carrier and carrier.row.key == "draft":
+            drafting += words[:length]
+        found |= settings or {}
+        del words[:length]
+    model, alias, gpus = (found.pop(key, None) for key in ("model", "model.name", "on"))
+    keys = _nested(found)
+    if resolved := _resolved_draft(keys.pop("draft", {}), rest):
+        keys["draft"] = resolved
+    else:
+        rest += drafting  # another way to draft has no key
+    return ParsedKeys(keys, model or "", alias or "", gpus, rest)
 
 
-def _said(flag: str, value: str | None) -> tuple[Keys, int] | None:
-    """The keys that a flag stands for, and how many words say it; None for a flag without a key."""
-    if flag in _SWITCHES:
-        key, setting = _SWITCHES[flag]
-        return {key: setting}, 1
-    if flag in _SAID_ANYWAY or (flag in _VALUES and value is None):
-        return {}, 1
-    if value is None:
-        return None
-    if flag in _VALUES:
-        key, read = _VALUES[flag]
-        return {key: read(value)}, 2
-    special = _special(flag, value)
-    return (special, 2) if special else None
+def _next_option(words: list[str], kind: str) -> tuple[str, str | None, int]:
+    """Return the first flag as catalogues spell it, its first value, and the number of words."""
+    known = next(reversed(catalogues(kind)), None)
+    name = words[0]
+    if known and known.dashes and name.startswith("--"):
+        bare, equals, value = name.partition("=")
+        name = bare.replace("_", "-")
+        if equals:
+            return (name, value, 1) if known.equals else (words[0], None, 1)
+    flag = known.find(name) if known else None
+    most = len(words) if flag and flag.many else 2
+    values = list(takewhile(_is_value, words[1:most]))
+    return name, next(iter(values), None), 1 + len(values)
+
+
+def _settings(carrier: _Carrier, value: str | None) -> Settings | None:
+    """Return the values by key that a flag means; None where no key can express it."""
+    spelling, flag = carrier.spelling, carrier.flag
+    if flag in spelling.switches:
+        meaning = spelling.switches[flag]
+    elif value is None:
+        return Settings()  # it lacks its value
+    else:
+        meaning = spelling.values[flag](value)
+    if meaning is None or isinstance(meaning, Settings):
+        return meaning
+    return Settings({carrier.row.key: meaning})
 
 
 def _is_value(word: str) -> bool:
-    return not word.startswith("-") or re.fullmatch(r"-\d+(?:\.\d+)?", word) is not None
+    return not word.startswith("-") or _NEGATIVE.fullmatch(word) is not None
 
 
-def _put(keys: Keys, path: str, value: Any) -> None:
-    key, _, inner = path.partition(".")
-    if inner:
-        keys.setdefault(key, {})[inner] = value
-    elif value is not None:
-        keys[key] = value
+_NEGATIVE = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
-def _special(flag: str, value: str) -> Keys:
-    """Flags whose value decides which key they are; nothing for a value that no key stands for."""
-    match flag:
-        case "-lm" | "--load-mode":
-            return dict(_LOAD_MODES.get(value, {}))
-        case "--spec-type" if value in ("draft-mtp", "draft-simple"):
-            return {"draft.own" if value == "draft-mtp" else "draft.simple": True}
-        case "--spec-type" if value.startswith("mtp"):
-            settings = dict(part.partition("=")[::2] for part in value.partition(":")[2].split(",") if part)
-            said: Keys = {"draft.own": True, "draft.mtp": number(settings.get("n_max", "1"))}
-            return said | ({"draft.p_min": number(settings["p_min"])} if "p_min" in settings else {})
-        case "--reasoning" | "-rea" if value in {"on", "off"}:
-            return {"thinking": value == "on"}
-        case "--reasoning-budget" if value == "0":
-            return {"thinking": False}
-        case "--chat-template-kwargs":
-            return _thinking(value)
-        case "-ot" | "--override-tensor" if _ALL_EXPERTS.fullmatch(value):
-            return {"experts_on_cpu": "all"}
-        case "--api-key":
-            return {"api_key": {"env": "LLAMA_API_KEY"}}  # never the key itself
-        case "--api-key-file":
-            return {"api_key": {"file": value}}
-        case _:
-            return {}
+def _nested(settings: Settings) -> Keys:
+    keys: Keys = {}
+    for path, value in settings.items():
+        key, _, inner = path.partition(".")
+        if inner:
+            keys.setdefault(key, {})[inner] = value
+        else:
+            keys[key] = value
+    return keys
 
 
-def _thinking(value: str) -> Keys:
-    try:
-        settings = parse_json(value)
-    except ValueError:
-        return {}
-    if isinstance(settings, dict) and list(settings) == ["enable_thinking"]:
-        return {"thinking": bool(settings["enable_thinking"])}
+def _resolved_draft(parts: Keys, rest: list[str]) -> Keys:
+    """Return the key `draft`; empty where it cannot express how the server drafts."""
+    path, count = parts.get("path"), parts.get("count")
+    model = {"model": slug(PurePosixPath(path).name)} if path else {}
+    p_min = {"p_min": parts["p_min"]} if "p_min" in parts else {}
+    if parts.get("own"):
+        return {"mtp": 3 if count is None else count} | model | p_min  # the default of llama.cpp, common/arg.cpp:4150
+    if path and "--spec-type" not in rest:
+        return model | ({} if count is None else {"max": count}) | p_min
     return {}
 
 
 def slug(name: str) -> str:
-    """A model's file as a name of an inventory."""
+    """Return a name of an inventory for a model's file."""
     bare = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", name.lower())
     return re.sub(r"[^a-z0-9._-]+", "-", bare)[:40].strip("-._")

@@ -74,10 +74,10 @@ MEANINGS: tuple[tuple[Spelling, ...], ...] = (
     (("--hf-repo|-hf|-hfr", "{}"),),
     (("--rerank|--reranking",),),
 )
-"""Each meaning's ways, the one to prefer first. What no engine ever understood may be among them."""
+"""The spellings of each meaning, the preferred one first. Some of them were never accepted by any engine."""
 
 WAYS = sorted(((way, meaning) for meaning in MEANINGS for way in meaning), key=lambda pair: -len(pair[0]))
-"""Every way with its meaning, the longest first: `-mtp --draft-max 2` is one thing to say."""
+"""Every spelling with its meaning, the longest first: `-mtp --draft-max 2` has one meaning."""
 
 NEEDLESS: dict[str, str] = {
     "-fmoe": "ik_llama.cpp fuses the experts by default (`-no-fmoe` turns it off), and llama.cpp has no such switch",
@@ -93,7 +93,7 @@ NEEDLESS: dict[str, str] = {
     "--no-direct-io": "there is no direct I/O unless it is asked for",
     "-ndio": "there is no direct I/O unless it is asked for",
 }
-"""Flags that are best left out where they are not known, and why."""
+"""Flags to leave out if the version lacks them, with the reasons."""
 
 FORMERLY: dict[str, str] = {"-fmoe": "ik_llama.cpp", "--fused-moe": "ik_llama.cpp"}
 """Flags that are in no catalogue because their engine dropped them before the oldest one, and that recipes have."""
@@ -109,42 +109,42 @@ SWITCHES: Mapping[str, str] = {
     **dict.fromkeys(("--direct-io", "-dio"), "dio"),
     **dict.fromkeys(("--no-direct-io", "-ndio"), "no dio"),
 }
-"""What each switch says of loading that `--load-mode` took the place of."""
+"""The meaning of each switch that `--load-mode` replaced."""
 _MAPPING: Mapping[str, str] = {mode: mode for mode in ("auto", "none", "mmap")} | {
     "mlock": "none",
     "mmap+mlock": "mmap",
 }
-"""What a mode says of mapping alone."""
+"""The part of a mode that concerns mapping."""
 LOAD_MODE = ("--load-mode", "-lm")
 
 
 @dataclass(frozen=True)
 class Translation:
-    """Arguments that a catalogue does not understand, said so that it does."""
+    """Arguments that a version does not accept, in a spelling that it accepts."""
 
     length: int
-    """How many arguments are replaced."""
+    """The number of arguments that are replaced."""
     replacement: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Loading:
-    """All that arguments say of loading, by the index where they say it."""
+    """The arguments that concern loading, by their index."""
 
     told: Mapping[int, str]
     """Switches, and modes."""
     given: Mapping[int, str]
-    """Each `--load-mode` that is right as it is, with its value."""
+    """Each correct `--load-mode`, with its value."""
     mode: str
-    """What all of it means."""
+    """The mode that all of them mean together."""
 
     @property
     def kept(self) -> bool:
-        """Whether the mode is given as it should be, and counts."""
+        """Whether the mode is written correctly and takes effect."""
         return bool(self.given) and self.told[max(self.given)] == self.mode
 
     def way_out(self, problem: Problem, *, first: bool) -> Problem:
-        """What to do about one switch: the first is where the mode is to stand, if it is not given."""
+        """Return the problem with its help: the first switch is replaced by the mode, if the mode is not set."""
         written = f"`--load-mode {self.mode}`"
         loses = self.mode == "dio" and "lock" in self.told[problem.index]
         if first and not self.kept:
@@ -157,7 +157,7 @@ class _Loading:
 
 
 def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Translation | None:
-    """What to say instead of the arguments at `index`; None if they are understood or there is no other way."""
+    """Return the replacement of the arguments at `index`; None if they are accepted or have none."""
     first = _spelling(catalogue, arguments[index]) if index < len(arguments) else ""
     for way, meaning in _by_flag().get(first, ()):
         if len(way) > 1 and all(part in SWITCHES for part in way):
@@ -176,7 +176,7 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
 
 
 def load_mode(catalogue: Catalogue, told: Sequence[str]) -> str:
-    """The one mode that means what switches and modes mean together; of the modes, the last counts alone.
+    """Return the mode that switches and modes mean together; of several modes, the last takes effect.
 
     To llama.cpp b9592 the switches were three things: of `--mmap` and `--no-mmap` the last counted, `--mlock` locked
     either way, and direct I/O took the place of mapping. No mode has direct I/O and locks; direct I/O is kept.
@@ -195,7 +195,7 @@ def load_mode(catalogue: Catalogue, told: Sequence[str]) -> str:
 
 
 def one_load_mode(catalogue: Catalogue, arguments: Sequence[str], problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The same, where switches become `--load-mode`: one for all of them and for any that is given besides."""
+    """Return the problems with one `--load-mode` for all switches and for any mode that is set as well."""
     becoming = {each.index: mode for each in problems if (mode := _mode_instead(each))}
     if not becoming:
         return tuple(problems)
@@ -210,7 +210,7 @@ def one_load_mode(catalogue: Catalogue, arguments: Sequence[str], problems: Sequ
 def _loading(
     catalogue: Catalogue, arguments: Sequence[str], wrong: Collection[int], becoming: Mapping[int, str]
 ) -> _Loading:
-    """What arguments say of loading, where some of them are wrong, and some of these become a mode."""
+    """Return the arguments that concern loading, of which some are wrong and some become a mode."""
     told: dict[int, str] = {}
     given: dict[int, str] = {}
     for index, argument in enumerate(arguments):
@@ -226,7 +226,7 @@ def _loading(
 
 
 def _mode_instead(problem: Problem) -> str:
-    """The mode of the `--load-mode` that is its way out; empty where that is none."""
+    """Return the mode of the `--load-mode` in its help; empty without one."""
     match problem.replacement:
         case (flag, mode) if flag in LOAD_MODE:
             return mode
@@ -235,7 +235,7 @@ def _mode_instead(problem: Problem) -> str:
 
 @cache
 def _by_flag() -> Mapping[str, Sequence[tuple[Spelling, tuple[Spelling, ...]]]]:
-    """The ways by each spelling of the flag that they begin with, in their order: there are hundreds of arguments."""
+    """Return the spellings by the flag that they begin with, in their order: there are hundreds of arguments."""
     found: dict[str, list[tuple[Spelling, tuple[Spelling, ...]]]] = {}
     for way, meaning in WAYS:
         for spelling in way[0].split("|"):
@@ -244,18 +244,18 @@ def _by_flag() -> Mapping[str, Sequence[tuple[Spelling, tuple[Spelling, ...]]]]:
 
 
 def _spelling(catalogue: Catalogue, argument: str) -> str:
-    """A flag with the dashes that its catalogue writes."""
+    """Return a flag with the dashes of its catalogue."""
     return argument.replace("_", "-") if catalogue.dashes and argument.startswith("--") else argument
 
 
 def _has_value(catalogue: Catalogue, arguments: Sequence[str], index: int) -> bool:
-    """Whether the flag before `index` takes a value here and is given one."""
+    """Return whether the flag before `index` takes a value and has one."""
     flag = catalogue.find(arguments[index - 1])
     return bool(flag and flag.values and index < len(arguments) and not arguments[index].startswith("-"))
 
 
 def _matched(catalogue: Catalogue, way: Spelling, arguments: Sequence[str]) -> str | None:
-    """The value that stands for `{}` if the arguments are said that way (empty where there is none)."""
+    """Return the value of `{}` if the arguments have this spelling (empty if there is no `{}`), else None."""
     if len(arguments) < len(way):
         return None
     value = ""
@@ -274,7 +274,7 @@ def _matched(catalogue: Catalogue, way: Spelling, arguments: Sequence[str]) -> s
 
 
 def spell_way(catalogue: Catalogue, way: Spelling, value: str) -> tuple[str, ...]:
-    """The way in a catalogue's own spelling; empty if it does not understand it."""
+    """Return the arguments in a catalogue's own spelling; empty if the version does not accept them."""
     parts: list[str] = []
     wanted = 0
     flag = None
@@ -344,7 +344,7 @@ FOREIGN_FLAG = Rule(
 
 
 def flag_origin(catalogue: Catalogue, other: Sequence[Catalogue], spelling: str) -> tuple[Rule, str]:
-    """The rule that such a flag is a finding of, and the words for a sentence."""
+    """Return the rule of such a flag, and the words for a sentence."""
     here, there = (
         [one for one in other if (one.kind == catalogue.kind) is same and one.knows(spelling)] for same in (True, False)
     )

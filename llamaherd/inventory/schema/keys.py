@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS
+
 _SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 _COMMIT = "0a5be3fa8b1a7ec8d8c1f4b9e0c2d3f4a5b6c7d8"
 
 EXAMPLES: Mapping[str, str] = {
     "Bandwidth.limit": "8MB/s",
     "Bandwidth.hours": '"07:00-23:00"',
-    "CacheTypes.k": "q8_0",
-    "CacheTypes.v": "q8_0",
     "Card.model": "RTX 3090",
     "Card.uuid": "GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10",
     "Card.pci": '"0000:01:00.0"',
@@ -95,36 +95,13 @@ EXAMPLES: Mapping[str, str] = {
     "Host.ram": "64GB",
     "Host.wsl": "{memory: 48GB}",
     "Instance.engine": "main",
-    "Instance.model": "small",
-    "Instance.on": "[card]",
-    "Instance.split": "layer",
-    "Instance.tensor_split": "[3, 1]",
-    "Instance.gpu_layers": "all",
-    "Instance.experts_on_cpu": "75%",
-    "Instance.context": "32768",
     "Instance.kv": "q8_0",
-    "Instance.batch": "2048",
-    "Instance.ubatch": "512",
-    "Instance.parallel": "1",
-    "Instance.threads": "8",
     "Instance.cpus": "0-5,12-17",
-    "Instance.numa": "distribute",
-    "Instance.flash_attention": "auto",
-    "Instance.mmap": "false",
-    "Instance.mlock": "true",
-    "Instance.warmup": "false",
-    "Instance.draft": "{mtp: 2}",
-    "Instance.sampling": "{temperature: 0.7}",
-    "Instance.thinking": "false",
-    "Instance.cache_reuse": "256",
     "Instance.expect": "{decode: 35 t/s}",
     "Instance.tune": "{for: decode, budget: 20m}",
     "Instance.gate": "{decode: -3%, prefill: -5%}",
-    "Instance.listen": "127.0.0.1",
-    "Instance.port": "8080",
     "Instance.group": "card",
     "Instance.backend": "systemd",
-    "Instance.api_key": "{file: keys/coder}",
     "Instance.environment": '{GGML_CUDA_P2P: "1"}',
     "Instance.extra_args": '[--cache-ram, "2048"]',
     "Instance.load_timeout": "600",
@@ -151,13 +128,6 @@ EXAMPLES: Mapping[str, str] = {
     "Rig.store": "{from: [hub]}",
     "Rig.models": "{small: {hf: bartowski/google_gemma-3-4b-it-GGUF, quant: Q4_K_M}}",
     "Rig.instances": "{chat: {engine: main, model: small, context: 8192, port: 8080}}",
-    "Sampling.temperature": "0.7",
-    "Sampling.top_p": "0.8",
-    "Sampling.top_k": "20",
-    "Sampling.min_p": "0.05",
-    "Sampling.presence_penalty": "1.5",
-    "Sampling.repeat_penalty": "1.05",
-    "Sampling.seed": "-1",
     "Secret.file": "keys/coder",
     "Secret.env": "CODER_KEY",
     "ServedModel.aliases": "[gpt-4o]",
@@ -208,6 +178,7 @@ EXAMPLES: Mapping[str, str] = {
     "Wsl.keep_alive": "true",
     "Wsl.windows_profile": "/mnt/c/Users/tom",
     "Wsl.settings": "{experimental: {autoMemoryReclaim: disabled}}",
+    **{row.schema_field: row.example for row in KEY_FLAGS if row.example},
 }
 """By model and key, as YAML on one line."""
 
