@@ -13,13 +13,11 @@ from typing_extensions import override
 
 from llamaherd.deploy.commands import RefuseCommand, VerbCommand
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.api_keys import UnreadableKeyError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.trials.divergence import Compared
-from llamaherd.measure.trials.gate import UNJUDGED, QualityRow, gate_arms
-from llamaherd.measure.trials.gate_run import GateOutcome, GateRun
-from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.gate import UNJUDGED, GateOutcome, GateRun, QualityRow, gate_pair, has_same_speed
+from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
 from llamaherd.pipeline.release import Origin, Past
 from llamaherd.plan import GatePlan, Plan
@@ -46,7 +44,7 @@ class GateCommand(PyinfraCommand):
         assert gate
         try:
             found = _Gate(host, self.gated, gate).found()
-        except (UserError, UnreadableKeyError) as error:
+        except UserError as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
         if found.lets_in:
             return True
@@ -92,14 +90,12 @@ class _Gate:
             self._say(f"{name} is not measured by its gate: {says}")
             return GateOutcome()
         plan = Plan.model_validate(data.plan)
-        arms = gate_arms(was, plan, name)
-        if arms.alike:
+        pair = gate_pair(self._connect, was, plan, name)
+        if has_same_speed(pair):
             return GateOutcome()
         by, results = Origin.model_validate(data.rig_origin), results_folder(Path(data.inventory))
-        connect, speed = self._connect, self.gated.speed
-        run = GateRun(arms, self.gate, plan.rig, connect, results, by.who, self._say, speed=speed)
         try:
-            found = run.found()
+            found = GateRun(pair, self.gate, results, by.who, self._say, speed=self.gated.speed).measure()
         except NotStartedError as error:
             # What is declared shows in its switch why it does not start; what serves may be a GPU short by now.
             self._say(f"{name} is not measured by its gate: {error.message}")
