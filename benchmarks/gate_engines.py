@@ -57,7 +57,7 @@ def _arms(programs: Mapping[ArmName, Path], asked: argparse.Namespace) -> Arms:
     arms: dict[ArmName, Servers] = {}
     for name, program in programs.items():
         arms[name] = Servers(program, asked.folder / f"gate-{asked.gpu}-{name}.log", known, path, asked.gpu)
-        arms[name].place(arms[name].arm(declared, None), 0)
+        arms[name].place(arms[name].arm(declared, None))
     return Arms(arms)
 
 

@@ -60,7 +60,7 @@ def main() -> None:
         replaceable=True,
     )
     with TrialHost(trial, "grid") as host, tempfile.TemporaryDirectory() as folder:
-        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None, _MOST)
+        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
         grid = _grid(of, evaluation, wished.most)
         _judged(evaluation, found, grid, seconds)
@@ -148,7 +148,10 @@ class Lines:
         print(f"round {number}, of {count}", flush=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """Nothing is measured at depth here."""
+        """Do nothing: the full depth is not measured here."""
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Do nothing: power limits are not measured here."""
 
 
 def _stamp() -> str:

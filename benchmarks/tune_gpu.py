@@ -109,7 +109,7 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
         return candidate[HEAD] is not None
 
     gauge = counted if aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, 3600, gauge=gauge)
+    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, gauge=gauge)
     head = Head(
         llamaherd="0",
         rig="bench",
@@ -149,7 +149,7 @@ class Servers:
         )
         return Arm("C", "case", plan_instance(rig, "case", None, None, {"model": model}, dict(self.known.headers)))
 
-    def place(self, arm: Arm, _longest: int) -> None:
+    def place(self, arm: Arm) -> None:
         """Put a candidate in the place of the one before."""
         self._placed = arm
 
@@ -223,7 +223,10 @@ class Lines:
         print(f"round {number}, of {count}", flush=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """Nothing is measured at depth here."""
+        """Do nothing: the full depth is not measured here."""
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Do nothing: power limits are not measured here."""
 
 
 def rig_of(case: Case, path: Path) -> Rig:

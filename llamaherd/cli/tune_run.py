@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from llamaherd import __version__
 from llamaherd.checks.objectives import NO_ENERGY, NO_LIMITS, NO_POWER, NO_POWER_OPTION, OTHER_AIM, why_unlimited
 from llamaherd.cli.common import FAILED, UNUSABLE, fail, measuring_or_exit, roles_of, say, usable_or_exit
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
@@ -32,9 +31,7 @@ from llamaherd.pipeline.load import read_lock
 
 if TYPE_CHECKING:
     from llamaherd.measure.trials.trial import TrialHost
-    from llamaherd.measure.tune.energy import PowerSeries
-    from llamaherd.measure.tune.evaluation import Evaluation
-    from llamaherd.measure.tune.journal import Head, SearchJournal
+    from llamaherd.measure.tune.journal import SearchJournal
     from llamaherd.measure.tune.objective import Purpose
     from llamaherd.measure.tune.search import Model
 
@@ -242,7 +239,7 @@ def _searched(results: Path, tuned: TuneTarget, wanted: SearchOptions, inventory
     """The search at its end: an earlier one, where it was the same."""
     from llamaherd.measure.tune.journal import SearchJournal, read_search, same_search
 
-    head = _head(tuned, wanted)
+    head = tuned.head(cast("Purpose", wanted.purpose), _stamp())
     path = None if wanted.again else same_search(results, head)
     if path and (known := read_search(path)).found:
         say(f"known from {path}; `--again` searches anew", err=True)
@@ -256,28 +253,6 @@ def _searched(results: Path, tuned: TuneTarget, wanted: SearchOptions, inventory
         _search(journal, tuned, wanted)
         say(f"kept in {journal.path}", err=True)
         return journal.search
-
-
-def _head(tuned: TuneTarget, wanted: SearchOptions) -> Head:
-    from llamaherd.measure.tune.journal import Head, keys_of
-    from llamaherd.measure.tune.objective import Objective
-
-    streams = max(1, tuned.declared.endpoint.streams)
-    return Head(
-        llamaherd=__version__,
-        rig=tuned.rig.rig,
-        instance=tuned.declared.name,
-        began=_stamp(),
-        identity=tuned.identity,
-        kind=tuned.kind,
-        likeness=tuned.likeness,
-        aim=Objective(purpose=cast("Purpose", wanted.purpose), streams=streams),
-        declared=keys_of(tuned.start),
-        quality=tuned.limits,
-        finest=tuned.known.finest,
-        gpus=tuned.known.instance.on,
-        watts=tuned.watts,
-    )
 
 
 def _require_there(tuned: TuneTarget, inventory: Path | None) -> None:
@@ -347,7 +322,7 @@ def _report(line: str) -> None:
 
 
 def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: TrialHost) -> None:
-    from llamaherd.measure.tune.energy import watch_gpus
+    from llamaherd.measure.tune.energy import limit_gpus, watch_gpus
     from llamaherd.measure.tune.evaluation import Evaluation
     from llamaherd.measure.tune.journal import found_by_twins
     from llamaherd.measure.tune.space import DRAFTER, HEAD
@@ -361,33 +336,21 @@ def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, se
     hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
     if hints:
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
-    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, climb=servers.climb)
+    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, climb=servers.climb)
     evaluation.gauge = partial(watch_gpus, tuned.rig.connect) if aim.of_energy else None
-    lines = SearchLines(aim)
     Tuning(
         evaluation,
         journal,
         tuned.space,
         tuned.start,
         wanted.budget,
-        lines,
+        SearchLines(aim),
         _stamp,
         _model(),
         hints,
-        partial(tuned.judge, servers) if tuned.limits else None,
-        _limiting(journal, tuned, evaluation, lines),
+        judge=partial(tuned.judge, servers) if tuned.limits else None,
+        limited=partial(limit_gpus, tuned.rig.connect, tuned.watts) if tuned.watts else None,
     ).found()
-
-
-def _limiting(
-    journal: SearchJournal, tuned: TuneTarget, evaluation: Evaluation, lines: SearchLines
-) -> PowerSeries | None:
-    """What tries power limits in the end; none where none are wanted."""
-    from llamaherd.measure.tune.energy import PowerSeries, limit_gpus
-
-    if not tuned.watts:
-        return None
-    return PowerSeries(evaluation, journal, tuned.watts, partial(limit_gpus, tuned.rig.connect, tuned.watts), lines)
 
 
 def _model() -> Model | None:

@@ -43,7 +43,7 @@ RESTORES = "the host restores llama-chat by itself; run `herd verify box` to che
 COMMANDS: dict[str, Callable[[TrialHost], object]] = {
     "start": lambda host: host.start("A"),
     "stop": lambda host: host.stop(),
-    "place": lambda host: host.place(ARM, 60),
+    "place": lambda host: host.place(ARM),
     "run": lambda host: host.run_to_end("[Service]", 1),
 }
 

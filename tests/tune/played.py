@@ -24,7 +24,6 @@ from llamaherd.measure.trials.divergence import Figure, Quality
 from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.measure.trials.units import Arm, ArmName
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.energy import PowerSeries
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Found, Head, SearchJournal, keys_of, same_search
 from llamaherd.measure.tune.objective import Objective, Purpose
@@ -82,7 +81,7 @@ class Played:
         self.placed = candidate
         return Arm("C", "box/chat", box().instances[0])
 
-    def place(self, _arm: Arm, _longest: int) -> None:
+    def place(self, _arm: Arm) -> None:
         assert not self.running, "one at a time"
 
     def start(self, _name: ArmName) -> Start:
@@ -271,11 +270,10 @@ def search_on(
         return candidate[DRAFTED] is not None
 
     gauge = servers.gauge if head.aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, 3600, gauge=gauge)
+    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, gauge=gauge)
     evaluation.climb = servers.climb if climbs else None
     with journal:
         told = Told()
-        limiting = PowerSeries(evaluation, journal, watts, servers.limited, told) if watts else None
         tuning = Tuning(
             evaluation,
             journal,
@@ -287,6 +285,6 @@ def search_on(
             model or parzen_of(0),
             hints,
             servers.judge if limits else None,
-            limiting,
+            servers.limited if watts else None,
         )
         return tuning.found(), tuning

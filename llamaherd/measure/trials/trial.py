@@ -244,9 +244,9 @@ class TrialHost:
             raise NotStartedError(arm.title, " ".join(said[1:]))
         return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
 
-    def place(self, arm: Arm, longest: int) -> None:
+    def place(self, arm: Arm) -> None:
         """Replace the only server of a replaceable trial."""
-        self._place(arm_unit(arm, longest).text)
+        self._place(arm_unit(arm, int(self._trial.seconds)).text)
         self._servers = {**self._servers, arm.name: arm}
 
     def run_to_end(self, unit: str, room: int) -> UnitRun:

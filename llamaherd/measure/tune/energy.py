@@ -94,23 +94,23 @@ class Hold(Protocol):
         ...
 
 
-class PowerProgress(Protocol):
-    """Who is told how it goes on."""
-
-    def limiting(self, watts: int, number: int) -> None:
-        """A limit is measured, in this round."""
-        ...
+HoldLimits = Callable[[Arm, float], AbstractContextManager[tuple[Gauge, Hold]]]
+"""Watches the GPUs of a candidate, and holds them to power limits, for some seconds."""
 
 
 @dataclass
 class PowerSeries:
-    """One series of power limits. `limited` watches the GPUs of a candidate and holds them, for so many seconds."""
+    """One series of measurements under power limits, those of the search. `report` gets the limit and the round."""
 
     evaluation: Evaluation
     journal: SearchJournal
-    limits: Sequence[int]
-    limited: Callable[[Arm, float], AbstractContextManager[tuple[Gauge, Hold]]]
-    teller: PowerProgress
+    limited: HoldLimits
+    report: Callable[[int, int], None]
+
+    @property
+    def limits(self) -> Sequence[int]:
+        """Watts for each GPU."""
+        return self.journal.search.head.watts
 
     @property
     def seconds(self) -> float:
@@ -144,7 +144,7 @@ class PowerSeries:
             return f"{len(self.limits)} of them take about {takes}, and {there} of the budget are left"
         arm = self.evaluation.arm_of(found, None)
         servers = self.evaluation.servers
-        servers.place(arm, self.evaluation.longest)
+        servers.place(arm)
         try:
             servers.start("C")
             with self.limited(arm, self.seconds) as (gauge, hold):
@@ -166,7 +166,7 @@ class PowerSeries:
                 if is_limit_measured(known, found, watts, number):
                     continue
                 as_now = watts == now
-                self.teller.limiting(watts, number + 1)
+                self.report(watts, number + 1)
                 began, salts = self.evaluation.servers.clock(), salts + 1
                 hold.hold(None if as_now and (not alike or watts not in self.limits) else watts)
                 gauge.rest(SETTLES)

@@ -37,7 +37,7 @@ MakeArm = Callable[[Candidate, int | None], Arm]
 class Servers(Protocol):
     """What starts candidates, one at a time, and asks the one that runs."""
 
-    def place(self, arm: Arm, longest: int, /) -> None:
+    def place(self, arm: Arm, /) -> None:
         """Put a candidate in the place of the one before."""
         ...
 
@@ -94,7 +94,6 @@ class Evaluation:
     aim: Objective
     context: int
     drafts: Callable[[Candidate], bool]
-    longest: int
     sizes: Sizes | None = None
     load: float | None = None
     gauge: Callable[[Arm], AbstractContextManager[Gauge]] | None = None
@@ -114,7 +113,7 @@ class Evaluation:
             return _failed(candidate, "load", "; ".join(each.message for each in error.findings))
         except UserError as error:
             return _failed(candidate, "load", error.message)
-        self.servers.place(arm, self.longest)
+        self.servers.place(arm)
         try:
             start = self.servers.start("C")
             self.load = self.load or start.ready_seconds or None
@@ -136,7 +135,7 @@ class Evaluation:
     def _deep(self, candidate: Candidate, depth: int) -> Deep:
         assert self.climb
         keys = keys_of(candidate)
-        self.servers.place(self.arm_of(candidate, None), self.longest)
+        self.servers.place(self.arm_of(candidate, None))
         try:
             self.servers.start("C")
             runs = [run for run in self.climb(depth) if not run.excluded]

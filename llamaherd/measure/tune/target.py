@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
 from llamaherd.engines.divergence import (
@@ -30,7 +31,8 @@ from llamaherd.measure.client.suite import suite
 from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
 from llamaherd.measure.trials.units import Arm, arm_instance, arms_port, run_unit, unit_of
 from llamaherd.measure.tune.candidate import Candidate, settings_of, with_keys
-from llamaherd.measure.tune.journal import Fingerprint, fingerprint_of
+from llamaherd.measure.tune.journal import Fingerprint, Head, fingerprint_of, keys_of
+from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.quality import MODEL, Judged, Limits, Precision
 from llamaherd.measure.tune.space import SearchedInstance, Space, space_of
 from llamaherd.memory.divergence import readings
@@ -91,6 +93,25 @@ class TuneTarget:
         others = [_files(self.others)] if self.others else []
         said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
         return _hash([*said, *others])
+
+    def head(self, purpose: Purpose, began: str) -> Head:
+        """Return the first line of the journal of a search."""
+        streams = max(1, self.declared.endpoint.streams)
+        return Head(
+            llamaherd=__version__,
+            rig=self.rig.rig,
+            instance=self.declared.name,
+            began=began,
+            identity=self.identity,
+            kind=self.kind,
+            likeness=self.likeness,
+            aim=Objective(purpose=purpose, streams=streams),
+            declared=keys_of(self.start),
+            quality=self.limits,
+            finest=self.known.finest,
+            gpus=self.known.instance.on,
+            watts=self.watts,
+        )
 
     @property
     def others(self) -> list[ModelPlan]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from llamaherd.measure.statistics import FEWEST_BLOCKS
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.energy import PowerSeries
+from llamaherd.measure.tune.energy import HoldLimits, PowerSeries
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.final_measurements import depth_left_out, depth_of, depth_seconds
 from llamaherd.measure.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
@@ -40,34 +40,39 @@ _NEAR = 0.85
 
 
 class Progress(Protocol):
-    """Who is told how a search goes."""
+    """Reports the progress of a search."""
 
     def began(self, number: int, seconds_left: float) -> None:
-        """A candidate is tried."""
+        """Report that a candidate is measured."""
         ...
 
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it, beside the best one by now, and what its cache costs where that is coarser."""
+        """Report the outcome of a candidate, the best score so far, and the loss of quality, if any."""
         ...
 
     def judging(self, precision: Precision) -> None:
-        """A type of the cache, or other weights are judged, which takes minutes."""
+        """Report that the quality of a cache type, or of other weights, is measured, which takes minutes."""
         ...
 
     def confirming(self, count: int, number: int) -> None:
-        """A round begins, in which so many are measured again."""
+        """Report a round, in which `count` candidates are measured again."""
         ...
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """A candidate reads a prompt as long as its context."""
+        """Report that a candidate is measured at the full depth of its context."""
+        ...
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Report that a power limit is measured, in a round."""
         ...
 
 
 @dataclass
 class Tuning:
-    """One search. `budget` is in seconds, those of an earlier run that was cut off included.
+    """One search. `budget` is in seconds, and includes those of an earlier run that was interrupted.
 
-    Without a `judge`, no coarser cache than the declared one and no other weights may be among what can be tried.
+    Without a `judge`, `space` contains no cache type that is coarser than the declared one, and no other weights.
+    Without `limited`, no power limits are measured.
     """
 
     evaluation: Evaluation
@@ -75,12 +80,12 @@ class Tuning:
     space: Space
     start: Candidate
     budget: float
-    teller: Progress
+    progress: Progress
     now: Callable[[], str]
     model: Model | None = None
     hints: Sequence[Candidate] = ()
     judge: Judge | None = None
-    limiting: PowerSeries | None = None
+    limited: HoldLimits | None = None
     _best: float | None = field(default=None, init=False)
     _trials: Trials = field(default_factory=Trials, init=False)
 
@@ -108,7 +113,7 @@ class Tuning:
 
     def _evaluate(self, candidate: Candidate) -> Outcome:
         known = self.journal.search
-        self.teller.began(len(known.trials) + 1, self.budget - known.seconds)
+        self.progress.began(len(known.trials) + 1, self.budget - known.seconds)
 
         def worth(trial: Trial) -> bool:
             *_, (_, outcome) = known.read(trial)
@@ -127,7 +132,7 @@ class Tuning:
             outcome = known.known.outcomes[candidate]
         if outcome.score is not None:
             self._best = max(outcome.score, self._best or 0.0)
-        self.teller.ended(candidate, outcome, self._best, known.cost(candidate))
+        self.progress.ended(candidate, outcome, self._best, known.cost(candidate))
         return outcome
 
     def _require_judged(self, leading: Callable[[], Sequence[Candidate]]) -> None:
@@ -138,7 +143,7 @@ class Tuning:
             if not costs:
                 return
             candidate, cost = costs[0]
-            self.teller.judging(cost.precision)
+            self.progress.judging(cost.precision)
             seconds = min(_MOST_JUDGING, max(_LEAST_JUDGING, self.budget - known.seconds))
             self.journal.add(self.judge(candidate, cost.precision, seconds))
             for each, _ in list(self._trials):
@@ -233,7 +238,7 @@ class Tuning:
             chosen = finalists if number < ROUNDS else self._undecided()
             if not chosen:
                 return
-            self.teller.confirming(len(chosen), number + 1)
+            self.progress.confirming(len(chosen), number + 1)
             done = search_.round_of(number)
             for candidate in _shuffled(chosen, f"{search_.head.identity}:{number}"):
                 if candidate in done:
@@ -246,7 +251,7 @@ class Tuning:
     @property
     def _until(self) -> float:
         """Seconds of the budget, without those of the full depth and of power limits, where these are not too many."""
-        parts = ((self._deep_seconds(), _DEEP), (self.limiting and self.limiting.seconds, _LIMITS))
+        parts = ((self._deep_seconds(), _DEEP), (self._power and self._power.seconds, _LIMITS))
         return self.budget - sum(seconds for seconds, most in parts if seconds and seconds <= most * self.budget)
 
     def _deep_seconds(self) -> float | None:
@@ -267,16 +272,22 @@ class Tuning:
         if left == both and (why := depth_left_out(depth, self._deep_seconds(), self.budget - known.seconds)):
             return why
         for each in left:
-            self.teller.deepening(each, depth)
+            self.progress.deepening(each, depth)
             self.journal.add(self.evaluation.deep(each, depth))
         return ""
 
     def _limit(self, chosen: Candidate) -> str:
         """What was found, under power limits; why none was tried, where one should be."""
         outcome = self._trials.outcomes.get(chosen)
-        if self.limiting is None or outcome is None or outcome.failed:
+        if self._power is None or outcome is None or outcome.failed:
             return ""
-        return self.limiting.measure(chosen, self.budget - self.journal.search.seconds)
+        return self._power.measure(chosen, self.budget - self.journal.search.seconds)
+
+    @property
+    def _power(self) -> PowerSeries | None:
+        if self.limited is None:
+            return None
+        return PowerSeries(self.evaluation, self.journal, self.limited, self.progress.limiting)
 
     def _undecided(self) -> Sequence[Candidate]:
         """What is declared and the best one, where it looks faster by more than the margin and that is not known."""
