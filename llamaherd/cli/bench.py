@@ -378,8 +378,7 @@ def _ended(results: Path, measured: SavedResult, expect: Expect | None, share: P
 
 
 def _share(measured: SavedResult, to: Path) -> None:
-    from llamaherd.measure.results.document import result_bytes
-    from llamaherd.measure.results.redaction import redact_result
+    from llamaherd.measure.results.document import redact_result, result_bytes
 
     try:
         to.write_bytes(result_bytes(redact_result(measured.result)))

@@ -31,8 +31,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.numbers import utc_stamp
 
 if TYPE_CHECKING:
-    from llamaherd.measure.trials.blocks import Ended
-    from llamaherd.measure.trials.pair import JournalPair, Pair
+    from llamaherd.measure.trials.pair import Ended, JournalPair, Pair
 
 
 _LEAST, _MOST = 30, 6 * 3600
@@ -64,7 +63,7 @@ def parse_budget(_context: click.Context, _parameter: click.Parameter, word: str
 
 def parse_cells(_context: click.Context, _parameter: click.Parameter, word: str) -> tuple[str, ...]:
     """The cells of `code,prefill`."""
-    from llamaherd.measure.trials.blocks import TRIAL_CELLS
+    from llamaherd.measure.trials.pair import TRIAL_CELLS
 
     names = tuple(each.strip() for each in word.split(","))
     if unknown := [each for each in names if each not in TRIAL_CELLS]:
@@ -132,8 +131,7 @@ def _measured(path: Path, two: Pair, wanted: ComparisonOptions) -> tuple[Journal
     from llamaherd.deploy.origin import origin
     from llamaherd.fleet.drain import drained
     from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.trials.blocks import run_blocks, trial_conditions
-    from llamaherd.measure.trials.pair import JournalPair, begin_results
+    from llamaherd.measure.trials.pair import JournalPair, begin_results, run_blocks, trial_conditions
     from llamaherd.measure.trials.trial import Trial, locked_host, read_keys
 
     who, servers = origin(path).who, (two.a, two.b)

@@ -19,12 +19,11 @@ from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.settings import text_with_settings, text_with_value
 from llamaherd.inventory.yaml_file import parse_yaml
-from llamaherd.measure.tune.candidate import Candidate, Outcome, settings_of
-from llamaherd.measure.tune.energy import probe_energy, require_limits
+from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, settings_of
+from llamaherd.measure.tune.evaluation import probe_energy, require_limits
 from llamaherd.measure.tune.final_measurements import deeper_of, power_end
 from llamaherd.measure.tune.journal import Search, candidate_of
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.quality import Cost, Precision
 from llamaherd.measure.tune.target import TuneTarget
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
@@ -322,8 +321,7 @@ def _report(line: str) -> None:
 
 
 def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: TrialHost) -> None:
-    from llamaherd.measure.tune.energy import limit_gpus, watch_gpus
-    from llamaherd.measure.tune.evaluation import Evaluation
+    from llamaherd.measure.tune.evaluation import Evaluation, limit_gpus, watch_gpus
     from llamaherd.measure.tune.journal import found_by_twins
     from llamaherd.measure.tune.space import DRAFTER, HEAD
     from llamaherd.measure.tune.tuning import Tuning
@@ -364,8 +362,7 @@ def _model() -> Model | None:
 
 
 def _show(search: Search, tuned: TuneTarget, wanted: SearchOptions) -> None:
-    from llamaherd.measure.tune.analysis import optuna_shares
-    from llamaherd.measure.tune.result import result_json, search_result
+    from llamaherd.measure.tune.result import optuna_shares, result_json, search_result
     from llamaherd.measure.tune.show import print_result
     from llamaherd.store.show import console
 

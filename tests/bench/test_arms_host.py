@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.trials.trial import TrialHost
-from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.trials.units import Variant
 from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
@@ -19,7 +19,7 @@ from tests.support.trials import trial
 
 pytestmark = needs_root
 
-ARM = Arm("A", "box/chat", next(each for each in planned(cpu_rig()).instances if each.name == "chat"))
+ARM = Variant("A", "box/chat", next(each for each in planned(cpu_rig()).instances if each.name == "chat"))
 STOPS = """
 echo mine
 read -r go && [ "$go" = go ] || exit 1

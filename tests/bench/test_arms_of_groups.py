@@ -10,8 +10,8 @@ import yaml
 from llamaherd.checks.groups import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
-from llamaherd.measure.trials.pair import Pair, arm_result, missing_for_trial, plan_pair
-from llamaherd.measure.trials.units import arms_port, standalone_server
+from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, variant_result
+from llamaherd.measure.trials.units import standalone_server, trial_port
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.bench.grouped import CARD, GROUPED, RIG
@@ -67,12 +67,12 @@ def test_both_arms_are_units_and_the_group_is_what_is_stopped(inventory: Path) -
     assert values(two.b.instance.server.arguments, "--ubatch-size") == ["256"]
     assert "--spec-type" not in " ".join(two.b.instance.server.arguments)
     assert two.a.service != two.b.service
-    port = str(arms_port(GROUPED, "two"))
+    port = str(trial_port(GROUPED, "two"))
     assert [values(each.instance.server.arguments, "--port") for each in (two.a, two.b)] == [[port], [port]]
     assert two.context == 2048
     given = trial((two.a, two.b), two.declared).input
     assert [each.service for each in given.stops] == ["llama-card"]
-    result = arm_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
+    result = variant_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
     assert (result.instance, result.provenance.around.instances) == ("two", ("chat", "drafter"))
 
 

@@ -15,8 +15,15 @@ from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP
 from llamaherd.measure.results.result import Condition, Result
 from llamaherd.measure.results.store import read_result, result_files
-from llamaherd.measure.trials.blocks import BlockDone, Blocks, Ended, block_requests, long_tokens, trial_conditions
-from llamaherd.measure.trials.pair import JournalPair
+from llamaherd.measure.trials.pair import (
+    BlockDone,
+    Blocks,
+    Ended,
+    JournalPair,
+    block_requests,
+    long_tokens,
+    trial_conditions,
+)
 from tests.bench.played_arms import Played, begun
 
 CODE = trial_conditions(["code"], 8192)

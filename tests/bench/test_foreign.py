@@ -27,7 +27,7 @@ from llamaherd.measure.bench.url_target import (
 from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.suite import KINDS, suite
-from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
 from llamaherd.measure.results.store import read_result, write_result
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last

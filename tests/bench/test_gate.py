@@ -10,9 +10,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.results.comparison import compare_results
-from llamaherd.measure.trials.blocks import Blocks, trial_conditions
 from llamaherd.measure.trials.gate import GateRow, gate_cells, gate_left, gate_pair, gate_rows, has_same_speed
-from llamaherd.measure.trials.pair import JournalPair, finished_results
+from llamaherd.measure.trials.pair import Blocks, JournalPair, finished_results, trial_conditions
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 from tests.support.rigs import cpu_rig, planned

@@ -17,18 +17,18 @@ from llamaherd.measure.trials.gate import (
     GateOutcome,
     QualityJudgement,
     QualityRow,
+    common_readings,
     gate_pair,
     has_same_output,
-    judged_arm,
+    judged_variant,
     not_judged,
     output_hashes,
     quality_unit,
-    reading_variants,
     save_judgement,
     saved_judgement,
 )
 from llamaherd.measure.trials.pair import Pair
-from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.trials.units import Variant
 from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned
@@ -152,9 +152,7 @@ def test_a_vocabulary_that_nobody_knows_is_no_other_one() -> None:
 def test_both_read_as_much_as_the_one_that_has_less_room() -> None:
     less = READINGS[1:]
     assert (
-        reading_variants(pair(plan(), plan(readings=less)))
-        == reading_variants(pair(plan(readings=less), plan()))
-        == less
+        common_readings(pair(plan(), plan(readings=less))) == common_readings(pair(plan(readings=less), plan())) == less
     )
 
 
@@ -177,10 +175,10 @@ def test_the_unit_reads_as_both() -> None:
 
 def test_it_runs_where_one_of_both_has_gpus() -> None:
     both = pair(plan(), plan(kv="q8_0"))
-    assert judged_arm(both).instance is both.b.instance
+    assert judged_variant(both).instance is both.b.instance
     gpus = both.a.instance.server.model_copy(update={"gpus": object()})
-    moved = replace(both, a=Arm("A", "a", both.a.instance.model_copy(update={"server": gpus})))
-    assert judged_arm(moved).instance is moved.a.instance
+    moved = replace(both, a=Variant("A", "a", both.a.instance.model_copy(update={"server": gpus})))
+    assert judged_variant(moved).instance is moved.a.instance
 
 
 def test_of_two_vocabularies_the_tool_says_so_and_goes_on() -> None:

@@ -14,7 +14,8 @@ from typing import Self
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials import blocks, gate
+from llamaherd.measure.trials import gate
+from llamaherd.measure.trials import pair as trials_pair
 from llamaherd.measure.trials.gate import GateRun, gate_pair
 from llamaherd.measure.trials.trial import Trial, UnitRun
 from llamaherd.plan import GatePlan
@@ -67,7 +68,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
             self.now += 100
             return told.said
 
-    for module in (gate, blocks):
+    for module in (gate, trials_pair):
         monkeypatch.setattr(module, "TrialHost", OnIt)
     monkeypatch.setenv("CHAT_KEY", "a-key")
     return told

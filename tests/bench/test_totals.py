@@ -18,7 +18,7 @@ from llamaherd.measure.meter import meter as metering
 from llamaherd.measure.meter.meter import Meter
 from llamaherd.measure.trials import trial as arms_host
 from llamaherd.measure.trials.trial import TrialHost
-from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.trials.units import Variant
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.exclusivity import HELD
@@ -33,7 +33,7 @@ pytestmark = needs_root
 
 HERE = Connect(host=LOCAL)
 CHAT = next(each for each in planned(cpu_rig()).instances if each.name == "chat")
-ARM = Arm("A", "box/chat", CHAT)
+ARM = Variant("A", "box/chat", CHAT)
 SPEAKS = "while echo; do sleep 0.1; done"
 """A word now and then, as hosts say one, and never the one that is waited for."""
 LIMIT, SOON = 1, 15

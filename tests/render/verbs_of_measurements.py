@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llamaherd.measure.bench.reservation import limits_input
 from llamaherd.measure.meter.meter import meter_input
-from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.trials.units import Variant
 from llamaherd.onhost.exclusivity import ExclusivityInput
 from llamaherd.plan.plan import instances_of
 from tests.render.pieces import instance, taking
@@ -15,8 +15,8 @@ from tests.render.verbs import indented
 from tests.support.trials import trial
 
 CHAT, REASONER = instance(CPU, "chat"), instance(GPU, "reasoner")
-ALONE = Arm("A", "gpu/reasoner", taking(REASONER))
-TWO = (Arm("A", "cpu/chat", CHAT), Arm("B", "cpu/chat with batch=1024", CHAT))
+ALONE = Variant("A", "gpu/reasoner", taking(REASONER))
+TWO = (Variant("A", "cpu/chat", CHAT), Variant("B", "cpu/chat with batch=1024", CHAT))
 
 INPUTS: dict[str, tuple[str, Callable[[], object]]] = {
     "measure_alone": ("llamaherd.exclusivity.hold", lambda: ExclusivityInput("tom on desk")),

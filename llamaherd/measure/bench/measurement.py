@@ -28,8 +28,7 @@ from llamaherd.measure.client.suite import long_text_of, suite
 from llamaherd.measure.meter.meter import Meter, Watch
 from llamaherd.measure.meter.obstacles import HostSnapshot, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.telemetry import memory_peaks, unmeasured_sentences, usage_telemetry
-from llamaherd.measure.meter.usage import Usage
+from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry
 from llamaherd.measure.results.result import (
     Around,
     Cell,

@@ -17,7 +17,7 @@ from llamaherd.measure.client.requests import Requests, RequestSpec, Series, Ser
 from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, suite
 from llamaherd.measure.meter.meter import Meter, Watch, with_telemetry
 from llamaherd.measure.meter.obstacles import obstacles
-from llamaherd.measure.meter.telemetry import combined_telemetry
+from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE
 from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry
 from llamaherd.measure.results.store import Journal

@@ -26,23 +26,30 @@ from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Recorded, Timestamp
 from llamaherd.measure.results.store import MOST_FILES, read_file, write_whole
 from llamaherd.measure.statistics import Ratio
-from llamaherd.measure.trials.blocks import PREFILL_CELL, run_blocks, trial_conditions
 from llamaherd.measure.trials.divergence import LOGITS, Compared, compare_outputs, divergence_text
-from llamaherd.measure.trials.pair import JournalPair, Pair, begin_results, finished_results
+from llamaherd.measure.trials.pair import (
+    PREFILL_CELL,
+    JournalPair,
+    Pair,
+    begin_results,
+    finished_results,
+    run_blocks,
+    trial_conditions,
+)
 from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
-from llamaherd.measure.trials.units import Arm, arms_port, run_unit, server_at_port, server_with
+from llamaherd.measure.trials.units import Variant, program_unit, server_at_port, server_with, trial_port
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
 from llamaherd.text.numbers import show_seconds, utc_stamp
 
 WRITING = ("code", "prose")
-"""Kinds of text that are written: one that a draft suits well, and one that it does not."""
+"""Kinds of text for decode: one that suits a draft well, and one that does not."""
 
 GateVerdict = Literal["held", "slower", "not known yet"]
 
 
 @dataclass(frozen=True)
 class GateRow:
-    """One cell beside its limit, which is the share that may be lost."""
+    """One condition compared with its limit, the share of speed that a change may cost."""
 
     condition: Condition
     limit: float
@@ -59,12 +66,12 @@ def gate_pair(connect: Connect, was: Plan, plan: Plan, name: str) -> Pair:
 
     Raise UserError if their arguments do not contain where they listen.
     """
-    port = arms_port(plan, name)
+    port = trial_port(plan, name)
     a, b = (server_at_port(server_with(of, name), name, port) for of in (was, plan))
     return Pair(
         connect,
-        Arm("A", f"what serves as {name}", a),
-        Arm("B", f"what is declared as {name}", b),
+        Variant("A", f"what serves as {name}", a),
+        Variant("B", f"what is declared as {name}", b),
         was,
         plan,
         (server_with(was, name),),
@@ -78,15 +85,15 @@ def has_same_speed(pair: Pair) -> bool:
 
 
 def gate_cells(gate: GatePlan) -> tuple[str, ...]:
-    """The names of the cells that it has limits for."""
+    """Return the names of the conditions that a gate limits."""
     return (*(WRITING if gate.decode is not None else ()), *((PREFILL_CELL,) if gate.prefill is not None else ()))
 
 
 def gate_rows(found: Comparison, gate: GatePlan, *, spent: bool = False) -> tuple[GateRow, ...]:
-    """Each cell of which anything is known, beside its limit. `spent`: there will be no more.
+    """Return each measured condition with its limit. `spent` means that no more blocks follow.
 
-    Held where the whole interval is above the limit, slower where it is below. In the end it is also slower where it is
-    known to be slower at all, and by more than the limit as far as one can tell.
+    A condition is held if its whole interval is above the limit, and slower if the interval is below. In the end, it is
+    also slower if it is certainly slower than A, and its estimate is below the limit.
     """
     return tuple(
         GateRow(row.condition, limit, row.ratio, _verdict(row.ratio, limit, spent))
@@ -96,7 +103,7 @@ def gate_rows(found: Comparison, gate: GatePlan, *, spent: bool = False) -> tupl
 
 
 def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> int:
-    """How many cells are not known yet: none where one is slower, as that decides."""
+    """Return the number of inconclusive conditions; 0 as soon as one is slower, which decides."""
     rows = gate_rows(found, gate)
     if any(row.verdict == "slower" for row in rows):
         return 0
@@ -104,7 +111,7 @@ def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> 
 
 
 def _limit_of(condition: Condition, metric: Metric, gate: GatePlan) -> float | None:
-    """What may be lost of a metric of a cell; None where a gate says nothing of it."""
+    """Return the share of a metric that a change may cost; None without a limit."""
     if condition.prompt:
         return gate.prefill if metric is PREFILL else None
     return gate.decode if metric is DECODE else None
@@ -127,7 +134,7 @@ def _change(ratio: Ratio) -> str:
 
 
 def _speed_inputs(instance: InstancePlan) -> tuple[object, ...]:
-    """All of a server that its speed can come from."""
+    """Return everything that the speed of a server depends on."""
     server = instance.server
     cards = server.gpus.at if server.gpus else ()
     return (server.program, server.arguments, server.environment, instance.model_path, cards, server.limits.cpus)
@@ -136,23 +143,23 @@ def _speed_inputs(instance: InstancePlan) -> tuple[object, ...]:
 QualityVerdict = Literal["held", "beyond", "not known yet", "not judged"]
 
 _SURE = 1.96
-"""Standard errors to both sides: 95 %."""
+"""Standard errors to both sides of an interval of 95 %."""
 _AGAIN = "mend what it says, or `herd up --retry` to have it unjudged"
 UNJUDGED = "`herd up --retry` has it unjudged"
 
 
 @dataclass(frozen=True)
 class QualityRow:
-    """What was told of what is declared beside what serves, and the most that it may be."""
+    """The divergence of the declared server from the running one, and its limit."""
 
     most: float
     found: Compared
     way_out: str = _AGAIN
-    """Of what could not be judged."""
+    """The help for a divergence that could not be measured."""
 
     @property
     def verdict(self) -> QualityVerdict:
-        """Held or beyond where that is sure; a limit that nothing could be held to is not held."""
+        """Whether the limit holds, as far as the error allows; `not judged` without figures."""
         quality = self.found.quality
         if quality is None:
             return "not judged"
@@ -163,7 +170,7 @@ class QualityRow:
 
     @property
     def lets_in(self) -> bool:
-        """Whether it may be served."""
+        """Whether the gate accepts the divergence."""
         return self.verdict in ("held", "not known yet")
 
     def __str__(self) -> str:
@@ -173,7 +180,7 @@ class QualityRow:
 
 
 def has_same_output(pair: Pair) -> bool:
-    """Whether both compute the same by the same engine and model: all that they can differ in is how fast."""
+    """Return whether both have the same engine, model and numerics: then only their speed can differ."""
     a, b = pair.a.instance, pair.b.instance
     one, other = a.divergence, b.divergence
     told = one.says == other.says if one and other else a.server.arguments == b.server.arguments
@@ -181,14 +188,14 @@ def has_same_output(pair: Pair) -> bool:
 
 
 def not_judged(pair: Pair, most: float) -> QualityRow | None:
-    """Why both cannot be compared, as far as their plans tell; None where they may be."""
+    """Return why the outputs cannot be compared, by the plans; None if they can."""
     a, b, way_out = pair.a.instance.divergence, pair.b.instance.divergence, UNJUDGED
     if b is None:
         says = "its engine was built without a program that compares"
     elif a is None:
         says = "what serves was built without the program that compares, or planned by an earlier llamaherd"
         way_out = "`herd up` with nothing but `gate` changed, then with the rest; or `herd up --retry`, unjudged"
-    elif not reading_variants(pair):
+    elif not common_readings(pair):
         says = "no text can be read: memory has no room for it, or the vocabulary is not known"
     elif a.vocabulary != b.vocabulary:
         says = f"it has {b.vocabulary:,} kinds of tokens, and what serves {a.vocabulary:,}: it is another model"
@@ -197,21 +204,21 @@ def not_judged(pair: Pair, most: float) -> QualityRow | None:
     return QualityRow(most, Compared(says=says), way_out)
 
 
-def reading_variants(pair: Pair) -> tuple[Reading, ...]:
-    """Ways in which both can read the text, the best one first: those of the one that has less room."""
+def common_readings(pair: Pair) -> tuple[Reading, ...]:
+    """Return the ways to read the text that fit both, the best first: those of the server with less memory."""
     of = [each.divergence.readings if each.divergence else () for each in (pair.a.instance, pair.b.instance)]
     return min(of, key=lambda readings: readings[0].context if readings else 0)
 
 
-def judged_arm(pair: Pair) -> Arm:
-    """The one whose unit both runs are: it has GPUs where one of both does."""
+def judged_variant(pair: Pair) -> Variant:
+    """Return the server whose unit runs the tool for both: one with GPUs, if any has them."""
     a, b = pair.a.instance, pair.b.instance
-    return Arm("C", pair.b.title, b if b.server.gpus or not a.server.gpus else a)
+    return Variant("C", pair.b.title, b if b.server.gpus or not a.server.gpus else a)
 
 
 def quality_unit(pair: Pair, reading: Reading, seconds: int) -> str:
-    """The unit that reads the text as both, for so many seconds each."""
-    own = judged_arm(pair)
+    """Render the unit that runs the tool for A and then B, each for at most some seconds."""
+    own = judged_variant(pair)
     of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
     a, b = pair.a.instance, pair.b.instance
     assert a.divergence
@@ -221,11 +228,11 @@ def quality_unit(pair: Pair, reading: Reading, seconds: int) -> str:
         (*_env(a, there), a.divergence.tool, *kept_arguments((*a.divergence.says, *a.divergence.more), of)),
         (*_env(b, there), b.divergence.tool, *compared_arguments((*b.divergence.says, *b.divergence.more), of)),
     )
-    return run_unit(own, runs, seconds).text
+    return program_unit(own, runs, seconds).text
 
 
 def _env(instance: InstancePlan, there: Mapping[str, str]) -> tuple[str, ...]:
-    """What gives a run the variables of its own server in the unit of the other one."""
+    """Return the `env` words that give a run the variables of its own server."""
     own = instance.server.environment
     if own == there:
         return ()
@@ -234,7 +241,7 @@ def _env(instance: InstancePlan, there: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def output_hashes(pair: Pair) -> tuple[str, str]:
-    """A and B by hashes of all that what they say can come from."""
+    """Return the hashes of A and B over everything that their outputs depend on."""
     a, b = pair.a.instance, pair.b.instance
     assert a.divergence
     assert b.divergence
@@ -245,7 +252,7 @@ def output_hashes(pair: Pair) -> tuple[str, str]:
 
 
 def _output_inputs(plan: Plan, instance: InstancePlan) -> str:
-    """The hash of all besides its arguments that what it says can come from; which programs were built is no part."""
+    """Return the hash of everything but the arguments that the output depends on. Build targets do not count."""
     build, server = next((each for each in plan.builds if each.id == instance.build), None), instance.server
     engine = (build.kind, build.source.model_dump(mode="json"), build.options, build.cuda) if build else server.program
     return digest(engine, server.environment, instance.model_path, [card.at for card in server.cards])
@@ -254,11 +261,11 @@ def _output_inputs(plan: Plan, instance: InstancePlan) -> str:
 _JUDGEMENT_NAME = re.compile(r"kld-\d{8}T\d{6}Z\.json")
 _MOST_BYTES = 1 << 16
 _NEWEST = 50
-"""Of an instance's, the newest."""
+"""Judgements of an instance that are read, the newest ones."""
 
 
 class QualityJudgement(Recorded):
-    """B beside A. Both are known by hashes of all that what they say can come from, `text` by that of what was read."""
+    """The saved divergence of B from A. `a`, `b` and `text` are hashes: of what outputs depend on, and of the text."""
 
     llamaherd: str
     rig: str
@@ -270,12 +277,12 @@ class QualityJudgement(Recorded):
     found: Compared = Compared()
 
     def same(self, other: QualityJudgement) -> bool:
-        """Whether the same was asked."""
+        """Return whether both judgements compare the same servers by the same text."""
         return (self.text, self.a, self.b) == (other.text, other.a, other.b)
 
 
 def save_judgement(results: Path, judgement: QualityJudgement) -> Path:
-    """Write it down. Raises UserError."""
+    """Save a judgement, and return its path. Raise UserError."""
     began = judgement.began.replace("-", "").replace(":", "")
     path = results / judgement.rig / judgement.instance / f"kld-{began}.json"
     write_whole(path, judgement.model_dump_json(indent=2).encode() + b"\n")
@@ -283,7 +290,7 @@ def save_judgement(results: Path, judgement: QualityJudgement) -> Path:
 
 
 def saved_judgement(results: Path, like: QualityJudgement, since: datetime) -> QualityJudgement | None:
-    """The newest of the same that has figures and has begun since then; what cannot be read is none."""
+    """Return the newest saved judgement of the same servers since then, with figures; None without a readable one."""
     folder = results / like.rig / like.instance
     try:
         with os.scandir(folder) as there:
@@ -300,29 +307,29 @@ def saved_judgement(results: Path, like: QualityJudgement, since: datetime) -> Q
 
 
 _HOLDS = timedelta(days=1)
-"""How long what was measured of the same two servers counts: a run that was cut off after it need not do it again."""
+"""How long measurements of the same two servers are valid: a run that resumes after them uses them."""
 
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """What is known in the end: of what B says, where that was judged, and of how fast it is."""
+    """The outcome of a gate: the divergence, if it was measured, and the speed of each condition."""
 
     quality: QualityRow | None = None
     rows: tuple[GateRow, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
-        """A line for people of each, with its verdict."""
+        """A line for each measurement, with its verdict."""
         return tuple(f"{each}: {each.verdict}" for each in (*((self.quality,) if self.quality else ()), *self.rows))
 
     @property
     def slower(self) -> tuple[GateRow, ...]:
-        """The cells in which it is too slow."""
+        """The conditions in which B is too slow."""
         return tuple(row for row in self.rows if row.verdict == "slower")
 
     @property
     def lets_in(self) -> bool:
-        """Whether B may be served."""
+        """Whether the gate accepts B."""
         return not self.slower and (self.quality is None or self.quality.lets_in)
 
 
@@ -375,9 +382,9 @@ class GateRun:
 
     def _compare_outputs(self, seconds: int) -> Compared:
         self._announce("a text is read as both", seconds)
-        trial = replace(self._trial(seconds, judged_arm(self.pair)), replaceable=True, text=divergence_text())
+        trial = replace(self._trial(seconds, judged_variant(self.pair)), replaceable=True, text=divergence_text())
         with TrialHost(trial, token_hex(6)) as host:
-            return compare_outputs(host, partial(quality_unit, self.pair), reading_variants(self.pair), seconds)
+            return compare_outputs(host, partial(quality_unit, self.pair), common_readings(self.pair), seconds)
 
     def _speed(self, seconds: float) -> Comparison:
         """Compare the speed of both: by results of the last day, if they are conclusive. Raise UserError."""
@@ -408,6 +415,6 @@ class GateRun:
             "what serves is stopped meanwhile, and comes back whatever ends this"
         )
 
-    def _trial(self, seconds: float, *servers: Arm) -> Trial:
+    def _trial(self, seconds: float, *servers: Variant) -> Trial:
         pair = self.pair
         return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.say, self.drain)

@@ -25,7 +25,7 @@ from llamaherd.measure.client.endpoint import Served, count_tokens
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec
 from llamaherd.measure.results.result import Run, Start
-from llamaherd.measure.trials.units import LISTEN, SCRATCH, Arm, ArmName, arm_unit
+from llamaherd.measure.trials.units import LISTEN, SCRATCH, Variant, VariantName, variant_unit
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput
 from llamaherd.plan import RAM, InstancePlan, TextFile
@@ -104,7 +104,7 @@ class Trial:
 
     rig: str
     connect: Connect
-    servers: tuple[Arm, ...]
+    servers: tuple[Variant, ...]
     stops: tuple[InstancePlan, ...]
     seconds: float
     """The budget of all measurements."""
@@ -113,7 +113,7 @@ class Trial:
     say: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     """Keeps new requests off the declared servers, from before they stop until they serve again."""
-    keys: Mapping[ArmName, str | None] = field(default_factory=dict, repr=False)
+    keys: Mapping[VariantName, str | None] = field(default_factory=dict, repr=False)
     """The API key of each server; see `read_keys`."""
     replaceable: bool = False
     """Whether the controller may replace the unit of the only server, one after the other."""
@@ -124,7 +124,7 @@ class Trial:
     def input(self) -> TrialsInput:
         """The input of the verb that runs the trial on the host."""
         longest = int(self.seconds) + _SPARE
-        units = [arm_unit(each, longest) for each in self.servers]
+        units = [variant_unit(each, longest) for each in self.servers]
         files = [*units, *([TextFile(path=str(ARMS_TEXT), text=self.text)] if self.text else [])]
         return TrialsInput(
             name=self.servers[0].instance.service,
@@ -141,7 +141,7 @@ class Trial:
         )
 
 
-def _needs(arm: Arm, *, side_by_side: bool) -> TrialServer:
+def _needs(arm: Variant, *, side_by_side: bool) -> TrialServer:
     """Return a server and the memory that it needs; without memory if that is uncertain."""
     memory = arm.instance.memory
     sure = memory is not None and not memory.doubts
@@ -155,7 +155,7 @@ def _needs(arm: Arm, *, side_by_side: bool) -> TrialServer:
     return TrialServer(arm.name, arm.service, ram, gpus)
 
 
-def read_keys(servers: Iterable[Arm]) -> dict[ArmName, str | None]:
+def read_keys(servers: Iterable[Variant]) -> dict[VariantName, str | None]:
     """Return the API key of each server; None for a server without one. Raise UserError if one cannot be read."""
     secrets = {each.name: each.instance.endpoint.key for each in servers}
     try:
@@ -187,7 +187,7 @@ class TrialHost:
         self._drained = ExitStack()
         self._there = trial.servers[0].instance.endpoint.port
         self._here = self._there
-        self._running: Arm | None = None
+        self._running: Variant | None = None
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
         self._patience = Patience(_SILENCE, _WORD_SECONDS)
@@ -235,7 +235,7 @@ class TrialHost:
         finally:
             shell.close()
 
-    def start(self, name: ArmName) -> Start:
+    def start(self, name: VariantName) -> Start:
         """Start a server, and wait until it responds. Raise NotStartedError if it does not."""
         arm = self._running = self._servers[name]
         self._tell(f"start {name}")
@@ -244,9 +244,9 @@ class TrialHost:
             raise NotStartedError(arm.title, " ".join(said[1:]))
         return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
 
-    def place(self, arm: Arm) -> None:
+    def place(self, arm: Variant) -> None:
         """Replace the only server of a replaceable trial."""
-        self._place(arm_unit(arm, int(self._trial.seconds)).text)
+        self._place(variant_unit(arm, int(self._trial.seconds)).text)
         self._servers = {**self._servers, arm.name: arm}
 
     def run_to_end(self, unit: str, room: int) -> UnitRun:
@@ -300,7 +300,7 @@ class TrialHost:
         return time.monotonic()
 
     @property
-    def _arm(self) -> Arm:
+    def _arm(self) -> Variant:
         assert self._running
         return self._running
 

@@ -15,12 +15,12 @@ from llamaherd.plan.plan import instance_name_error, instance_names, instances_o
 from llamaherd.render import render
 from llamaherd.text.quoting import Written
 
-ArmName = Literal["A", "B", "C"]
-"""A and B of a comparison; C is whichever candidate a search tries just then."""
+VariantName = Literal["A", "B", "C"]
+"""A and B of a comparison; C is the current candidate of a search."""
 
 LISTEN = "127.0.0.1"
 _PORTS = range(60_900, 61_000)
-"""Above the ports that Linux gives away by itself, and below those of servers that are tried in a switch."""
+"""Above Linux' range of ephemeral ports, and below the ports of candidates in a switch."""
 
 SCRATCH = "/var/tmp"
 """Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
@@ -28,38 +28,39 @@ of an earlier boot when the system starts (tmp.conf of its tmpfiles.d)."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of a comparison: an instance as it is planned at the port of the arms, and what people call it."""
+class Variant:
+    """A server to try: an instance, planned at the port of trials, and its title in messages."""
 
-    name: ArmName
+    name: VariantName
     title: str
     instance: InstancePlan
 
     @property
     def service(self) -> str:
-        """Its name to systemd."""
+        """The name of its systemd unit."""
         return arm_of(self.instance.name, self.name)
 
 
-def arms_port(plan: Plan, name: str) -> int:
-    """Where both arms listen: the same port each time, and no declared one."""
+def trial_port(plan: Plan, name: str) -> int:
+    """Return the port of the tried servers of an instance: always the same, and not a declared one."""
     declared = {each.endpoint.port for each in plan.instances}
     first = zlib.crc32(name.encode()) % len(_PORTS)
     turned: tuple[int, ...] = (*_PORTS[first:], *_PORTS[:first])
     return next(port for port in turned if port not in declared)
 
 
-def arm_unit(arm: Arm, longest: int) -> TextFile:
-    """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
+def variant_unit(arm: Variant, longest: int) -> TextFile:
+    """Render the unit of a tried server: the declared unit under another name, for at most `longest` seconds."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render("bench/arm.service.j2", unit=Written(render_unit(server, arm.instance.spec).text), longest=longest)
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
-def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
-    """The unit of an arm that runs these programs with their arguments, one after the other, instead of a server.
+def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+    """Render the unit of a tried server that runs these programs, one after the other, instead of the server.
 
-    Each may take so many seconds. It has all that the server has, and its own SCRATCH, which goes with the unit.
+    Each may take some seconds. The unit has the rights and limits of the server, and its own SCRATCH, which is removed
+    with the unit.
     """
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render(
@@ -72,12 +73,12 @@ def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
 
 
 def unit_instances(server: InstancePlan) -> tuple[str, ...]:
-    """The instances that a server is: those of a group one by one."""
+    """Return the instances of a server: those of a group one by one."""
     return tuple(each.name for each in server.members) or (server.name,)
 
 
 def server_with(plan: Plan, name: str) -> InstancePlan:
-    """The server that an instance is, or is one of."""
+    """Return the server of an instance: its own, or that of its group."""
     return next(each for each in plan.instances if name in unit_instances(each))
 
 
@@ -123,7 +124,7 @@ def _with_addresses(arguments: tuple[str, ...], places: dict[str, str]) -> tuple
 
 
 def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
-    """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
+    """Return the systemd server of an instance: its own, or that of its group. Raise UserError."""
     found = next((each for each in plan.instances if name in unit_instances(each)), None)
     if found is None:
         group = next((each for each in plan.instances if each.name == name), None)
@@ -139,6 +140,6 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
     return found
 
 
-def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
-    """An instance of a plan as an arm that listens at this port. Raises UserError."""
+def variant_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return an instance of a plan as a tried server at this port. Raise UserError."""
     return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)

@@ -12,8 +12,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Reading, logits_bytes
 from llamaherd.measure.trials.trial import Trial, TrialHost
-from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.quality import Precision
+from llamaherd.measure.tune.candidate import Candidate, Precision
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.box.bench import Bench
