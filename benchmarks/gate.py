@@ -69,7 +69,7 @@ def gated(servers: TrialServers, session: str) -> tuple[GateRow, ...]:
         with closing(pair):
             blocks = Blocks(servers, pair.journals, ASKED, session, GATE.seconds)
             blocks.left = lambda found: gate_left(found, GATE, ASKED)
-            blocks.measured()
+            blocks.run()
             found = compare_results(pair.journals["A"].result, pair.journals["B"].result)
     return gate_rows(found, GATE, spent=True)
 

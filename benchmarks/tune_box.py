@@ -77,7 +77,7 @@ def _searched(of: TuneTarget, evaluation: Evaluation, budget: float, folder: Pat
     )
     with SearchJournal.begin(folder, head) as journal:
         tuning = Tuning(evaluation, journal, of.space, of.start, budget, Lines(), _stamp, parzen)
-        found = candidate_of(tuning.found().keys)
+        found = candidate_of(tuning.run().keys)
         for each in tuning.standings():
             print(f"  {evaluation.aim.shown(each.score)}  {each.judgement or ''}  {each.candidate}")
         return found, journal.search.seconds
@@ -95,7 +95,7 @@ def _grid(of: TuneTarget, evaluation: Evaluation, most: int | None) -> list[Cand
     print(f"{len(drawn)} of {len(grid)} candidates", flush=True)
     seen: dict[Candidate, float] = {}
     for number, candidate in enumerate(drawn, 1):
-        score = evaluation.aim.score(evaluation.measured(candidate, 1).figures)
+        score = evaluation.aim.score(evaluation.measure(candidate, 1).figures)
         seen[candidate] = score or 0.0
         print(f"grid {number:>3}  {evaluation.aim.shown(score) if score else 'none'}  {candidate}", flush=True)
     return sorted(seen, key=lambda each: -seen[each])
@@ -105,7 +105,7 @@ def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], sec
     """How near what was found is to the best of the grid."""
 
     def score(candidate: Candidate) -> float:
-        return evaluation.aim.score(evaluation.measured(candidate, _ROUNDS).figures) or 1e-9
+        return evaluation.aim.score(evaluation.measure(candidate, _ROUNDS).figures) or 1e-9
 
     chosen = grid[:_BEST]
     scores: dict[Candidate, list[float]] = {each: [] for each in chosen}

@@ -118,7 +118,7 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
         declared=keys_of(start),
     )
     with tempfile.TemporaryDirectory() as results, SearchJournal.begin(Path(results), head) as journal:
-        Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).found()
+        Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).run()
         print(f"{name}: {case}", flush=True)
         end = search_result(journal.search, start)
         print_result(end, "case", Console(width=200))

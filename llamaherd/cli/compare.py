@@ -39,7 +39,7 @@ _LEAST, _MOST = 30, 6 * 3600
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """What was asked for beside the two names."""
+    """The options of a comparison."""
 
     settings: tuple[str, ...]
     cells: tuple[str, ...]
@@ -51,7 +51,7 @@ class ComparisonOptions:
 
 
 def parse_budget(_context: click.Context, _parameter: click.Parameter, word: str) -> int:
-    """Seconds of `90s`, `20m`, `1h`."""
+    """Parse `90s`, `20m` or `1h` into seconds."""
     from llamaherd.text.numbers import parse_duration
 
     with suppress(ValueError):
@@ -62,7 +62,7 @@ def parse_budget(_context: click.Context, _parameter: click.Parameter, word: str
 
 
 def parse_cells(_context: click.Context, _parameter: click.Parameter, word: str) -> tuple[str, ...]:
-    """The cells of `code,prefill`."""
+    """Parse the conditions in `code,prefill`."""
     from llamaherd.measure.trials.pair import TRIAL_CELLS
 
     names = tuple(each.strip() for each in word.split(","))
@@ -72,7 +72,7 @@ def parse_cells(_context: click.Context, _parameter: click.Parameter, word: str)
 
 
 def run_comparison(inventory: Path | None, a: str, b: str | None, wanted: ComparisonOptions) -> None:
-    """Measure both, and print what is known. Ends the program where it cannot."""
+    """Measure both, and print the comparison. Exit if that is not possible."""
     from llamaherd.pipeline.load import inventory_path
 
     path = inventory_path(inventory)

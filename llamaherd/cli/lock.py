@@ -125,7 +125,7 @@ def _install(wanted: LockTrial, lock_wait: int) -> None:
 
 
 def _require_served(wanted: LockTrial) -> None:
-    """Raise UserError where the host does not serve what is locked: that is what is measured against."""
+    """Raise UserError if the host does not run the locked servers, which are the reference."""
     from llamaherd.host.remote import Remote
     from llamaherd.pipeline.history import keyless
     from llamaherd.pipeline.inspection import inspect_host

@@ -76,7 +76,7 @@ def _no_limits(tuned: TuneTarget, why: str) -> InventoryError:
 
 
 def _place(tuned: TuneTarget, key: str) -> Place:
-    """Where its inventory says so, or where it would."""
+    """Return the place of the key in the inventory, or where it belongs."""
     document = survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig]
     return document.value(("instances", tuned.declared.name, "tune", key))
 
@@ -88,11 +88,11 @@ class SearchLines:
         self._aim = aim
 
     def began(self, number: int, seconds_left: float) -> None:
-        """Nothing yet: it takes seconds."""
+        """Keep the head of the line; the outcome follows in seconds."""
         self._head = f"{number:>3}  {_minutes_left(seconds_left)} left"
 
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it. No speed stands without what it costs to say other things."""
+        """Print the outcome. No speed appears without its loss of quality."""
         if outcome.why == "quality":
             came = "quality"
         elif outcome.score is None:
@@ -104,20 +104,20 @@ class SearchLines:
         say(f"{self._head}  {came:<16}  {candidate}{f'; {cost}' if cost else ''}", err=True)
 
     def judging(self, precision: Precision) -> None:
-        """It takes minutes."""
+        """Print that quality is measured, which takes minutes."""
         weights = "" if precision.model else ", with the same weights"
         say(f"judging {precision} beside {precision.exact}{weights}", err=True)
 
     def confirming(self, count: int, number: int) -> None:
-        """The best ones are started once more."""
+        """Print that a final round begins."""
         say(f"round {number}: the best {count - 1} beside what is declared, in turns", err=True)
 
     def limiting(self, watts: int, number: int) -> None:
-        """GPUs are held to another power limit."""
+        """Print the power limit that is measured."""
         say(f"power limits, round {number}: {watts} W", err=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """It takes as long as a whole context takes to be read."""
+        """Print the candidate that is measured at the full depth."""
         say(f"{depth:,} tokens deep: {candidate}", err=True)
 
 
@@ -162,7 +162,7 @@ def write_result(search: Search, tuned: TuneTarget) -> None:
 
 
 def _limited(text: str, file: Path, gpus: Sequence[str], watts: int) -> str:
-    """The text in which GPUs are held to so many watts. Raises UserError where it does not declare them itself."""
+    """Return the text with a power limit for GPUs. Raise UserError if the file does not declare them itself."""
     declared = parse_yaml(file, text).data.get("gpus")
     cards = declared.get("cards") if isinstance(declared, dict) else None
     for name in gpus:
@@ -173,12 +173,12 @@ def _limited(text: str, file: Path, gpus: Sequence[str], watts: int) -> str:
 
 
 def _file_of(tuned: TuneTarget) -> Path:
-    """Where a link to it leads: the link stays."""
+    """Return the file of the rig; a link to it stays."""
     return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file.resolve()
 
 
 def _replace(file: Path, text: str) -> None:
-    """All of the file at once, with the mode that it had."""
+    """Replace the file in one step, with its mode."""
     part = file.with_name(f".{file.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -189,7 +189,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 _BUDGET = 45 * 60
-"""Seconds that a search takes at most, where nobody says."""
+"""The default budget of a search, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _searched(results: Path, tuned: TuneTarget, wanted: SearchOptions, inventory
 
 
 def _require_there(tuned: TuneTarget, inventory: Path | None) -> None:
-    """Raise UserError where the host lacks what is to be started."""
+    """Raise UserError if the host lacks something that a candidate needs."""
     from llamaherd.host.remote import Remote
     from llamaherd.pipeline.history import keyless, missing_on_host
     from llamaherd.pipeline.inspection import inspect_host
@@ -348,11 +348,11 @@ def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, se
         hints,
         judge=partial(tuned.judge, servers) if tuned.limits else None,
         limited=partial(limit_gpus, tuned.rig.connect, tuned.watts) if tuned.watts else None,
-    ).found()
+    ).run()
 
 
 def _model() -> Model | None:
-    """What proposes after the first pass; without Optuna there is none, which is said."""
+    """Return the model that proposes candidates after the first pass; None without Optuna, with a note."""
     try:
         from llamaherd.measure.tune.optuna_model import parzen
     except ImportError:

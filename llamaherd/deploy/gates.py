@@ -43,7 +43,7 @@ class GateCommand(PyinfraCommand):
         gate = self.gated.instance.gate
         assert gate
         try:
-            found = _Gate(host, self.gated, gate).found()
+            found = _Gate(host, self.gated, gate).measure()
         except UserError as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
         if found.lets_in:
@@ -79,7 +79,7 @@ class _Gate:
     gated: Gated
     gate: GatePlan
 
-    def found(self) -> GateOutcome:
+    def measure(self) -> GateOutcome:
         """What is known of both; nothing where neither is measured. Raises UserError."""
         name, data = self.gated.instance.name, self.host.data
         was = self._was()

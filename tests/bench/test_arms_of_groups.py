@@ -95,10 +95,10 @@ def test_what_the_host_lacks_is_said_of_its_group(inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("a", "words", "said"),
     [
-        ("box/card", ["batch=512"], "box/card is a group, and arms have one model each"),
+        ("box/card", ["batch=512"], "box/card is a group, and a trial runs one model"),
         ("box/nobody", ["batch=512"], "has no instance `nobody`"),
-        ("box/two", ["group=null"], "`--with group=null` is nothing that two arms can differ in"),
-        ("box/two", ["port=8091"], "is nothing that two arms can differ in"),
+        ("box/two", ["group=null"], "`--with group=null` does not apply to a trial"),
+        ("box/two", ["port=8091"], "does not apply to a trial"),
     ],
 )
 def test_what_cannot_be_compared_is_said(inventory: Path, a: str, words: list[str], said: str) -> None:

@@ -33,7 +33,7 @@ def gated(folder: Path, servers: Played, budget: float = 36_000, gate: GatePlan 
     try:
         Blocks(
             servers, pair.journals, ASKED, pair.session, budget, left=lambda found: gate_left(found, gate, ASKED)
-        ).measured()
+        ).run()
         found = compare_results(pair.journals["A"].result, pair.journals["B"].result)
         pair.finish("2026-11-23T21:00:00Z")
     finally:

@@ -286,4 +286,4 @@ def search_on(
             servers.judge if limits else None,
             servers.limited if watts else None,
         )
-        return tuning.found(), tuning
+        return tuning.run(), tuning

@@ -101,7 +101,7 @@ def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str
     if other == one and not settings:
         raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
     if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
-        raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
+        raise UserError(f"`--with {wrong}` does not apply to a trial", "choose another key")
     return rig, one, other
 
 
@@ -444,7 +444,7 @@ class Blocks:
     left: Callable[[Comparison], int] | None = None
     """Counts the inconclusive cells, if another question than which one is faster decides."""
 
-    def measured(self) -> Ended:
+    def run(self) -> Ended:
         """Measure until all verdicts are conclusive, or the next block exceeds the budget. Raise UserError."""
         self._began = self.servers.clock()
         self._long: dict[VariantName, str] = {}
@@ -483,7 +483,7 @@ class Blocks:
                 at = servers.clock() - self._began
                 answer = servers.ask(ask)
                 if isinstance(answer, Failure) and answer.why != "empty":
-                    raise UserError(f"arm {name} gave no answer: {answer.message}", answer.help)
+                    raise UserError(f"server {name} gave no answer: {answer.message}", answer.help)
                 if ask.cell is not None:
                     journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
         finally:
@@ -518,4 +518,4 @@ def run_blocks(
         trial.say(str(done))
 
     with TrialHost(trial, pair.session) as host:
-        return Blocks(host, pair.journals, conditions, pair.session, trial.seconds, tell, left).measured()
+        return Blocks(host, pair.journals, conditions, pair.session, trial.seconds, tell, left).run()

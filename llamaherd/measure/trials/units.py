@@ -130,11 +130,11 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
         group = next((each for each in plan.instances if each.name == name), None)
         if group:
             there = ", ".join(instance_names(plan))
-            raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
+            raise UserError(f"{rig}/{name} is a group, and a trial runs one model", f"name one of {there}")
         raise instance_name_error(plan, name)
     if found.backend != "systemd":
         raise UserError(
-            f"{rig}/{name} is a container, and arms are units of systemd",
+            f"{rig}/{name} is a container, and a trial runs units of systemd",
             "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
         )
     return found

@@ -109,7 +109,7 @@ class Evaluation:
     climb: Callable[[int], Sequence[Run]] | None = None
     _text: str = field(default="", init=False)
 
-    def measured(
+    def measure(
         self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool] = lambda _: True
     ) -> TriedCandidate:
         """Measure a candidate in some rounds of requests; stop after the first unless it is `worth` more."""
@@ -137,7 +137,7 @@ class Evaluation:
         finally:
             self.servers.stop()
 
-    def deep(self, candidate: Candidate, depth: int) -> Deep:
+    def measure_depth(self, candidate: Candidate, depth: int) -> Deep:
         """Measure a candidate at a depth, after one start."""
         began = self.servers.clock()
         found = self._deep(candidate, depth)

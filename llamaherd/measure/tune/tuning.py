@@ -87,7 +87,7 @@ class Tuning:
     _best: float | None = field(default=None, init=False)
     _trials: Outcomes = field(default_factory=Outcomes, init=False)
 
-    def found(self) -> Found:
+    def run(self) -> Found:
         """Search until the budget is spent or nothing is left, measure the best ones again, and return the result."""
         self._trials = self.journal.search.known
         self._best = self._best_score()
@@ -156,7 +156,7 @@ class Tuning:
         self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool] = lambda _: True
     ) -> TriedCandidate:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
-        trial = self.evaluation.measured(candidate, rounds, worth)
+        trial = self.evaluation.measure(candidate, rounds, worth)
         if sized is None and (sizes := self.evaluation.sizes):
             self.journal.add(Sized.of(sizes))
         return trial
@@ -273,7 +273,7 @@ class Tuning:
             return why
         for each in left:
             self.progress.deepening(each, depth)
-            self.journal.add(self.evaluation.deep(each, depth))
+            self.journal.add(self.evaluation.measure_depth(each, depth))
         return ""
 
     def _limit(self, chosen: Candidate) -> str:
