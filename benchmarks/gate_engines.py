@@ -24,7 +24,7 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.trials.gate import GateRow
-from llamaherd.measure.trials.units import ArmName
+from llamaherd.measure.trials.units import VariantName
 from llamaherd.measure.tune.space import SearchedInstance, space_of
 
 
@@ -43,21 +43,21 @@ def main() -> None:
     ends: dict[str, Counter[str]] = {"slower": Counter(), "equal": Counter()}
     for what, program, times in (("slower", asked.slower, asked.slowed), ("equal", asked.server, asked.equal)):
         for number in range(times):
-            both: dict[ArmName, Path] = {"A": asked.server, "B": program}
+            both: dict[VariantName, Path] = {"A": asked.server, "B": program}
             ends[what][_gated(_arms(both, asked), f"{what} {number} on {asked.gpu}")] += 1
     for what, counts in ends.items():
         print(f"{what}: {dict(counts)}", flush=True)
 
 
-def _arms(programs: Mapping[ArmName, Path], asked: argparse.Namespace) -> Arms:
+def _arms(programs: Mapping[VariantName, Path], asked: argparse.Namespace) -> Arms:
     """The case's server twice, by two programs."""
     path = written(asked.folder, CASES[asked.name].model)
     known = SearchedInstance(rig_of(CASES[asked.name], path), "case", {"model": join_headers(read_headers(path))})
     _, declared = space_of(known, judged=False)
-    arms: dict[ArmName, Servers] = {}
+    arms: dict[VariantName, Servers] = {}
     for name, program in programs.items():
         arms[name] = Servers(program, asked.folder / f"gate-{asked.gpu}-{name}.log", known, path, asked.gpu)
-        arms[name].place(arms[name].arm(declared, None), 0)
+        arms[name].place(arms[name].arm(declared, None))
     return Arms(arms)
 
 
@@ -65,10 +65,10 @@ def _arms(programs: Mapping[ArmName, Path], asked: argparse.Namespace) -> Arms:
 class Arms:
     """Two servers, one of which runs at a time."""
 
-    servers: Mapping[ArmName, Servers]
-    runs: ArmName = field(default="A", init=False)
+    servers: Mapping[VariantName, Servers]
+    runs: VariantName = field(default="A", init=False)
 
-    def start(self, name: ArmName) -> Start:
+    def start(self, name: VariantName) -> Start:
         """Start an arm. Raises NotStartedError."""
         self.runs = name
         return self.servers[name].start("C")

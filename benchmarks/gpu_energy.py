@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llamaherd.measure.results.result import GpuTelemetry, Telemetry
-from llamaherd.measure.trials.units import Arm
+from llamaherd.measure.trials.units import Variant
 
 
 class Counter:
@@ -48,6 +48,6 @@ class Counter:
 
 
 @contextmanager
-def counted(_arm: Arm) -> Iterator[Counter]:
+def counted(_arm: Variant) -> Iterator[Counter]:
     """Count the energy while a candidate runs."""
     yield Counter()

@@ -21,8 +21,7 @@ from statistics import median
 from llamaherd.host.program import packed_program, parse_event, request
 from llamaherd.measure.meter.obstacles import host_snapshot
 from llamaherd.measure.meter.readings import Readings, parse_readings
-from llamaherd.measure.meter.telemetry import unmeasured_sentences
-from llamaherd.measure.meter.usage import Window, usage_of
+from llamaherd.measure.meter.usage import Window, unmeasured_sentences, usage_of
 from llamaherd.onhost.gauges import MeterInput
 
 GIVEN = MeterInput(

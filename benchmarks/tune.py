@@ -14,7 +14,7 @@ from itertools import islice
 from statistics import median
 
 from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
 from llamaherd.measure.tune.optuna_model import parzen
 from llamaherd.measure.tune.search import Model, search
 from llamaherd.measure.tune.space import Space
@@ -42,34 +42,34 @@ def main() -> None:
         print(f"| {name} | {median(shares):.3f} | {min(shares):.3f} | {100 * share:.0f} % |", flush=True)
 
 
-def ours(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def ours(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """One pass, then the model for what is left."""
     return _searched(rig, rig.space(), seed, evaluations, parzen_of(seed))
 
 
-def ours_blind(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def ours_blind(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """The same without knowing what memory holds."""
     return _searched(rig, rig.space(arithmetic=False), seed, evaluations, parzen_of(seed))
 
 
-def pass_alone(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def pass_alone(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """One pass, and no model."""
     return _searched(rig, rig.space(), seed, evaluations, None)
 
 
-def model_alone(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def model_alone(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """The model, with arithmetic."""
     return _modelled(rig, rig.space(), seed, evaluations)
 
 
-def model_blind(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def model_blind(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """The model, without."""
     return _modelled(rig, rig.space(arithmetic=False), seed, evaluations)
 
 
-def chance(rig: LawRig, seed: int, evaluations: int) -> Trials:
+def chance(rig: LawRig, seed: int, evaluations: int) -> Outcomes:
     """Whatever comes, packed by arithmetic."""
-    lot, space, trials = random.Random(seed), rig.space(), Trials()
+    lot, space, trials = random.Random(seed), rig.space(), Outcomes()
     evaluate = evaluation(rig, seed)
     while len(trials) < evaluations:
         found = space.pack(space.tidy(Candidate.of({axis.key: lot.choice(axis.values) for axis in space.axes})))
@@ -102,14 +102,14 @@ def start_of(rig: LawRig) -> Candidate:
     return space.pack(usual) or usual
 
 
-def _searched(rig: LawRig, space: Space, seed: int, evaluations: int, model: Model | None) -> Trials:
-    trials = Trials()
+def _searched(rig: LawRig, space: Space, seed: int, evaluations: int, model: Model | None) -> Outcomes:
+    trials = Outcomes()
     search(space, start_of(rig), trials, evaluation(rig, seed), lambda: len(trials) < evaluations, model)
     return trials
 
 
-def _modelled(rig: LawRig, space: Space, seed: int, evaluations: int) -> Trials:
-    trials, evaluate = Trials(), evaluation(rig, seed)
+def _modelled(rig: LawRig, space: Space, seed: int, evaluations: int) -> Outcomes:
+    trials, evaluate = Outcomes(), evaluation(rig, seed)
     for candidate in islice(parzen(space, trials, seed), evaluations * 5):
         if len(trials) == evaluations:
             break
@@ -118,7 +118,7 @@ def _modelled(rig: LawRig, space: Space, seed: int, evaluations: int) -> Trials:
     return trials
 
 
-WAYS: dict[str, Callable[[LawRig, int, int], Trials]] = {
+WAYS: dict[str, Callable[[LawRig, int, int], Outcomes]] = {
     "one pass, then the model": ours,
     "one pass alone": pass_alone,
     "one pass, then the model, without arithmetic of memory": ours_blind,

@@ -20,16 +20,13 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from llamaherd.inventory.api_keys import read_key
 from llamaherd.measure.statistics import Block, block_orders, paired_ratio
-from llamaherd.measure.trials.host import ArmsHost
-from llamaherd.measure.trials.units import arms_input
-from llamaherd.measure.tune.candidate import Candidate, Outcome
+from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
+from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, candidate_of, keys_of
 from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.optuna_model import parzen
-from llamaherd.measure.tune.quality import Cost, Precision
 from llamaherd.measure.tune.space import HEAD
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from llamaherd.measure.tune.tuning import Tuning
@@ -49,12 +46,20 @@ def main() -> None:
     parser.add_argument("instance", nargs="?", default="chat")
     wished = parser.parse_args()
     of = tune_target(wished.inventory, ROLES, wished.rig, wished.instance)
-    secret = of.declared.endpoint.key
     first = of.arm(of.start, None)
-    given = arms_input((first,), (of.declared,), _MOST, "a benchmark", others=True)
-    host = ArmsHost(of.rig.connect, given, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
-    with host, tempfile.TemporaryDirectory() as folder:
-        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None, _MOST)
+    trial = Trial(
+        of.rig.rig,
+        of.rig.connect,
+        (first,),
+        (of.declared,),
+        _MOST,
+        "a benchmark",
+        print,
+        keys=read_keys((first,)),
+        replaceable=True,
+    )
+    with TrialHost(trial, "grid") as host, tempfile.TemporaryDirectory() as folder:
+        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
         grid = _grid(of, evaluation, wished.most)
         _judged(evaluation, found, grid, seconds)
@@ -72,7 +77,7 @@ def _searched(of: TuneTarget, evaluation: Evaluation, budget: float, folder: Pat
     )
     with SearchJournal.begin(folder, head) as journal:
         tuning = Tuning(evaluation, journal, of.space, of.start, budget, Lines(), _stamp, parzen)
-        found = candidate_of(tuning.found().keys)
+        found = candidate_of(tuning.run().keys)
         for each in tuning.standings():
             print(f"  {evaluation.aim.shown(each.score)}  {each.judgement or ''}  {each.candidate}")
         return found, journal.search.seconds
@@ -90,7 +95,7 @@ def _grid(of: TuneTarget, evaluation: Evaluation, most: int | None) -> list[Cand
     print(f"{len(drawn)} of {len(grid)} candidates", flush=True)
     seen: dict[Candidate, float] = {}
     for number, candidate in enumerate(drawn, 1):
-        score = evaluation.aim.score(evaluation.measured(candidate, 1).figures)
+        score = evaluation.aim.score(evaluation.measure(candidate, 1).figures)
         seen[candidate] = score or 0.0
         print(f"grid {number:>3}  {evaluation.aim.shown(score) if score else 'none'}  {candidate}", flush=True)
     return sorted(seen, key=lambda each: -seen[each])
@@ -100,7 +105,7 @@ def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], sec
     """How near what was found is to the best of the grid."""
 
     def score(candidate: Candidate) -> float:
-        return evaluation.aim.score(evaluation.measured(candidate, _ROUNDS).figures) or 1e-9
+        return evaluation.aim.score(evaluation.measure(candidate, _ROUNDS).figures) or 1e-9
 
     chosen = grid[:_BEST]
     scores: dict[Candidate, list[float]] = {each: [] for each in chosen}
@@ -142,7 +147,10 @@ class Lines:
         print(f"round {number}, of {count}", flush=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """Nothing is measured at depth here."""
+        """Do nothing: the full depth is not measured here."""
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Do nothing: power limits are not measured here."""
 
 
 def _stamp() -> str:

@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.tune import parzen_of
 from benchmarks.tune_budget_law import ALL, MEASURED, NAIVE, Budget, owners_law
 from llamaherd.inventory.schema import Instance
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
 from llamaherd.measure.tune.search import search
 from llamaherd.measure.tune.space import EXPERTS, LAYERS, SearchedInstance, Space, space_of
 from llamaherd.memory.instances import sized
@@ -93,7 +93,7 @@ class Searched:
     @classmethod
     def of(cls, quant: str, layers: int, seed: int) -> Searched:
         """A search from so many layers on the GPU, and all else as it is declared."""
-        law, lot, trials = Budget(quant, MIDDLE), random.Random(seed), Trials()
+        law, lot, trials = Budget(quant, MIDDLE), random.Random(seed), Outcomes()
         space, start = space_from(quant, layers)
 
         def evaluate(candidate: Candidate) -> Outcome:

@@ -29,18 +29,16 @@ from benchmarks.gpu_energy import counted
 from benchmarks.gpu_servers import ServerError, free_port, running, smi, written
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, request_json
+from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, request_json, timings_of
 from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.client.stream import timings_of
 from llamaherd.measure.results.result import Start
-from llamaherd.measure.trials.host import NotStartedError
-from llamaherd.measure.trials.units import Arm, ArmName
-from llamaherd.measure.tune.candidate import Candidate, Outcome, with_keys
+from llamaherd.measure.trials.trial import NotStartedError
+from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, with_keys
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, keys_of
 from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.optuna_model import parzen
-from llamaherd.measure.tune.quality import Cost, Precision
 from llamaherd.measure.tune.result import result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from llamaherd.measure.tune.space import HEAD, SearchedInstance, space_of
@@ -109,7 +107,7 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
         return candidate[HEAD] is not None
 
     gauge = counted if aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, 3600, gauge=gauge)
+    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, gauge=gauge)
     head = Head(
         llamaherd="0",
         rig="bench",
@@ -120,7 +118,7 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
         declared=keys_of(start),
     )
     with tempfile.TemporaryDirectory() as results, SearchJournal.begin(Path(results), head) as journal:
-        Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).found()
+        Tuning(evaluation, journal, space, start, case.budget, Lines(aim), _stamp, parzen).run()
         print(f"{name}: {case}", flush=True)
         end = search_result(journal.search, start)
         print_result(end, "case", Console(width=200))
@@ -137,23 +135,23 @@ class Servers:
     known: SearchedInstance
     path: Path
     gpu: int = 0
-    _placed: Arm | None = None
+    _placed: Variant | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def arm(self, candidate: Candidate, _load_seconds: int | None) -> Arm:
+    def arm(self, candidate: Candidate, _load_seconds: int | None) -> Variant:
         """A candidate as it is planned."""
         instance = with_keys(self.known.instance, candidate)
         rig = self.known.rig.model_copy(update={"instances": {"case": instance}})
         model = ModelPlan(
             name="model", folder=str(self.path.parent), files=(ModelFile(name=self.path.name, sha256="0" * 64),)
         )
-        return Arm("C", "case", plan_instance(rig, "case", None, None, {"model": model}, dict(self.known.headers)))
+        return Variant("C", "case", plan_instance(rig, "case", None, None, {"model": model}, dict(self.known.headers)))
 
-    def place(self, arm: Arm, _longest: int) -> None:
+    def place(self, arm: Variant) -> None:
         """Put a candidate in the place of the one before."""
         self._placed = arm
 
-    def start(self, _name: ArmName) -> Start:
+    def start(self, _name: VariantName) -> Start:
         """Start it. Raises NotStartedError."""
         assert self._placed
         began = time.monotonic()
@@ -223,7 +221,10 @@ class Lines:
         print(f"round {number}, of {count}", flush=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """Nothing is measured at depth here."""
+        """Do nothing: the full depth is not measured here."""
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Do nothing: power limits are not measured here."""
 
 
 def rig_of(case: Case, path: Path) -> Rig:

@@ -25,7 +25,7 @@ from benchmarks.faults_rounds import Bench, FaultError, Run
 from benchmarks.switches import Rig
 from box import downloads
 from box.host import BoxHost
-from llamaherd.measure.tune.journal import Search, Trial, read_search
+from llamaherd.measure.tune.journal import Search, TriedCandidate, read_search
 from tests.box.slot import compiling
 
 Victim = Literal["herd", "script", "connection"]
@@ -137,7 +137,7 @@ def told(search: Search) -> None:
         sys.exit(1)
 
 
-def _what(trial: Trial) -> str:
+def _what(trial: TriedCandidate) -> str:
     return f"round {trial.round} {json.dumps(trial.keys, sort_keys=True)}"
 
 

@@ -135,8 +135,8 @@ def _measure_job(job: Job, wanted: Selection) -> SavedResult:
     of_group = f" of group {job.group.name}" if job.group else ""
     say(f"measuring {job.plan.rig}/{job.instance.name}{of_group}, for up to {_minutes(job.seconds)}", err=True)
     try:
-        with measuring_progress(f"{job.plan.rig}/{job.instance.name}") as teller:
-            return measure_instance(job, lambda known: (quick_series(known), *wanted.series(known)), teller, wanted)
+        with measuring_progress(f"{job.plan.rig}/{job.instance.name}") as reporter:
+            return measure_instance(job, lambda known: (quick_series(known), *wanted.series(known)), reporter, wanted)
     except ObstacleError as error:
         for each in error.obstacles:
             say(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)
@@ -187,13 +187,13 @@ def _measure_visit(visit: UrlTarget, chosen: Selection) -> SavedResult:
     from llamaherd.measure.bench.quick import quick_series
     from llamaherd.measure.bench.url_target import measure_url
 
-    courses, sentences = chosen.courses(visit.served)
+    workloads, sentences = chosen.workloads(visit.served)
     unmetered = ("energy is left out: no meter reads what is behind a URL",) if chosen.energy else ()
     wanted = replace(chosen, energy=False)
     for sentence in (*unmetered, *sentences):
         say(sentence, err=True)
-    with measuring_progress(visit.label) as teller:
-        return measure_url(visit, lambda known: (quick_series(known), *wanted.series(known)), courses, teller)
+    with measuring_progress(visit.label) as reporter:
+        return measure_url(visit, lambda known: (quick_series(known), *wanted.series(known)), workloads, reporter)
 
 
 def _url_key(file: Path | None) -> str | None:
@@ -378,8 +378,7 @@ def _ended(results: Path, measured: SavedResult, expect: Expect | None, share: P
 
 
 def _share(measured: SavedResult, to: Path) -> None:
-    from llamaherd.measure.results.document import result_bytes
-    from llamaherd.measure.results.redaction import redact_result
+    from llamaherd.measure.results.document import redact_result, result_bytes
 
     try:
         to.write_bytes(result_bytes(redact_result(measured.result)))

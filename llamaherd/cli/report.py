@@ -44,7 +44,7 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
     from llamaherd.measure.report.page import page
     from llamaherd.measure.report.sources import gather_results
     from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.tune.analysis import optuna_shares
+    from llamaherd.measure.tune.result import optuna_shares
     from llamaherd.pipeline.load import inventory_path
 
     try:

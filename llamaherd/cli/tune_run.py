@@ -13,28 +13,24 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from llamaherd import __version__
 from llamaherd.checks.objectives import NO_ENERGY, NO_LIMITS, NO_POWER, NO_POWER_OPTION, OTHER_AIM, why_unlimited
 from llamaherd.cli.common import FAILED, UNUSABLE, fail, measuring_or_exit, roles_of, say, usable_or_exit
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.settings import text_with_settings, text_with_value
 from llamaherd.inventory.yaml_file import parse_yaml
-from llamaherd.measure.tune.candidate import Candidate, Outcome, settings_of
-from llamaherd.measure.tune.energy import probe_energy, require_limits
+from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, settings_of
+from llamaherd.measure.tune.evaluation import probe_energy, require_limits
 from llamaherd.measure.tune.final_measurements import deeper_of, power_end
 from llamaherd.measure.tune.journal import Search, candidate_of
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.quality import Cost, Precision
 from llamaherd.measure.tune.target import TuneTarget
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
 
 if TYPE_CHECKING:
-    from llamaherd.measure.trials.host import ArmsHost
-    from llamaherd.measure.tune.energy import PowerSeries
-    from llamaherd.measure.tune.evaluation import Evaluation
-    from llamaherd.measure.tune.journal import Head, SearchJournal
+    from llamaherd.measure.trials.trial import TrialHost
+    from llamaherd.measure.tune.journal import SearchJournal
     from llamaherd.measure.tune.objective import Purpose
     from llamaherd.measure.tune.search import Model
 
@@ -80,7 +76,7 @@ def _no_limits(tuned: TuneTarget, why: str) -> InventoryError:
 
 
 def _place(tuned: TuneTarget, key: str) -> Place:
-    """Where its inventory says so, or where it would."""
+    """Return the place of the key in the inventory, or where it belongs."""
     document = survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig]
     return document.value(("instances", tuned.declared.name, "tune", key))
 
@@ -92,11 +88,11 @@ class SearchLines:
         self._aim = aim
 
     def began(self, number: int, seconds_left: float) -> None:
-        """Nothing yet: it takes seconds."""
+        """Keep the head of the line; the outcome follows in seconds."""
         self._head = f"{number:>3}  {_minutes_left(seconds_left)} left"
 
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it. No speed stands without what it costs to say other things."""
+        """Print the outcome. No speed appears without its loss of quality."""
         if outcome.why == "quality":
             came = "quality"
         elif outcome.score is None:
@@ -108,20 +104,20 @@ class SearchLines:
         say(f"{self._head}  {came:<16}  {candidate}{f'; {cost}' if cost else ''}", err=True)
 
     def judging(self, precision: Precision) -> None:
-        """It takes minutes."""
+        """Print that quality is measured, which takes minutes."""
         weights = "" if precision.model else ", with the same weights"
         say(f"judging {precision} beside {precision.exact}{weights}", err=True)
 
     def confirming(self, count: int, number: int) -> None:
-        """The best ones are started once more."""
+        """Print that a final round begins."""
         say(f"round {number}: the best {count - 1} beside what is declared, in turns", err=True)
 
     def limiting(self, watts: int, number: int) -> None:
-        """GPUs are held to another power limit."""
+        """Print the power limit that is measured."""
         say(f"power limits, round {number}: {watts} W", err=True)
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """It takes as long as a whole context takes to be read."""
+        """Print the candidate that is measured at the full depth."""
         say(f"{depth:,} tokens deep: {candidate}", err=True)
 
 
@@ -166,7 +162,7 @@ def write_result(search: Search, tuned: TuneTarget) -> None:
 
 
 def _limited(text: str, file: Path, gpus: Sequence[str], watts: int) -> str:
-    """The text in which GPUs are held to so many watts. Raises UserError where it does not declare them itself."""
+    """Return the text with a power limit for GPUs. Raise UserError if the file does not declare them itself."""
     declared = parse_yaml(file, text).data.get("gpus")
     cards = declared.get("cards") if isinstance(declared, dict) else None
     for name in gpus:
@@ -177,12 +173,12 @@ def _limited(text: str, file: Path, gpus: Sequence[str], watts: int) -> str:
 
 
 def _file_of(tuned: TuneTarget) -> Path:
-    """Where a link to it leads: the link stays."""
+    """Return the file of the rig; a link to it stays."""
     return survey_fleet(tuned.inventory, read_lock(tuned.inventory)).documents[tuned.rig.rig].file.resolve()
 
 
 def _replace(file: Path, text: str) -> None:
-    """All of the file at once, with the mode that it had."""
+    """Replace the file in one step, with its mode."""
     part = file.with_name(f".{file.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -193,7 +189,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 _BUDGET = 45 * 60
-"""Seconds that a search takes at most, where nobody says."""
+"""The default budget of a search, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +238,7 @@ def _searched(results: Path, tuned: TuneTarget, wanted: SearchOptions, inventory
     """The search at its end: an earlier one, where it was the same."""
     from llamaherd.measure.tune.journal import SearchJournal, read_search, same_search
 
-    head = _head(tuned, wanted)
+    head = tuned.head(cast("Purpose", wanted.purpose), _stamp())
     path = None if wanted.again else same_search(results, head)
     if path and (known := read_search(path)).found:
         say(f"known from {path}; `--again` searches anew", err=True)
@@ -258,30 +254,8 @@ def _searched(results: Path, tuned: TuneTarget, wanted: SearchOptions, inventory
         return journal.search
 
 
-def _head(tuned: TuneTarget, wanted: SearchOptions) -> Head:
-    from llamaherd.measure.tune.journal import Head, keys_of
-    from llamaherd.measure.tune.objective import Objective
-
-    streams = max(1, tuned.declared.endpoint.streams)
-    return Head(
-        llamaherd=__version__,
-        rig=tuned.rig.rig,
-        instance=tuned.declared.name,
-        began=_stamp(),
-        identity=tuned.identity,
-        kind=tuned.kind,
-        likeness=tuned.likeness,
-        aim=Objective(purpose=cast("Purpose", wanted.purpose), streams=streams),
-        declared=keys_of(tuned.start),
-        quality=tuned.limits,
-        finest=tuned.known.finest,
-        gpus=tuned.known.instance.on,
-        watts=tuned.watts,
-    )
-
-
 def _require_there(tuned: TuneTarget, inventory: Path | None) -> None:
-    """Raise UserError where the host lacks what is to be started."""
+    """Raise UserError if the host lacks something that a candidate needs."""
     from llamaherd.host.remote import Remote
     from llamaherd.pipeline.history import keyless, missing_on_host
     from llamaherd.pipeline.inspection import inspect_host
@@ -327,34 +301,29 @@ def _judged(tuned: TuneTarget) -> str:
 def _search(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions) -> None:
     from llamaherd.deploy.origin import origin
     from llamaherd.fleet.drain import drained
-    from llamaherd.host.host_lock import HostLock
-    from llamaherd.measure.trials.host import ArmsHost
-    from llamaherd.measure.trials.units import arms_input
+    from llamaherd.measure.trials.trial import Trial, TrialHost, locked_host, read_keys
 
-    who = origin(tuned.inventory).who
-    turn = HostLock(tuned.rig.rig, tuned.rig.connect, who)
-    turn.take(lambda line: say(line, err=True), wanted.lock_wait)
-    try:
+    who, rig, connect = origin(tuned.inventory).who, tuned.rig.rig, tuned.rig.connect
+    stops = (tuned.server,)
+    drain = partial(drained, tuned.inventory, tuned.plan, stops, _report)
+    with locked_host(rig, connect, who, _report, wanted.lock_wait):
         first = tuned.arm(tuned.start, None)
-        given = arms_input((first,), (tuned.server,), wanted.budget, who, others=True, text=tuned.text)
-        salts = journal.search.head.identity
-        aside = drained(tuned.inventory, tuned.plan, (tuned.server,), lambda line: say(line, err=True))
-        host = ArmsHost(tuned.rig.connect, given, {"C": first}, {"C": _key(tuned)}, salts, aside)
-        try:
-            with host:
-                _tuning(journal, tuned, wanted, host)
-        finally:
-            _tell_back(tuned, host.back)
-    finally:
-        turn.give_back()
+        keys = read_keys((first,))
+        trial = Trial(
+            rig, connect, (first,), stops, wanted.budget, who, _report, drain, keys, replaceable=True, text=tuned.text
+        )
+        with TrialHost(trial, journal.search.head.identity) as host:
+            _tuning(journal, tuned, wanted, host)
 
 
-def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: ArmsHost) -> None:
-    from llamaherd.measure.tune.energy import watch_gpus
-    from llamaherd.measure.tune.evaluation import Evaluation
+def _report(line: str) -> None:
+    say(line, err=True)
+
+
+def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: TrialHost) -> None:
+    from llamaherd.measure.tune.evaluation import Evaluation, limit_gpus, watch_gpus
     from llamaherd.measure.tune.journal import found_by_twins
     from llamaherd.measure.tune.space import DRAFTER, HEAD
-    from llamaherd.measure.tune.target import QualityJudge
     from llamaherd.measure.tune.tuning import Tuning
 
     def drafts(candidate: Candidate) -> bool:
@@ -365,38 +334,25 @@ def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, se
     hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
     if hints:
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
-    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, climb=servers.climb)
+    evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, climb=servers.climb)
     evaluation.gauge = partial(watch_gpus, tuned.rig.connect) if aim.of_energy else None
-    judging = QualityJudge(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
-    lines = SearchLines(aim)
     Tuning(
         evaluation,
         journal,
         tuned.space,
         tuned.start,
         wanted.budget,
-        lines,
+        SearchLines(aim),
         _stamp,
         _model(),
         hints,
-        judging.judged if judging else None,
-        _limiting(journal, tuned, evaluation, lines),
-    ).found()
-
-
-def _limiting(
-    journal: SearchJournal, tuned: TuneTarget, evaluation: Evaluation, lines: SearchLines
-) -> PowerSeries | None:
-    """What tries power limits in the end; none where none are wanted."""
-    from llamaherd.measure.tune.energy import PowerSeries, limit_gpus
-
-    if not tuned.watts:
-        return None
-    return PowerSeries(evaluation, journal, tuned.watts, partial(limit_gpus, tuned.rig.connect, tuned.watts), lines)
+        judge=partial(tuned.judge, servers) if tuned.limits else None,
+        limited=partial(limit_gpus, tuned.rig.connect, tuned.watts) if tuned.watts else None,
+    ).run()
 
 
 def _model() -> Model | None:
-    """What proposes after the first pass; without Optuna there is none, which is said."""
+    """Return the model that proposes candidates after the first pass; None without Optuna, with a note."""
     try:
         from llamaherd.measure.tune.optuna_model import parzen
     except ImportError:
@@ -405,27 +361,8 @@ def _model() -> Model | None:
     return parzen
 
 
-def _key(tuned: TuneTarget) -> str | None:
-    from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
-
-    secret = tuned.declared.endpoint.key
-    try:
-        return read_key(secret) if secret else None
-    except UnreadableKeyError as error:
-        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
-
-
-def _tell_back(tuned: TuneTarget, seconds: float | None) -> None:
-    name, rig = tuned.server.service, tuned.rig.rig
-    if seconds is None:
-        say(f"the host brings {name} back by itself; `herd verify {rig}` says whether it has", err=True)
-    else:
-        say(f"{name} is as before, after {seconds:.1f} s", err=True)
-
-
 def _show(search: Search, tuned: TuneTarget, wanted: SearchOptions) -> None:
-    from llamaherd.measure.tune.analysis import optuna_shares
-    from llamaherd.measure.tune.result import result_json, search_result
+    from llamaherd.measure.tune.result import optuna_shares, result_json, search_result
     from llamaherd.measure.tune.show import print_result
     from llamaherd.store.show import console
 

@@ -184,7 +184,7 @@ class Persistence(NamedTuple):
 
 
 class RefusedDriver(NamedTuple):
-    """A driver that did not come up, or was too slow, and was rolled back."""
+    """A driver that did not come up and was rolled back."""
 
     version: str
     kind: str
@@ -193,8 +193,6 @@ class RefusedDriver(NamedTuple):
     before: str
     """The version that was restored."""
     why: str
-    slower: str = ""
-    """`slower` if it came up, and servers were slower with it than their gates allow."""
 
 
 @dataclass(frozen=True)
@@ -226,10 +224,6 @@ class DriverState(StatePart):
     """The version that the next boot restores if the installed driver does not respond."""
     judging: bool = False
     """Whether this boot is testing whether the driver responds, or restoring the previous version."""
-    answered: bool = False
-    """Whether the driver responds, and the previous version is kept until servers' gates have judged the driver."""
-    reading: str = ""
-    """The stored measurement of servers before the driver was changed."""
     refused: RefusedDriver | None = None
 
     def version(self, library: str) -> str | None:

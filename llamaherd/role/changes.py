@@ -146,39 +146,6 @@ class Gated:
 
 
 @dataclass(frozen=True)
-class MeasuredBefore:
-    """Servers that are measured before their driver changes, each with its running spec.
-
-    `driver` is their driver's version. `keep` returns what the host does to store the measurement; without one it
-    removes the previous one.
-    """
-
-    servers: tuple[tuple[InstancePlan, str], ...]
-    driver: str
-    keep: Callable[[str], RunVerb] = field(compare=False, repr=False)
-
-    def __str__(self) -> str:
-        names = ", ".join(each.name for each, _ in self.servers)
-        seconds = sum(each.gate.seconds for each, _ in self.servers if each.gate)
-        longest = f"for {show_seconds(seconds)} at most in all"
-        return f"{names} must not become slower by it: measured before and after, {longest}"
-
-
-@dataclass(frozen=True)
-class JudgedSince:
-    """Servers that are measured again since their driver changed from `before` to `driver`, against `reading`.
-
-    `settled` waits until they have started. `back` returns what restores the driver, by the reason for it.
-    """
-
-    driver: str
-    before: str
-    reading: str = field(repr=False)
-    settled: RunVerb = field(compare=False, repr=False)
-    back: Callable[[str], RebootHost] = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True)
 class Change:
     """One change of a host: what, of what, and why; then how.
 
@@ -195,10 +162,6 @@ class Change:
     """Of a server that serves: how long it will not."""
     gated: Gated | None = None
     """Of a server that must not become slower by it."""
-    measured: MeasuredBefore | None = None
-    """Of a driver by which no server must become slower: what is measured before it."""
-    judged: JudgedSince | None = None
-    """Of what was kept of the driver before: it is done once the new one is judged, and not where that goes back."""
     together: tuple[Change, ...] = ()
     """Changes of other servers that the same script makes: all of them, or none."""
 

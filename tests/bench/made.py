@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from llamaherd.measure.results.redaction import free_texts
+from llamaherd.measure.results.document import free_texts
 from llamaherd.measure.results.result import Cell, Condition, Kind, Recorded, Result, Run
 
 IN_FORM = {"began": "2026-11-23T20:15:00Z", "rig": "duo", "instance": "chat"}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Answer, Failure, Piece, Timings, Usage
 from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.client.stream import Piece, Timings, Usage
 from llamaherd.measure.client.suite import suite
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Start
-from llamaherd.measure.trials.units import ArmName
+from llamaherd.measure.trials.units import VariantName
 from tests.bench.made import result
 
 LOAD = 10.0
@@ -30,20 +29,19 @@ class Played:
         *,
         step: float = 0.0,
         drafts: bool = False,
-        arm_a: float = 0.0,
         start_error: float = 0.004,
         run_error: float = 0.005,
     ) -> None:
         self.lot = random.Random(seed)
         self.now = 0.0
-        self.running: ArmName | None = None
-        self.starts: list[ArmName] = []
-        self.asked: dict[ArmName, list[RequestSpec]] = {"A": [], "B": []}
-        self._pace = {"A": 1 / (1 - arm_a), "B": 1 / (1 - slower) * (1 + step)}
+        self.running: VariantName | None = None
+        self.starts: list[VariantName] = []
+        self.asked: dict[VariantName, list[RequestSpec]] = {"A": [], "B": []}
+        self._pace = {"A": 1.0, "B": 1 / (1 - slower) * (1 + step)}
         self._drafts, self._start_error, self._run_error = drafts, start_error, run_error
         self.fails: Callable[[int], Failure | None] = lambda _: None
 
-    def start(self, name: ArmName) -> Start:
+    def start(self, name: VariantName) -> Start:
         assert self.running is None, "one arm at a time"
         self.running = name
         self.starts.append(name)
@@ -93,7 +91,7 @@ def answer(tokens: int, prompt_ms: float, predicted_ms: float, prompt: int, acce
     )
 
 
-def begun(arm: ArmName, asked: tuple[Condition, ...], session: str) -> Result:
+def begun(arm: VariantName, asked: tuple[Condition, ...], session: str) -> Result:
     cells = tuple(Cell(condition=each) for each in asked)
     method = Method(client="controller", seed=session, series=session, arm="A" if arm == "A" else "B", rule="played")
     second = {"A": "01", "B": "00"}[arm]

@@ -10,13 +10,14 @@ import yaml
 from llamaherd.checks.groups import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
-from llamaherd.measure.trials.pair import PlannedPair, arm_result, missing_for_trial, plan_pair
-from llamaherd.measure.trials.units import arms_input, arms_port, standalone_server
+from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, variant_result
+from llamaherd.measure.trials.units import standalone_server, trial_port
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.ours import parse_state
 from tests.support.rigs import KEY, changed, converged
+from tests.support.trials import trial
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def inventory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compared(inventory: Path, a: str, b: str | None, *words: str) -> PlannedPair:
+def compared(inventory: Path, a: str, b: str | None, *words: str) -> Pair:
     return plan_pair(inventory, ROLES, a, b, [parse_setting(word) for word in words], lambda _: None)
 
 
@@ -66,12 +67,12 @@ def test_both_arms_are_units_and_the_group_is_what_is_stopped(inventory: Path) -
     assert values(two.b.instance.server.arguments, "--ubatch-size") == ["256"]
     assert "--spec-type" not in " ".join(two.b.instance.server.arguments)
     assert two.a.service != two.b.service
-    port = str(arms_port(GROUPED, "two"))
+    port = str(trial_port(GROUPED, "two"))
     assert [values(each.instance.server.arguments, "--port") for each in (two.a, two.b)] == [[port], [port]]
     assert two.context == 2048
-    given = arms_input((two.a, two.b), two.declared, 60, "a test")
+    given = trial((two.a, two.b), two.declared).input
     assert [each.service for each in given.stops] == ["llama-card"]
-    result = arm_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
+    result = variant_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
     assert (result.instance, result.provenance.around.instances) == ("two", ("chat", "drafter"))
 
 
@@ -94,10 +95,10 @@ def test_what_the_host_lacks_is_said_of_its_group(inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("a", "words", "said"),
     [
-        ("box/card", ["batch=512"], "box/card is a group, and arms have one model each"),
+        ("box/card", ["batch=512"], "box/card is a group, and a trial runs one model"),
         ("box/nobody", ["batch=512"], "has no instance `nobody`"),
-        ("box/two", ["group=null"], "`--with group=null` is nothing that two arms can differ in"),
-        ("box/two", ["port=8091"], "is nothing that two arms can differ in"),
+        ("box/two", ["group=null"], "`--with group=null` does not apply to a trial"),
+        ("box/two", ["port=8091"], "does not apply to a trial"),
     ],
 )
 def test_what_cannot_be_compared_is_said(inventory: Path, a: str, words: list[str], said: str) -> None:

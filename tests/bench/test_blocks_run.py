@@ -15,8 +15,15 @@ from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP
 from llamaherd.measure.results.result import Condition, Result
 from llamaherd.measure.results.store import read_result, result_files
-from llamaherd.measure.trials.blocks import BlockDone, Blocks, Ended, block_requests, long_tokens, trial_conditions
-from llamaherd.measure.trials.pair import JournalPair
+from llamaherd.measure.trials.pair import (
+    BlockDone,
+    Blocks,
+    Ended,
+    JournalPair,
+    block_requests,
+    long_tokens,
+    trial_conditions,
+)
 from tests.bench.played_arms import Played, begun
 
 CODE = trial_conditions(["code"], 8192)
@@ -39,7 +46,7 @@ def measured(
 ) -> tuple[Ended, Comparison, list[BlockDone]]:
     pair, told = pair_of(folder, asked, session), list[BlockDone]()
     try:
-        ended = Blocks(servers, pair.journals, asked, pair.session, budget, told.append).measured()
+        ended = Blocks(servers, pair.journals, asked, pair.session, budget, told.append).run()
         paths = pair.finish("2026-11-23T21:00:00Z")
     finally:
         pair.close()
@@ -130,7 +137,7 @@ def test_the_newest_result_is_that_of_what_is_declared(session: str, tmp_path: P
     assert len(list((tmp_path / "results").rglob("*.jsonl"))) == 1
     again = JournalPair(tmp_path / "results", *the_next_day(CODE))
     assert (again.resumed, again.session) == (True, session)
-    Blocks(Played(6), again.journals, CODE, again.session, 36_000).measured()
+    Blocks(Played(6), again.journals, CODE, again.session, 36_000).run()
     again.finish("2026-11-23T21:00:00Z")
     again.close()
     newest, older = map(read_result, result_files(tmp_path / "results", "duo", "chat"))

@@ -14,9 +14,17 @@ from typing import Any
 
 import pytest
 
-from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, stream_answer
+from llamaherd.measure.client.http_client import (
+    Answer,
+    Events,
+    Failure,
+    NonsenseError,
+    Patience,
+    Reading,
+    Target,
+    stream_answer,
+)
 from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.stream import Events, NonsenseError, Reading
 from llamaherd.measure.client.suite import cache_buster
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Run
@@ -334,7 +342,7 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("l
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == (
         "['llamaherd'] ['llamaherd.measure', 'llamaherd.measure.client', 'llamaherd.measure.client.http_client', "
-        "'llamaherd.measure.client.stream']"
+        "'llamaherd.measure.client.http_client']"
     )
 
 

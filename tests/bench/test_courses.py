@@ -42,7 +42,7 @@ class Walk(Twice):
 
 def test_each_run_is_kept_at_once(stand: Stands) -> None:
     at = stand(Walk())
-    at.session.run_course(Walk(at=at), SERVED)
+    at.session.run_workload(Walk(at=at), SERVED)
     (cell,) = read_result(at.journal.path).cells
     assert [(run.start, run.excluded) for run in cell.runs] == [(0, None)] * 3
     assert at.meter.looks == 1
@@ -51,7 +51,7 @@ def test_each_run_is_kept_at_once(stand: Stands) -> None:
 def test_where_it_ends_what_there_is_stays(stand: Stands) -> None:
     at = stand(Walk())
     with pytest.raises(UserError, match="the connection was cut; what was measured by then is kept in ") as error:
-        at.session.run_course(Walk(ends=True), SERVED)
+        at.session.run_workload(Walk(ends=True), SERVED)
     assert error.value.help == "see the log"
     assert runs_on_disk(at) == 3
 
@@ -63,14 +63,14 @@ def test_a_host_that_is_lost_ends_it(stand: Stands, monkeypatch: pytest.MonkeyPa
     at = stand(Walk())
     monkeypatch.setattr(at.meter, "look", lost)
     with pytest.raises(UserError, match="the connection to the host is gone; what was measured by then is kept in "):
-        at.session.run_course(Walk(), SERVED)
+        at.session.run_workload(Walk(), SERVED)
     assert runs_on_disk(at) == 3
 
 
 def test_nothing_counts_while_somebody_else_is_there(stand: Stands) -> None:
     at = stand(Walk())
     at.meter.requests = 1
-    at.session.run_course(Walk(), SERVED)
+    at.session.run_workload(Walk(), SERVED)
     (cell,) = at.journal.result.cells
     assert len(cell.runs) == 3
     assert not cell.counted
@@ -81,7 +81,7 @@ def test_it_is_looked_who_is_there_where_nothing_is_asked(stand: Stands, monkeyp
     monkeypatch.setattr("llamaherd.measure.bench.session._LOOK_EVERY", 0.0)
     for one_by_one, looks in ((True, 4), (False, 1)):
         at = stand(Walk())
-        at.session.run_course(Walk(one_by_one=one_by_one), SERVED)
+        at.session.run_workload(Walk(one_by_one=one_by_one), SERVED)
         assert at.meter.looks == looks
 
 

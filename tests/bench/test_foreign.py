@@ -27,7 +27,7 @@ from llamaherd.measure.bench.url_target import (
 from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.suite import KINDS, suite
-from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
 from llamaherd.measure.results.store import read_result, write_result
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
@@ -67,12 +67,12 @@ PLAIN: dict[str, Reply] = {MODELS: models("qwen/Qwen3"), CHAT: chatting}
 
 
 def measured(
-    pages: dict[str, Reply], results: Path, *courses: Workload, seconds: float = 12
+    pages: dict[str, Reply], results: Path, *workloads: Workload, seconds: float = 12
 ) -> tuple[SavedResult, Site]:
     with Site(pages) as site:
         served = inspect_url(Target(site.url + "/v1"))
         visit = UrlTarget(served, target_label(served, None), results, seconds)
-        return measure_url(visit, lambda known: (quick_series(known),), courses, Quiet()), site
+        return measure_url(visit, lambda known: (quick_series(known),), workloads, Quiet()), site
 
 
 @dataclass(frozen=True)

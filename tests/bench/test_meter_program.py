@@ -27,8 +27,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.meter.meter import Meter
 from llamaherd.measure.meter.obstacles import GpuProcess, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.telemetry import unmeasured_sentences
-from llamaherd.measure.meter.usage import Window, usage_of
+from llamaherd.measure.meter.usage import Window, unmeasured_sentences, usage_of
 from llamaherd.onhost.gauges import MeterInput
 from tests.bench.meter_lines import NEW, OLD
 from tests.support import smi_stream

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.telemetry import unmeasured_sentences
-from llamaherd.measure.meter.usage import Window, slowdown_reasons, usage_of
+from llamaherd.measure.meter.usage import Window, slowdown_reasons, unmeasured_sentences, usage_of
 from tests.bench.meter_lines import FIELDS, NEW, OLD, SERVER, count, figures, gpu, line, readings, seen
 
 WHOLE = Window(101, 111)

@@ -18,15 +18,17 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.results import document
 from llamaherd.measure.results.document import (
     fold_journal,
+    free_texts,
     head_line,
     parse_result,
+    redact_result,
+    redact_text,
     result_bytes,
     result_schema,
     result_schema_text,
     run_line,
     start_line,
 )
-from llamaherd.measure.results.redaction import free_texts, redact_result, redact_text
 from llamaherd.measure.results.result import Gpu, Recorded, Result, Run, Start
 from tests.bench.made import full, result, run
 from tests.support.rigs import ROOT

@@ -185,7 +185,7 @@ def test_what_was_cut_off_goes_on_with_the_lengths_that_it_began_with() -> None:
     chosen = Selection((512, 1024), (1, 2), 900, True)
     first = quick_series(known)
     served = Served(Target("http://box"), Target("http://box"), "", "m", context=8192, native=True)
-    parts: list[Series | Workload] = [first, *chosen.series(known), *chosen.courses(served)[0]]
+    parts: list[Series | Workload] = [first, *chosen.series(known), *chosen.workloads(served)[0]]
     before = [condition for part in parts for condition in part.conditions]
     assert len(set(before)) == len(before)
     again = quick_series(replace(known, decode=500.0, prefill=9000.0, before=tuple(before)))

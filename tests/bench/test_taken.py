@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.measure.meter.telemetry import combined_telemetry, memory_peaks, usage_telemetry
-from llamaherd.measure.meter.usage import GpuUsage, HostUsage, Usage, Window
-from llamaherd.measure.results.document import parse_result, result_bytes, with_id
-from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.meter.usage import (
+    GpuUsage,
+    HostUsage,
+    Usage,
+    Window,
+    combined_telemetry,
+    memory_peaks,
+    usage_telemetry,
+)
+from llamaherd.measure.results.document import parse_result, redact_result, result_bytes, with_id
 from llamaherd.measure.results.result import GpuTelemetry, Peak, Slowed, Telemetry
 from llamaherd.plan import RAM, Estimate, Holds
 from tests.bench.made import result

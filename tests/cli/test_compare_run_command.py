@@ -37,7 +37,7 @@ def herd(*words: str) -> Result:
         ("--run box/chat gpu/chat", "on two hosts"),
         ("--run box/nobody --with batch=1", "has no instance `nobody`"),
         ("--run box/drafter --with batch=256", "is a container"),
-        ("--run box/chat --with port=1", "nothing that two arms can differ in"),
+        ("--run box/chat --with port=1", "does not apply to a trial"),
         ("--run box/chat --with batch", "sets nothing"),
         ("--run box/chat --with batch=many", "--with batch=many:1:1: error LH012"),
         ("--run box/chat --with bacth=512", "--with bacth=512:1:1: error LH010"),

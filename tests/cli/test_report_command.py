@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.measure.results.document import result_bytes
-from llamaherd.measure.results.redaction import redact_result
+from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.result import Run, SuiteRef
 from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import IN_FORM, result, run

@@ -15,10 +15,10 @@ from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.host.ssh import RemoteError
 from llamaherd.host.state import HostState, find_gpu
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.client.stream import _number
-from llamaherd.measure.results.importers import positive_number as imported
-from llamaherd.measure.results.importers import utc_time
-from llamaherd.measure.trials.host import _seconds
+from llamaherd.measure.client.http_client import _number
+from llamaherd.measure.results.lookup import positive_number as imported
+from llamaherd.measure.results.lookup import utc_time
+from llamaherd.measure.trials.trial import _seconds
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.hardware import parse_gpu
 from llamaherd.pipeline.inspection import state_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from llamaherd.measure.trials.units import Arm, arm_unit, run_unit, standalone_server
+from llamaherd.measure.trials.units import Variant, program_unit, standalone_server, variant_unit
 from llamaherd.plan import (
     InstancePlan,
     Plan,
@@ -104,15 +104,15 @@ def texts() -> dict[str, str]:
         "driver_kept.pref": version_hold("580.95.05").text,
         "cuda_preferences": toolkit(GPU).preferences.text,
         "docker_cards.conf": cards_order(GPU),
-        "arm_run.service": run_unit(
-            Arm("C", "cpu/chat", instance(CPU, "chat")),
+        "arm_run.service": program_unit(
+            Variant("C", "cpu/chat", instance(CPU, "chat")),
             (("/opt/it/compares", "--one", "a b"), ("/opt/it/compares", "--other")),
             900,
         ).text,
         "beside_unit.service": beside_text(CPU, "chat", 0),
-        "arm.service": arm_unit(Arm("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
-        "arm_of_a_group.service": arm_unit(
-            Arm("A", "cpu/one", standalone_server(GROUP, GROUP.members[0].name, 60_901)), 2100
+        "arm.service": variant_unit(Variant("B", "cpu/chat with batch=1024", instance(CPU, "chat")), 2100).text,
+        "arm_of_a_group.service": variant_unit(
+            Variant("A", "cpu/one", standalone_server(GROUP, GROUP.members[0].name, 60_901)), 2100
         ).text,
         "beside_container.service": beside_text(CPU, "drafter", 0),
         "beside_container.yaml": beside_text(CPU, "drafter", 1),

@@ -18,10 +18,9 @@ from llamaherd.measure.report.export import Form, render_report
 from llamaherd.measure.report.page import Part, page
 from llamaherd.measure.report.searches import MOST_TRIALS
 from llamaherd.measure.report.sources import MOST_SEARCHES, Gathered, gather_results
-from llamaherd.measure.tune.analysis import optuna_shares
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.journal import Head, Search, SearchJournal, read_search, searches
-from llamaherd.measure.tune.result import result_json
+from llamaherd.measure.tune.result import optuna_shares, result_json
 from tests.report.test_page import HOSTILE, Tags, few
 from tests.tune.played import Played, search_on
 

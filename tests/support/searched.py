@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.journal import Deep, Found, Head, Limited, SearchJournal, Trial, keys_of
+from llamaherd.measure.tune.journal import Deep, Found, Head, Limited, SearchJournal, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import Figures, Objective, Purpose
 from llamaherd.measure.tune.space import THREADS
 from llamaherd.measure.tune.target import TuneTarget, tune_target
@@ -75,8 +75,8 @@ def searched(
     return of
 
 
-def trial(candidate: Candidate, speed: float, number: int | None) -> Trial:
+def trial(candidate: Candidate, speed: float, number: int | None) -> TriedCandidate:
     """One reading of a candidate."""
     off = 1 + 0.001 * (number or 0)
     figures = Figures(decode={"code": speed * off, "prose": speed}, prefill=speed * 10, runs=6)
-    return Trial(keys=keys_of(candidate), figures=figures, seconds=10.0, round=number)
+    return TriedCandidate(keys=keys_of(candidate), figures=figures, seconds=10.0, round=number)

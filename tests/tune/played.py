@@ -21,14 +21,12 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
 from llamaherd.measure.trials.divergence import Figure, Quality
-from llamaherd.measure.trials.host import NotStartedError
-from llamaherd.measure.trials.units import Arm, ArmName
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.energy import PowerSeries
+from llamaherd.measure.trials.trial import NotStartedError
+from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.tune.candidate import KV, Candidate, Cost, Judged, Limits, Outcome, Outcomes, Precision
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Found, Head, SearchJournal, keys_of, same_search
 from llamaherd.measure.tune.objective import Objective, Purpose
-from llamaherd.measure.tune.quality import KV, Cost, Judged, Limits, Precision
 from llamaherd.measure.tune.search import Model, Walk
 from llamaherd.measure.tune.space import Space
 from llamaherd.measure.tune.tuning import Tuning
@@ -77,15 +75,15 @@ class Played:
     def __post_init__(self) -> None:
         self._lot = random.Random(self.seed)
 
-    def arm(self, candidate: Candidate, _load: int | None) -> Arm:
+    def arm(self, candidate: Candidate, _load: int | None) -> Variant:
         """The candidate as it is planned: what stands in it is nobody's, as the law goes by the keys."""
         self.placed = candidate
-        return Arm("C", "box/chat", box().instances[0])
+        return Variant("C", "box/chat", box().instances[0])
 
-    def place(self, _arm: Arm, _longest: int) -> None:
+    def place(self, _arm: Variant) -> None:
         assert not self.running, "one at a time"
 
-    def start(self, _name: ArmName) -> Start:
+    def start(self, _name: VariantName) -> Start:
         assert not self.running
         assert self.placed is not None
         self.before()
@@ -155,14 +153,14 @@ class Played:
         return answer(wanted.tokens, prompt_ms, predicted_ms, read, accepted)
 
     @contextmanager
-    def gauge(self, _arm: Arm) -> Iterator[Played]:
+    def gauge(self, _arm: Variant) -> Iterator[Played]:
         """What is watched while a candidate runs."""
         assert self.running
         self._mark = self.joules
         yield self
 
     @contextmanager
-    def limited(self, arm: Arm, seconds: float) -> Iterator[tuple[Played, Played]]:
+    def limited(self, arm: Variant, seconds: float) -> Iterator[tuple[Played, Played]]:
         """It is watched, and can be held to power limits; what it was held to is back afterwards."""
         assert seconds > 0
         try:
@@ -238,7 +236,7 @@ def head_of(rig: LawRig, purpose: Purpose = "turn", identity: str = "0" * 16, li
     )
 
 
-def pass_alone(_space: Space, _trials: Trials) -> Walk:
+def pass_alone(_space: Space, _trials: Outcomes) -> Walk:
     """A model that proposes nothing: the search ends with the first pass."""
     yield from ()
 
@@ -271,11 +269,10 @@ def search_on(
         return candidate[DRAFTED] is not None
 
     gauge = servers.gauge if head.aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, 3600, gauge=gauge)
+    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, gauge=gauge)
     evaluation.climb = servers.climb if climbs else None
     with journal:
         told = Told()
-        limiting = PowerSeries(evaluation, journal, watts, servers.limited, told) if watts else None
         tuning = Tuning(
             evaluation,
             journal,
@@ -287,6 +284,6 @@ def search_on(
             model or parzen_of(0),
             hints,
             servers.judge if limits else None,
-            limiting,
+            servers.limited if watts else None,
         )
-        return tuning.found(), tuning
+        return tuning.run(), tuning

@@ -18,12 +18,20 @@ from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
 from llamaherd.measure.report.searches import FinishedSearch, search_tables
 from llamaherd.measure.report.tables import rounded
-from llamaherd.measure.tune.analysis import FOLLOW, importances, optuna_shares, pareto_front
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.journal import Search, Trial, keys_of
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
+from llamaherd.measure.tune.journal import Search, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import Figures, Purpose
 from llamaherd.measure.tune.optuna_model import ped_anova
-from llamaherd.measure.tune.result import SearchResult, result_json, search_result, yaml_lines
+from llamaherd.measure.tune.result import (
+    FOLLOW,
+    SearchResult,
+    importances,
+    optuna_shares,
+    pareto_front,
+    result_json,
+    search_result,
+    yaml_lines,
+)
 from llamaherd.measure.tune.search import BETTER
 from llamaherd.measure.tune.show import print_result
 from tests.tune.played import Played, head_of, search_on
@@ -89,7 +97,7 @@ def test_without_optuna_the_best_with_and_without_is_what_there_is() -> None:
 
 def test_what_the_best_ones_have_in_common_is_what_matters() -> None:
     """Forty candidates, of which those with many threads are the best, whatever their ubatch."""
-    trials = Trials()
+    trials = Outcomes()
     for threads in range(1, 11):
         for ubatch in (64, 128, 256, 512):
             trials.add(Candidate.of({THREADS: threads, UBATCH: ubatch}), Outcome(10.0 * threads + ubatch / 1000))
@@ -99,7 +107,7 @@ def test_what_the_best_ones_have_in_common_is_what_matters() -> None:
 
 
 def test_of_a_key_that_never_changed_alone_nobody_knows_what_it_gave_alone() -> None:
-    trials = Trials()
+    trials = Outcomes()
     trials.add(Candidate.of({THREADS: 1, UBATCH: 64}), Outcome(1.0))
     trials.add(Candidate.of({THREADS: 2, UBATCH: 128}), Outcome(2.0))
     assert [(each.key, each.alone, each.gain) for each in importances(trials, None)] == [
@@ -109,7 +117,7 @@ def test_of_a_key_that_never_changed_alone_nobody_knows_what_it_gave_alone() -> 
 
 
 def test_of_one_candidate_or_none_there_is_no_importance() -> None:
-    trials = Trials()
+    trials = Outcomes()
     assert importances(trials, ped_anova) == ()
     trials.add(Candidate.of({THREADS: 1}), Outcome(1.0))
     assert importances(trials, ped_anova) == ()
@@ -141,7 +149,7 @@ def test_a_smaller_cache_is_worth_its_place() -> None:
         ("q4_0", 47.0, 10.0),
     ):
         keys = keys_of(start_of(LawRig.drawn(1)).with_keys({KV: kv, UBATCH: round(prefill)}))
-        search.take(Trial(keys=keys, figures=Figures(decode={"code": speed, "prose": speed}, prefill=prefill)))
+        search.take(TriedCandidate(keys=keys, figures=Figures(decode={"code": speed, "prose": speed}, prefill=prefill)))
     front = pareto_front(search)
     assert [(each.figures["cache"], round(each.figures["decode"])) for each in front.candidates] == [
         (16.0, 50),
@@ -155,7 +163,7 @@ def test_where_one_thing_alone_is_known_there_is_no_front() -> None:
     search = Search(head_of(LawRig.drawn(1), "decode"))
     for threads in (1, 2):
         keys = keys_of(start_of(LawRig.drawn(1)).with_keys({THREADS: threads}))
-        search.take(Trial(keys=keys, figures=Figures(decode={"code": 9.0 * threads, "prose": 9.0})))
+        search.take(TriedCandidate(keys=keys, figures=Figures(decode={"code": 9.0 * threads, "prose": 9.0})))
     assert pareto_front(search).candidates == ()
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials.units import Arm
-from llamaherd.measure.tune.energy import probe_energy, watch_gpus
+from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.tune.evaluation import probe_energy, watch_gpus
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.plan.server import ServerGpus
 from tests.bench.meter_lines import NEW
@@ -43,7 +43,7 @@ def instance(*at: str) -> InstancePlan:
 @pytest.mark.usefixtures("gpus")
 def test_what_a_candidate_takes_is_counted_on_its_gpus() -> None:
     assert probe_energy(HERE, instance(NEW)) == ((NEW,), None)
-    with watch_gpus(HERE, Arm("C", "box/chat", instance(NEW))) as watch:
+    with watch_gpus(HERE, Variant("C", "box/chat", instance(NEW))) as watch:
         assert watch.uuids == (NEW,)
         began = watch.begin()
         time.sleep(1)

@@ -15,12 +15,10 @@ from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.cli.tune_run import SearchLines
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.tune.analysis import pareto_front
-from llamaherd.measure.tune.candidate import Candidate, Outcome
-from llamaherd.measure.tune.journal import Trial, candidate_of, read_search, searches
+from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Outcome, Precision
+from llamaherd.measure.tune.journal import TriedCandidate, candidate_of, read_search, searches
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.quality import KV, Limits, Precision
-from llamaherd.measure.tune.result import result_json, search_result
+from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from llamaherd.measure.tune.standings import standings, steps
 from tests.support.sample import ALL
@@ -42,7 +40,7 @@ def shown(folder: Path, rig: LawRig) -> str:
     return text.getvalue()
 
 
-def keys(trial: Trial) -> Candidate:
+def keys(trial: TriedCandidate) -> Candidate:
     return candidate_of(trial.keys)
 
 

@@ -10,9 +10,8 @@ import pytest
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.measure.trials.divergence import Figure, Quality
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision
 from llamaherd.measure.tune.journal import Found, candidate_of
-from llamaherd.measure.tune.quality import MODEL, Judged, Limits, Precision
 from llamaherd.measure.tune.result import search_result, yaml_lines
 from llamaherd.measure.tune.space import Axis, Space
 from tests.tune.played import JUDGING, Played, pass_alone, search_on

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.measure.trials.divergence import parse_quality
-from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.quality import Judged, Limits, Precision, precision_of
+from llamaherd.measure.tune.candidate import Candidate, Judged, Limits, Precision, precision_of
 from tests.bench.test_divergence import REAL
 
 

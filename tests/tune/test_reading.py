@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.tune_law import THREADS, UBATCH, LawRig
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.journal import Search, Trial, keys_of
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
+from llamaherd.measure.tune.journal import Search, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import Figures, Purpose
 from llamaherd.measure.tune.search import search
 from llamaherd.measure.tune.space import Axis, Space
@@ -17,12 +17,12 @@ from tests.tune.played import head_of
 UBATCHES = (64, 128, 256, 512, 1024)
 
 
-def trial(ubatch: int, decode: float, prefill: float, threads: int = 8) -> Trial:
+def trial(ubatch: int, decode: float, prefill: float, threads: int = 8) -> TriedCandidate:
     keys = keys_of(Candidate.of({UBATCH: ubatch, THREADS: threads}))
-    return Trial(keys=keys, figures=Figures(decode={"code": decode, "prose": decode}, prefill=prefill))
+    return TriedCandidate(keys=keys, figures=Figures(decode={"code": decode, "prose": decode}, prefill=prefill))
 
 
-def scores(*trials: Trial, purpose: Purpose = "turn") -> list[float]:
+def scores(*trials: TriedCandidate, purpose: Purpose = "turn") -> list[float]:
     known = Search(head_of(LawRig.drawn(1), purpose))
     for each in trials:
         known.take(each)
@@ -55,7 +55,7 @@ def test_one_disturbed_reading_ends_no_climb(disturbed: Mapping[int, float]) -> 
         known.take(trial(ubatch, 50 * disturbed.get(ubatch, 1.0), 10 * ubatch))
         return known.known.outcomes[candidate]
 
-    trials = Trials()
+    trials = Outcomes()
     start = Candidate.of({UBATCH: 64, THREADS: 8})
     search(Space((Axis(UBATCH, UBATCHES),), lambda each: each), start, trials, evaluate, lambda: True)
     assert trials.best(1) == [Candidate.of({UBATCH: 1024, THREADS: 8})]

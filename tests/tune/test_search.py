@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.tune import evaluation, parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, EXPERTS, KV, SURE, THREADS, UBATCH, LawRig
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
 from llamaherd.measure.tune.optuna_model import parzen
 from llamaherd.measure.tune.search import cliffs, search
 from llamaherd.measure.tune.space import Axis, Space
@@ -16,8 +16,8 @@ from llamaherd.measure.tune.space import Axis, Space
 TRIED = 30
 
 
-def searched(rig: LawRig, seed: int, most: int = TRIED, known: Trials | None = None) -> Trials:
-    trials = known or Trials()
+def searched(rig: LawRig, seed: int, most: int = TRIED, known: Outcomes | None = None) -> Outcomes:
+    trials = known or Outcomes()
     search(rig.space(), start_of(rig), trials, evaluation(rig, seed), lambda: len(trials) < most, parzen_of(seed))
     return trials
 
@@ -38,7 +38,7 @@ def test_nothing_is_tried_that_cannot_fit(seed: int) -> None:
 def test_one_that_was_killed_ends_as_if_it_had_not_been(killed: int) -> None:
     rig = LawRig.drawn(3, noise=0.0)
     whole = searched(rig, 3)
-    part = Trials(dict(list(whole)[:killed]))
+    part = Outcomes(dict(list(whole)[:killed]))
     asked: list[Candidate] = []
 
     def evaluate(candidate: Candidate) -> Outcome:
@@ -71,7 +71,7 @@ def test_a_draft_that_needs_two_keys_is_found() -> None:
         ),
         lambda candidate: candidate,
     )
-    trials = Trials()
+    trials = Outcomes()
     start = space.tidy(Candidate())
     search(space, start, trials, lambda candidate: Outcome(score(candidate)), lambda: True)
     assert trials.best(1) == [Candidate.of({DRAFTED: 2, SURE: 0.9})]
@@ -89,7 +89,7 @@ def test_where_arithmetic_was_wrong_by_a_little_less_is_put_on_the_gpu() -> None
         lost = int(str(candidate[EXPERTS])) < needed
         return Outcome(None, why="memory") if lost else Outcome(float(int(str(candidate[UBATCH]))))
 
-    trials = Trials()
+    trials = Outcomes()
     search(space, Candidate.of({UBATCH: 512, EXPERTS: 5}), trials, evaluate, lambda: True)
     assert trials.best(1) == [Candidate.of({UBATCH: 1024, EXPERTS: 7})]
 
@@ -110,7 +110,7 @@ def test_a_cliff_is_read_once_and_not_again_with_other_keys() -> None:
         lambda candidate: candidate,
     )
     start = Candidate.of({THREADS: 24, UBATCH: 64, KV: "f16"})
-    passed, trials = Trials(), Trials()
+    passed, trials = Outcomes(), Outcomes()
     for known, model in ((passed, None), (trials, parzen_of(1))):
         search(space, start, known, lambda each: Outcome(score(each)), lambda: True, model)
         assert known.best(1) == [Candidate.of({THREADS: 47, UBATCH: 1024, KV: "f16"})]
@@ -122,21 +122,21 @@ def test_a_cliff_is_read_once_and_not_again_with_other_keys() -> None:
 def test_a_draft_that_did_not_pay_may_pay_with_other_keys() -> None:
     space = Space((Axis(DRAFTED, (None, 1, 2), leaps=({DRAFTED: 1},)), Axis(UBATCH, (64, 128))), lambda each: each)
     slow, fast = Candidate.of({DRAFTED: 1, UBATCH: 64}), Candidate.of({DRAFTED: None, UBATCH: 64})
-    assert cliffs(space, Trials({slow: Outcome(1.0), fast: Outcome(10.0)})) == set()
+    assert cliffs(space, Outcomes({slow: Outcome(1.0), fast: Outcome(10.0)})) == set()
     of_batch = Candidate.of({DRAFTED: None, UBATCH: 128})
-    assert cliffs(space, Trials({of_batch: Outcome(1.0), fast: Outcome(10.0)})) == {(UBATCH, 128)}
+    assert cliffs(space, Outcomes({of_batch: Outcome(1.0), fast: Outcome(10.0)})) == {(UBATCH, 128)}
 
 
 def test_it_ends_where_there_is_nothing_new() -> None:
     space = Space((Axis(KV, ("f16", "q8_0"), "each"),), lambda candidate: candidate)
-    trials = Trials()
+    trials = Outcomes()
     search(space, Candidate.of({KV: "f16"}), trials, lambda _: Outcome(1.0), lambda: True, parzen_of(0))
     assert len(trials) == 2
 
 
 def test_a_failure_ends_nothing() -> None:
     space = Space((Axis(THREADS, (1, 2, 3, 4)),), lambda candidate: candidate)
-    trials = Trials()
+    trials = Outcomes()
 
     def evaluate(candidate: Candidate) -> Outcome:
         value = int(str(candidate[THREADS]))

@@ -14,11 +14,12 @@ from llamaherd.measure.client.http_client import (
     JsonResponse,
     Patience,
     Target,
+    Timings,
     request_json,
     stream_answer,
+    timings_of,
 )
 from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.stream import Timings, timings_of
 from llamaherd.measure.client.suite import cache_buster, long_text
 from llamaherd.measure.results.result import Condition, Run
 

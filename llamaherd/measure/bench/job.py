@@ -66,12 +66,12 @@ class Workload(Protocol):
 
 
 def seconds_left(share: float, seconds: float) -> float:
-    """About how long a course goes on, of which this share took so many seconds."""
+    """About how long a workload goes on, of which a share took some seconds."""
     return seconds * (1 - share) / share if share > 0 else 0.0
 
 
 def workload_error(what: str, failed: Failure) -> UserError:
-    """That a course ends here, and why."""
+    """That a workload ends here, and why."""
     return UserError(f"{what}: {failed.message}", failed.help)
 
 

@@ -28,8 +28,7 @@ from llamaherd.measure.client.suite import long_text_of, suite
 from llamaherd.measure.meter.meter import Meter, Watch
 from llamaherd.measure.meter.obstacles import HostSnapshot, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.telemetry import memory_peaks, unmeasured_sentences, usage_telemetry
-from llamaherd.measure.meter.usage import Usage
+from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry
 from llamaherd.measure.results.result import (
     Around,
     Cell,
@@ -58,7 +57,7 @@ _SNAPSHOT_SECONDS = 60.0
 """Seconds that looking around may take before."""
 
 
-def load_model(job: Job, target: Target, teller: ProgressReporter) -> None:
+def load_model(job: Job, target: Target, reporter: ProgressReporter) -> None:
     """Load it, once nothing is in the way: what others ask of the group's other models ends first.
 
     Nothing is done for a server of its own. Raises InTheWayError, and UserError where it does not load.
@@ -67,7 +66,7 @@ def load_model(job: Job, target: Target, teller: ProgressReporter) -> None:
         return
     with Meter(job.connect, job.group, _SNAPSHOT_SECONDS) as meter:
         job.let_through(obstacles(meter.first_look, job.plan, job.group))
-    teller.progress(0.0, job.seconds, f"loading {job.instance.model}")
+    reporter.progress(0.0, job.seconds, f"loading {job.instance.model}")
     request_load(job, job.group, target)
 
 
@@ -261,22 +260,22 @@ _ABOUT = 32
 
 
 def measure_instance(
-    job: Job, make: MakeSeries, teller: ProgressReporter, chosen: Selection = QUICK_ONLY
+    job: Job, make: MakeSeries, reporter: ProgressReporter, chosen: Selection = QUICK_ONLY
 ) -> SavedResult:
     """The result of all series, and of what was chosen beside them.
 
     Raises InTheWayError before anything is asked, and UserError where it cannot go on.
     """
     began = utc_now()
-    with ServerConnection(job.connect, job.instance, job.who) as way, job.aside(teller.say):
-        _load_for_job(job, way, teller)
+    with ServerConnection(job.connect, job.instance, job.who) as way, job.aside(reporter.say):
+        _load_for_job(job, way, reporter)
         with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
-            return _Measurement(job, teller, way, meter, began).run(make, chosen)
+            return _Measurement(job, reporter, way, meter, began).run(make, chosen)
 
 
-def _load_for_job(job: Job, way: ServerConnection, teller: ProgressReporter) -> None:
+def _load_for_job(job: Job, way: ServerConnection, reporter: ProgressReporter) -> None:
     try:
-        load_model(job, way.target, teller)
+        load_model(job, way.target, reporter)
     except ObstacleError:
         raise
     except UserError as error:
@@ -286,8 +285,8 @@ def _load_for_job(job: Job, way: ServerConnection, teller: ProgressReporter) -> 
 class _Measurement:
     """One measurement, once its host is watched and its server can be asked."""
 
-    def __init__(self, job: Job, teller: ProgressReporter, way: ServerConnection, meter: Meter, began: str) -> None:
-        self._job, self._teller, self._way, self._meter, self._began = job, teller, way, meter, began
+    def __init__(self, job: Job, reporter: ProgressReporter, way: ServerConnection, meter: Meter, began: str) -> None:
+        self._job, self._reporter, self._way, self._meter, self._began = job, reporter, way, meter, began
         self._until = time.monotonic() + job.seconds
         endpoint = job.instance.endpoint
         self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
@@ -300,25 +299,25 @@ class _Measurement:
         gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
         facts = server_facts(self._way.target, self._props_path)
-        self._teller.progress(0.0, job.seconds, "at rest")
+        self._reporter.progress(0.0, job.seconds, "at rest")
         rest = watch.rest(chosen.rest_seconds)
-        self._teller.progress(0.0, self._until - time.monotonic(), "warming up")
+        self._reporter.progress(0.0, self._until - time.monotonic(), "warming up")
         warm = self._warm()
         old = self._to_go_on_with()
         known = self._known(facts, warm, old)
         series = make(known)
         served = self._served(facts)
-        courses, sentences = chosen.courses(served)
-        begun = self._begun(look, uuids, facts, warm, known, (*series, *courses), overruled)
+        workloads, sentences = chosen.workloads(served)
+        begun = self._begun(look, uuids, facts, warm, known, (*series, *workloads), overruled)
         with gpus as holding, self._journal(old, begun) as journal:
             for sentence in (*sentences, *chosen.beforehand(series)):
-                self._teller.say(sentence)
+                self._reporter.say(sentence)
             hold = holding.hold if holding else None
-            requests, teller = self._requests, self._teller
-            session = Session(job, requests, watch, self._meter, journal, teller, self._until, overruled, hold)
+            requests, reporter = self._requests, self._reporter
+            session = Session(job, requests, watch, self._meter, journal, reporter, self._until, overruled, hold)
             session.run(series)
-            for course in courses:
-                session.run_course(course, served, self._text_of)
+            for workload in workloads:
+                session.run_workload(workload, served, self._text_of)
             whole = watch.use_since(session.began)
             readings = self._meter.readings
             journal.result = finish_result(journal.result, session, whole, rest, job.instance, readings, watch.uuids)
@@ -345,7 +344,7 @@ class _Measurement:
         found = obstacles(look, self._job.plan, self._job.instance)
         self._job.let_through(found)
         for each in found:
-            self._teller.say(f"measured anyway: {each.code}: {each.message}")
+            self._reporter.say(f"measured anyway: {each.code}: {each.message}")
         return tuple(dict.fromkeys(each.code for each in found))
 
     @property
@@ -434,6 +433,6 @@ class _Measurement:
         """The one that was cut off, where it is of the same conditions; else a new one."""
         if old and {cell.condition for cell in old.cells} == {cell.condition for cell in begun.cells}:
             runs = sum(len(cell.runs) for cell in old.cells)
-            self._teller.say(f"going on with the measurement of {old.began}, which was cut off after {runs} runs")
+            self._reporter.say(f"going on with the measurement of {old.began}, which was cut off after {runs} runs")
             return Journal.resume(result_folder(self._job.results, old) / f"{result_stem(old)}.jsonl")
         return Journal.begin(self._job.results, begun)

@@ -149,11 +149,11 @@ class Selection:
         """Sentences of what is done to the host, and for how long."""
         return tuple(each.beforehand for each in series if isinstance(each, PowerSeries))
 
-    def courses(self, served: Served) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    def workloads(self, served: Served) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
         """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""
         found = [*self._ladder(served), *self._load(served)]
-        courses = tuple(course for course, _ in found if course is not None)
-        return courses, tuple(said for _, said in found if said)
+        workloads = tuple(workload for workload, _ in found if workload is not None)
+        return workloads, tuple(said for _, said in found if said)
 
     def _ladder(self, served: Served) -> Iterator[tuple[Workload | None, str | None]]:
         if not self.depths:

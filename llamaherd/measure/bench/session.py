@@ -17,7 +17,7 @@ from llamaherd.measure.client.requests import Requests, RequestSpec, Series, Ser
 from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, suite
 from llamaherd.measure.meter.meter import Meter, Watch, with_telemetry
 from llamaherd.measure.meter.obstacles import obstacles
-from llamaherd.measure.meter.telemetry import combined_telemetry
+from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE
 from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry
 from llamaherd.measure.results.store import Journal
@@ -83,7 +83,7 @@ class Session:
         watch: Watch,
         meter: Meter,
         journal: Journal,
-        teller: ProgressReporter,
+        reporter: ProgressReporter,
         until: float,
         overruled: Sequence[str] = (),
         hold: Callable[[int | None], None] | None = None,
@@ -92,7 +92,7 @@ class Session:
         self.began = time.monotonic()
         self.took: dict[int, list[Telemetry]] = {}
         self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
-        self._journal, self._teller, self._until = journal, teller, until
+        self._journal, self._reporter, self._until = journal, reporter, until
         self._minded = tuple(code for code in _OTHERS if code not in overruled)
         self._hold = hold
         self._held: int | None = None
@@ -114,27 +114,29 @@ class Session:
 
     def _run(self, series: Series) -> None:
         while step := series.next_step(so_far := self._so_far(series)):
-            self._teller.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
+            self._reporter.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
             self._do(series, step)
             if time.monotonic() - self._looked > _LOOK_EVERY:
                 self._look_around()
 
-    def run_course(self, course: Workload, served: Served, text_of: Callable[[int], str] = approximate_text) -> None:
-        """All of a course, and then a look around. Raises UserError where the server does not answer any more."""
+    def run_workload(
+        self, workload: Workload, served: Served, text_of: Callable[[int], str] = approximate_text
+    ) -> None:
+        """All of a workload, and then a look around. Raises UserError where the server does not answer any more."""
         road = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
         began = time.monotonic()
         try:
-            for cell, run in course.runs(road):
-                condition = course.conditions[cell]
-                share = (cell + 1) / len(course.conditions)
+            for cell, run in workload.runs(road):
+                condition = workload.conditions[cell]
+                share = (cell + 1) / len(workload.conditions)
                 left = seconds_left(share, time.monotonic() - began)
-                self._teller.progress(share, left, f"{course.name}: {condition}")
+                self._reporter.progress(share, left, f"{workload.name}: {condition}")
                 if not self._watch.server_is_there:
                     raise UserError(self._gone, _SEE)
                 number = self._places[condition]
                 self._since_look.append((number, len(self._journal.result.cells[number].runs)))
                 self._journal.add_run(number, run.model_copy(update={"start": self._start}))
-                if course.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
+                if workload.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
                     self._look_around()
             self._look_around()
         except UserError as error:
@@ -218,7 +220,7 @@ class Session:
         found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
         in_the_way = [each for each in found if each.code in self._minded]
         for each in in_the_way:
-            self._teller.say(f"{each.code}: {each.message}")
+            self._reporter.say(f"{each.code}: {each.message}")
         if in_the_way:
             for cell, number in self._since_look:
                 self._journal.exclude(cell, number, f"meanwhile {in_the_way[0].message}")

@@ -81,37 +81,37 @@ def target_label(served: Served, name: str | None) -> str:
 
 
 def measure_url(
-    visit: UrlTarget, make: MakeSeries, courses: Sequence[Workload], teller: ProgressReporter
+    visit: UrlTarget, make: MakeSeries, workloads: Sequence[Workload], reporter: ProgressReporter
 ) -> SavedResult:
-    """The result of all series and courses. Raises UserError where the server cannot be measured."""
-    return _Measurement(visit, teller).run(make, courses)
+    """The result of all series and workloads. Raises UserError where the server cannot be measured."""
+    return _Measurement(visit, reporter).run(make, workloads)
 
 
 class _Measurement:
     """One measurement."""
 
-    def __init__(self, visit: UrlTarget, teller: ProgressReporter) -> None:
-        self._visit, self._teller, self._began = visit, teller, utc_now()
+    def __init__(self, visit: UrlTarget, reporter: ProgressReporter) -> None:
+        self._visit, self._reporter, self._began = visit, reporter, utc_now()
         self._epoch = time.monotonic()
         self._until = self._epoch + visit.seconds
         served = visit.served
         self._requests = Requests(served.target, served.chat, served.model, secrets.token_hex(8))
         self._steps = 0
 
-    def run(self, make: MakeSeries, courses: Sequence[Workload]) -> SavedResult:
+    def run(self, make: MakeSeries, workloads: Sequence[Workload]) -> SavedResult:
         """All of it."""
-        self._teller.progress(0.0, self._visit.seconds, "warming up")
+        self._reporter.progress(0.0, self._visit.seconds, "warming up")
         warm = warm_up(self._requests, self._visit.seconds)
         known = self._known(warm)
         series = make(known)
-        begun = self._begun(warm, known, (*series, *courses))
+        begun = self._begun(warm, known, (*series, *workloads))
         with Journal.begin(self._visit.results, begun) as journal:
             places = {cell.condition: number for number, cell in enumerate(begun.cells)}
             try:
                 for each in series:
                     self._series(each, journal, places)
-                for course in courses:
-                    self._course(course, journal, places)
+                for workload in workloads:
+                    self._run_workload(workload, journal, places)
             except UserError as error:
                 kept = f"{error.message}; what was measured by then is kept in {journal.path}"
                 raise UserError(kept, error.help) from None
@@ -121,7 +121,7 @@ class _Measurement:
 
     def _series(self, series: Series, journal: Journal, places: dict[Condition, int]) -> None:
         while step := series.next_step(so_far := self._so_far(series, journal, places)):
-            self._teller.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
+            self._reporter.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
             self._steps += 1
             time.sleep(step.rest)
             for cell, run in self._runs(series, step):
@@ -146,15 +146,15 @@ class _Measurement:
         with ThreadPoolExecutor(len(asks)) as pool:
             return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
 
-    def _course(self, course: Workload, journal: Journal, places: dict[Condition, int]) -> None:
+    def _run_workload(self, workload: Workload, journal: Journal, places: dict[Condition, int]) -> None:
         road = WorkloadContext(
             self._visit.served, self._requests.salts, lambda: time.monotonic() - self._epoch, self._text_of
         )
         began = time.monotonic()
-        for cell, run in course.runs(road):
-            condition, share = course.conditions[cell], (cell + 1) / len(course.conditions)
+        for cell, run in workload.runs(road):
+            condition, share = workload.conditions[cell], (cell + 1) / len(workload.conditions)
             left = seconds_left(share, time.monotonic() - began)
-            self._teller.progress(share, left, f"{course.name}: {condition}")
+            self._reporter.progress(share, left, f"{workload.name}: {condition}")
             journal.add_run(places[condition], run)
 
     def _known(self, warm: WarmUp) -> ServerProfile:

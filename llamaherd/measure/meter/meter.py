@@ -13,8 +13,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.meter.obstacles import HostSnapshot, host_snapshot
 from llamaherd.measure.meter.readings import Hello, Line, Pong, Readings
-from llamaherd.measure.meter.telemetry import usage_telemetry
-from llamaherd.measure.meter.usage import Clocks, Usage, Window, match_clocks, usage_of
+from llamaherd.measure.meter.usage import Clocks, Usage, Window, match_clocks, usage_of, usage_telemetry
 from llamaherd.measure.results.result import Run, Telemetry
 from llamaherd.onhost.gauges import MeterInput
 from llamaherd.plan import InstancePlan

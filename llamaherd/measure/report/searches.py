@@ -8,12 +8,11 @@ from functools import cached_property
 
 from llamaherd.measure.report.charts import Axis, Chart, Level, Pane, Point, Series
 from llamaherd.measure.report.tables import NONE, Table, optional, rounded, without_empty
-from llamaherd.measure.tune.analysis import MEASURES
 from llamaherd.measure.tune.candidate import Candidate, Why
 from llamaherd.measure.tune.final_measurements import DEPTH_HEADINGS, POWER_HEADINGS, depth_rows, power_rows
-from llamaherd.measure.tune.journal import Head, Trial, candidate_of
+from llamaherd.measure.tune.journal import Head, TriedCandidate, candidate_of
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.result import FAILED, SearchResult
+from llamaherd.measure.tune.result import FAILED, MEASURES, SearchResult
 from llamaherd.measure.tune.standings import (
     changes,
     keys_text,
@@ -38,7 +37,7 @@ class FinishedSearch:
     ended: str
     file: str
     end: SearchResult
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedCandidate, ...]
 
     @property
     def label(self) -> str:
@@ -46,7 +45,7 @@ class FinishedSearch:
         return f"{self.head.rig}/{self.head.instance}: {self.end.aim}"
 
     @cached_property
-    def scored(self) -> tuple[tuple[int, Trial, float | None], ...]:
+    def scored(self) -> tuple[tuple[int, TriedCandidate, float | None], ...]:
         """Its trials with their numbers, and how good each was beside what is declared, or the first that ran."""
         scores = [None if each.why else self.head.aim.score(each.figures) for each in self.trials]
         base = next((score for score in scores if score), 1.0)
@@ -143,16 +142,16 @@ def _decode_and_prefill(each: FinishedSearch) -> Iterator[Pane]:
     yield Pane("Prefill", about, Axis("decode, t/s", zero=True), Axis("t/s", zero=True), series)
 
 
-def _point(each: FinishedSearch, at: int, trial: Trial, score: float | None) -> Point:
+def _point(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> Point:
     return Point(at, score or 0.0, about=_about(each, at, trial, score))
 
 
-def _about(each: FinishedSearch, at: int, trial: Trial, score: float | None) -> str:
+def _about(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> str:
     said = rounded(score) if score else _why(trial.why)
     return f"{at}: {_short(changes(candidate_of(trial.keys), each.end.declared))}: {said}"
 
 
-def _trial_row(each: FinishedSearch, at: int, trial: Trial, score: float | None) -> tuple[str, ...]:
+def _trial_row(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> tuple[str, ...]:
     aim = each.end.aim
     told = None if trial.why else aim.score(trial.figures)
     return (

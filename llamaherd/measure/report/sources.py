@@ -13,9 +13,8 @@ from llamaherd.measure.report.results import Measured, check_measured
 from llamaherd.measure.report.searches import FinishedSearch
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.store import read_result, result_files
-from llamaherd.measure.tune.analysis import Shares
 from llamaherd.measure.tune.journal import SEARCH_NAME, read_search, searches
-from llamaherd.measure.tune.result import search_result
+from llamaherd.measure.tune.result import Shares, search_result
 
 MOST = 2_000
 """Results that are read for a report, the newest of each instance first."""

@@ -8,7 +8,7 @@ from math import log, sqrt
 from typing import Literal
 
 from llamaherd.inventory.schema import Expect
-from llamaherd.measure.meter.telemetry import combined_telemetry
+from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric, by_start
 from llamaherd.measure.results.result import Cell, Result, Run
 from llamaherd.measure.statistics import FEWEST_BLOCKS, MOST_MORE, Estimate, estimate, half_width, standard_deviation

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -13,20 +12,20 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.engines.divergence import Reading
 from llamaherd.measure.client.suite import long_text
 from llamaherd.measure.results.result import Count, NotNegative, Recorded
-from llamaherd.measure.trials.host import UnitRun, is_out_of_memory
+from llamaherd.measure.trials.trial import UnitRun, is_out_of_memory
 from llamaherd.measure.trials.units import SCRATCH
 from llamaherd.memory.divergence import MOST_TOKENS
 
 _MOST_TEXT = 1 << 20
-"""Characters of the tool that are looked through."""
+"""Characters of the tool's output that are parsed."""
 _NUMBER = r"(-?(?:[0-9]{1,40}(?:\.[0-9]{1,12})?|nan|inf))"
 _ERROR = re.compile(r"^[\d.]+ E (.+)$", re.MULTILINE)
-"""The first error that it logged, which is the cause of those after it. It ends with 0 all the same."""
+"""The first error in the tool's log, which causes those after it. The tool exits with 0 nevertheless."""
 _OTHER_WORDS = re.compile(r"inconsistent vocabulary \((\d{1,9}) vs (\d{1,9})\)")
-"""It says so, and goes on."""
+"""The tool prints this, and continues."""
 _FIGURE_LETTERS = 200
 _FLOOR = -0.01
-"""The least that a mean divergence may be: it is none below nothing, but logits are kept in 16 bits."""
+"""The smallest plausible mean divergence: slightly below 0, as logits are stored in 16 bits."""
 
 
 class Figure(Recorded):
@@ -51,7 +50,7 @@ class Quality(Recorded):
 
 
 class Compared(Recorded):
-    """What came of having a text read in both ways. Without `quality`, `says` is why there are no figures."""
+    """The outcome of a measured divergence. Without `quality`, `says` contains the reason."""
 
     context: Count = 0
     chunks: Count = 0
@@ -61,7 +60,7 @@ class Compared(Recorded):
 
     @property
     def figures(self) -> str:
-        """Mean divergence and share of the same likeliest tokens, for people; empty where there are none."""
+        """The mean divergence and the share of same likeliest tokens in words; empty without figures."""
         if self.quality is None:
             return ""
         kld, same = self.quality.kld, self.quality.same_top
@@ -72,11 +71,11 @@ class Compared(Recorded):
 
 
 class NoFiguresError(ValueError):
-    """The tool told no figures, or none that can be."""
+    """The tool printed no figures, or implausible ones."""
 
 
 def parse_quality(text: str) -> Quality:
-    """The figures that the tool printed at its end. Raises NoFiguresError."""
+    """Parse the figures at the end of the tool's output. Raise NoFiguresError."""
     text = text[-_MOST_TEXT:]
     if other := _OTHER_WORDS.search(text):
         raise NoFiguresError(f"both have other tokens, {int(other[1]):,} and {int(other[2]):,} of them")
@@ -103,87 +102,83 @@ def _required(text: str, what: str, line: str) -> Figure:
 
 
 def _figure(text: str, line: str) -> Figure | None:
-    """That of the last line that begins so; None where there is none, or it is no number."""
+    """Return the figure of the last line that begins so; None if there is none, or it is not a number."""
     found = re.findall(rf"^{line}{_NUMBER} ± +{_NUMBER}", text, re.MULTILINE)
     value, error = map(float, found[-1]) if found else (math.nan, math.nan)
     return Figure(value=value, error=error) if math.isfinite(value) and math.isfinite(error) and error >= 0 else None
 
 
 LOGITS = f"{SCRATCH}/logits"
-"""Where one run keeps them for the other."""
+"""The file of logits, from the first run to the second."""
 _LETTERS_A_TOKEN = 6
-"""At most, on average: so many of the text are sent for each token that is to be read."""
+"""Characters of text that are sent for each token to read."""
 _SPARE = 1 << 30
-"""Bytes that are left free on the disk."""
+"""Bytes that stay free on the disk."""
 _TRIES = 3
-"""Ways of reading the text, each a shorter one, where there is no room for the one before."""
+"""Ways to read the text that are tried, each shorter than the previous one, while memory or disk is short."""
 _RUNS = 2
-"""Of the tool: one keeps logits, and the other one compares."""
+"""Runs of the tool: the first stores logits, and the second compares."""
 _MESSAGE_LETTERS = 300
 _NO_DISK = "no room in"
-"""What the script says of a disk: a shorter way needs less of that, too."""
+"""The host's message about a full disk: a shorter text needs less disk, too."""
 
 UnitOf = Callable[[Reading, int], str]
-"""The unit that reads the text in both ways, one after the other, each for so many seconds at most."""
+"""Renders the unit that runs the tool twice, each run for at most some seconds."""
 
 
 class UnitHost(Protocol):
-    """What runs a unit in the place of a server."""
+    """Runs a unit in place of a server."""
 
     def run_to_end(self, unit: str, room: int, /) -> UnitRun:
-        """Run it to its end, with so many bytes of room on the disk."""
+        """Run a unit to its end, with `room` bytes on the disk."""
         ...
 
     def stop(self) -> None:
-        """Stop it: what it keeps goes with it."""
+        """Stop the unit, which removes its files."""
         ...
 
     def clock(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         ...
 
 
 def divergence_text() -> str:
-    """What is read: our own text, long enough."""
+    """Return the text for the tool, long enough for the most tokens."""
     return long_text(_LETTERS_A_TOKEN * MOST_TOKENS)
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Has a text read on a host. `readings` are ways in which it could be, the best one first."""
+def compare_outputs(host: UnitHost, unit_of: UnitOf, readings: Iterable[Reading], seconds: float) -> Compared:
+    """Measure the divergence on a host within some seconds, by the first of `readings` for which there is room.
 
-    host: UnitHost
-    unit_of: UnitOf
-    readings: Iterable[Reading]
+    Raise UserError if the connection to the host ends.
+    """
+    began = host.clock()
+    found = Compared(says="in no way is there memory for it")
+    for reading in islice(readings, _TRIES):
+        left = seconds - (host.clock() - began)
+        found = _read(host, unit_of, reading, max(1, int(left / _RUNS)))
+        if found.quality or not (is_out_of_memory(found.says) or _NO_DISK in found.says):
+            break
+    return found.model_copy(update={"seconds": round(host.clock() - began, 3)})
 
-    def compared(self, seconds: float) -> Compared:
-        """What comes of it within so many seconds. Raises UserError where the host is gone: then nothing is known."""
-        began = self.host.clock()
-        found = Compared(says="in no way is there memory for it")
-        for reading in islice(self.readings, _TRIES):
-            left = seconds - (self.host.clock() - began)
-            found = self._read(reading, max(1, int(left / _RUNS)))
-            if found.quality or not (is_out_of_memory(found.says) or _NO_DISK in found.says):
-                break
-        return found.model_copy(update={"seconds": round(self.host.clock() - began, 3)})
 
-    def _read(self, reading: Reading, seconds: int) -> Compared:
-        found = Compared(context=reading.context, chunks=reading.chunks)
-        try:
-            unit = self.unit_of(reading, seconds)
-        except InventoryError as error:
-            return found.model_copy(
-                update={"says": "; ".join(each.message for each in error.findings)[:_MESSAGE_LETTERS]}
-            )
-        except UserError as error:
-            return found.model_copy(update={"says": error.message[:_MESSAGE_LETTERS]})
-        try:
-            ran = self.host.run_to_end(unit, reading.bytes + _SPARE)
-        finally:
-            self.host.stop()
-        if not ran.well:
-            return found.model_copy(update={"says": ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing"})
-        try:
-            return found.model_copy(update={"quality": parse_quality(ran.says)})
-        except NoFiguresError as error:
-            return found.model_copy(update={"says": str(error)})
+def _read(host: UnitHost, unit_of: UnitOf, reading: Reading, seconds: int) -> Compared:
+    def without_figures(why: str) -> Compared:
+        return Compared(context=reading.context, chunks=reading.chunks, says=why)
+
+    try:
+        unit = unit_of(reading, seconds)
+    except InventoryError as error:
+        return without_figures("; ".join(each.message for each in error.findings)[:_MESSAGE_LETTERS])
+    except UserError as error:
+        return without_figures(error.message[:_MESSAGE_LETTERS])
+    try:
+        ran = host.run_to_end(unit, reading.bytes + _SPARE)
+    finally:
+        host.stop()
+    if not ran.well:
+        return without_figures(ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing")
+    try:
+        return Compared(context=reading.context, chunks=reading.chunks, quality=parse_quality(ran.says))
+    except NoFiguresError as error:
+        return without_figures(str(error))

@@ -1,4 +1,4 @@
-"""Plan the two servers of a comparison, and begin or resume their two results."""
+"""Compare two servers of a host in blocks: plan both, keep their results, measure until the verdicts are conclusive."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal, Protocol
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.bench.quick import ANSWERED
+from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.requests import RequestSpec, run_from_answer
+from llamaherd.measure.client.suite import KINDS, long_text_of, suite
+from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
+from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import (
     Around,
     Cell,
@@ -26,43 +32,51 @@ from llamaherd.measure.results.result import (
     ModelFile,
     Provenance,
     Result,
+    Run,
     Server,
+    Start,
 )
 from llamaherd.measure.results.store import Journal, read_result, result_files, unfinished_journal
-from llamaherd.measure.trials.units import Arm, ArmName, arms_port, server_at_port, unit_instances
+from llamaherd.measure.statistics import block_orders
+from llamaherd.measure.trials.trial import Trial, TrialHost
+from llamaherd.measure.trials.units import Variant, VariantName, server_with, trial_port, unit_of, variant_instance
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.load import plans
 from llamaherd.plan import InstancePlan, Only, Plan
-from llamaherd.plan.plan import instance_name_error, instance_names
 from llamaherd.role.role import Role
-from llamaherd.text.numbers import utc_stamp
+from llamaherd.text.numbers import show_seconds, utc_stamp
 
 _NAMED = re.compile(r"([^/\s:]+)/([^/\s:]+)")
 _NOT_COMPARED = ("port", "listen", "api_key", "backend", "group", "expect", "tune", "drain")
-"""Keys that are no arm's own: both listen where nothing else does, as units, and are not held to anything."""
+"""Keys that do not apply to a tried server: it is a unit at the port of trials, without limits of its own."""
 
 
 @dataclass(frozen=True)
-class PlannedPair:
-    """Both arms with the plans that they are of, and the declared servers whose instances they stand for."""
+class Pair:
+    """Two servers to compare, each with the plan that it is of, and the declared servers whose place they take."""
 
-    rig: Rig
-    a: Arm
-    b: Arm
+    connect: Connect
+    a: Variant
+    b: Variant
     plan_a: Plan
     plan_b: Plan
     declared: tuple[InstancePlan, ...]
     changed: bool
-    """Whether B is something that no inventory declares."""
+    """Whether B differs from what the inventory declares, or from what serves."""
+
+    @property
+    def rig(self) -> str:
+        """The name of the rig."""
+        return self.plan_a.rig
 
     @property
     def context(self) -> int:
-        """What each request has of it, in both."""
+        """The context of each request, in both."""
         return min(each.instance.context // max(1, each.instance.endpoint.streams) for each in (self.a, self.b))
 
     @property
-    def asked(self) -> Plan:
-        """The plan by which the host is asked what both need."""
+    def needed(self) -> Plan:
+        """The plan of everything that both need on their host."""
         both = {each.folder: each for each in (*self.plan_a.models, *self.plan_b.models)}
         builds = {each.id: each for each in (*self.plan_a.builds, *self.plan_b.builds)}
         return keyless(
@@ -71,7 +85,7 @@ class PlannedPair:
 
 
 def parse_instance_name(word: str) -> tuple[str, str]:
-    """The rig and the instance in RIG/INSTANCE. Raises UserError."""
+    """Return the rig and the instance in RIG/INSTANCE. Raise UserError."""
     found = _NAMED.fullmatch(word)
     if not found:
         raise UserError(f"`{word}` names no instance of a rig", "with --run, name RIG/INSTANCE, such as duo/chat")
@@ -79,7 +93,7 @@ def parse_instance_name(word: str) -> tuple[str, str]:
 
 
 def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str, str]:
-    """The rig, and the instances A and B. Raises UserError where these cannot be compared."""
+    """Return the rig, and the instances A and B. Raise UserError if they cannot be compared."""
     rig, one = parse_instance_name(a)
     rig_b, other = parse_instance_name(b) if b else (rig, one)
     if rig_b != rig:
@@ -87,7 +101,7 @@ def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str
     if other == one and not settings:
         raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
     if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
-        raise UserError(f"`--with {wrong}` is nothing that two arms can differ in", "choose another key")
+        raise UserError(f"`--with {wrong}` does not apply to a trial", "choose another key")
     return rig, one, other
 
 
@@ -98,13 +112,13 @@ def plan_pair(
     b: str | None,
     settings: Sequence[Setting],
     doubtful: Callable[[Sequence[Finding]], None],
-) -> PlannedPair:
-    """A as it is declared; B another instance of its rig, or the same, with these keys. Raises UserError."""
+) -> Pair:
+    """Plan A as declared; B as another instance of the rig, or the same instance, with these keys. Raise UserError."""
     rig, one, other = _names(a, b, settings)
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
     servers = {each: unit_of(plan, rig, each) for each in (one, other)}
-    port = arms_port(plan, one)
+    port = trial_port(plan, one)
 
     def edit(whole: Document) -> Document:
         return with_settings(whole, other, settings) if whole.data.get("rig") == rig else whole
@@ -114,10 +128,10 @@ def plan_pair(
 
     plan_b = plans(inventory, roles, (rig,), edit=edit, doubtful=new)[rig][1] if settings else plan
     title_b = " with ".join([f"{rig}/{other}", *([", ".join(map(str, settings))] if settings else [])])
-    return PlannedPair(
-        declared,
-        Arm("A", f"{rig}/{one}", arm_instance(plan, rig, one, port)),
-        Arm("B", title_b, arm_instance(plan_b, rig, other, port)),
+    return Pair(
+        declared.connect,
+        Variant("A", f"{rig}/{one}", variant_instance(plan, rig, one, port)),
+        Variant("B", title_b, variant_instance(plan_b, rig, other, port)),
         plan,
         plan_b,
         tuple({each.name: each for each in servers.values()}.values()),
@@ -125,50 +139,39 @@ def plan_pair(
     )
 
 
-def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
-    """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
-    found = next((each for each in plan.instances if name in unit_instances(each)), None)
-    if found is None:
-        group = next((each for each in plan.instances if each.name == name), None)
-        if group:
-            there = ", ".join(instance_names(plan))
-            raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
-        raise instance_name_error(plan, name)
-    if found.backend != "systemd":
-        raise UserError(
-            f"{rig}/{name} is a container, and arms are units of systemd",
-            "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
-        )
-    return found
-
-
-def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
-    """An instance of a plan as an arm that listens at this port. Raises UserError."""
-    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)
-
-
-def missing_for_trial(two: PlannedPair, state: HostState) -> str | None:
-    """What the host lacks for both, and for each; None where both can be started."""
+def missing_for_trial(two: Pair, state: HostState) -> str | None:
+    """Return what the host lacks for the two servers; None if both can start."""
     for each in two.declared:
         if each.service not in state.servers.units:
             return f"{each.service} is not on its host yet"
     for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
-        part = plan.model_copy(update={"only": Only(instances=(two.rig.server_of(arm.instance.name),))})
+        part = plan.model_copy(update={"only": Only(instances=(server_with(plan, arm.instance.name).name,))})
         if gone := list(missing_on_host(part, state)):
             return f"the host has no {', no '.join(gone)}, which {arm.title} needs"
     return None
 
 
 _LOOKED_AT = 50
-"""Of an instance's results, the newest."""
+"""Results of an instance, the newest ones."""
 
 BLOCKS_RULE = "blocks until each cell has a verdict, or the budget is spent"
 
 
-def arm_result(
-    rig: str, plan: Plan, arm: Arm, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
+def begin_results(pair: Pair, conditions: Sequence[Condition], session: str, now: datetime) -> tuple[Result, Result]:
+    """Return results of A and B without runs. A is newer by a second: it is what the inventory declares, or serves."""
+    asked, earlier = tuple(conditions), now - timedelta(seconds=1)
+    return (
+        variant_result(pair.rig, pair.plan_a, pair.a, asked, session=session, began=utc_stamp(now), declared=True),
+        variant_result(
+            pair.rig, pair.plan_b, pair.b, asked, session=session, began=utc_stamp(earlier), declared=not pair.changed
+        ),
+    )
+
+
+def variant_result(
+    rig: str, plan: Plan, arm: Variant, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
 ) -> Result:
-    """A result without runs. One that is not `declared` so is called by what is otherwise about it."""
+    """Return a result without runs. If the server is not as `declared`, the result contains its title."""
     return Result(
         llamaherd=__version__,
         rig=rig,
@@ -189,8 +192,8 @@ def arm_result(
     )
 
 
-def _provenance(plan: Plan, arm: Arm) -> Provenance:
-    """What the plan says of it: the host runs no other build and no other files than these."""
+def _provenance(plan: Plan, arm: Variant) -> Provenance:
+    """Return the provenance by the plan: the host runs exactly this build and these files."""
     instance = arm.instance
     build = next((each for each in plan.builds if each.id == instance.build), None)
     options = tuple(f"{name}={value}" for name, value in build.options.items()) if build else ()
@@ -224,22 +227,22 @@ def _provenance(plan: Plan, arm: Arm) -> Provenance:
 
 
 def _others(plan: Plan, name: str) -> tuple[str, ...]:
-    """The servers beside that of an instance: a group's own is not there meanwhile."""
+    """Return the other servers of the host; the group of the instance is stopped."""
     return tuple(
         each.name for each in plan.instances if name not in (each.name, *(member.name for member in each.members))
     )
 
 
 class JournalPair:
-    """Both journals. Whatever ends it, what they hold stays, and the same comparison goes on with it."""
+    """The journals of A and B. They stay when a run ends early, and the same comparison resumes them."""
 
     def __init__(self, results: Path, a: Result, b: Result) -> None:
-        """Go on with those of the same servers, prompts and cells; else begin two. Raises UserError."""
+        """Resume the journals of the same servers, prompts and conditions, or begin two. Raise UserError."""
         paths = _cut_off(results, a, b)
         self.resumed = bool(paths)
         other = read_result(next(iter(paths.values()))) if paths else None
-        self.journals: dict[ArmName, Journal] = {}
-        begun: dict[ArmName, Result] = {"A": a, "B": b}
+        self.journals: dict[VariantName, Journal] = {}
+        begun: dict[VariantName, Result] = {"A": a, "B": b}
         try:
             for name, each in begun.items():
                 path = paths.get(name)
@@ -252,23 +255,23 @@ class JournalPair:
 
     @property
     def session(self) -> str:
-        """What both are arms of: it decides orders."""
+        """The session of both, which seeds the order in blocks."""
         return self.journals["A"].result.method.series or ""
 
     def close(self) -> None:
-        """Let others write them; those in which nothing stands yet go."""
+        """Close both journals, and remove those without runs."""
         for each in self.journals.values():
             if not any(cell.runs for cell in each.result.cells):
                 each.path.unlink(missing_ok=True)
             each.close()
 
     def finish(self, ended: str) -> list[Path]:
-        """The documents that they become."""
+        """Finish both journals, and return the paths of the results."""
         return [each.finish(ended) for each in self.journals.values()]
 
 
 def finished_results(results: Path, a: Result, b: Result, since: datetime) -> tuple[Result, Result] | None:
-    """The newest two of the same servers, prompts and cells that have come to their end since then."""
+    """Return the newest finished results of the same servers, prompts and conditions since then; None without any."""
     ended = list(_ended(results, a, since))
     others = {each.method.series: each for each in reversed(ended) if _same(each, b)}
     return next(
@@ -277,7 +280,7 @@ def finished_results(results: Path, a: Result, b: Result, since: datetime) -> tu
 
 
 def _ended(results: Path, like: Result, since: datetime) -> Iterator[Result]:
-    """What an instance's newest results say that have begun since then and ended."""
+    """Yield the newest finished results of an instance that have begun since then."""
     files = [each for each in result_files(results, like.rig, like.instance) if each.suffix == ".json"]
     for path in files[:_LOOKED_AT]:
         with suppress(UserError):
@@ -289,7 +292,7 @@ def _ended(results: Path, like: Result, since: datetime) -> Iterator[Result]:
 
 
 def _result_of_session(result: Result, other: Result | None) -> Result:
-    """A result as one of the series that the other arm has begun, if it has: A is the later by a second."""
+    """Return a result with the session of the other one, if that has begun: A is later by a second."""
     if other is None:
         return result
     later = 1 if result.method.arm == "A" else -1
@@ -298,11 +301,11 @@ def _result_of_session(result: Result, other: Result | None) -> Result:
     return result.model_copy(update={"began": utc_stamp(began), "method": method})
 
 
-def _cut_off(results: Path, a: Result, b: Result) -> Mapping[ArmName, Path]:
-    """The journals of a run of the same that was killed: one of them may not have begun by then."""
-    found: dict[ArmName, Path] = {}
+def _cut_off(results: Path, a: Result, b: Result) -> Mapping[VariantName, Path]:
+    """Return the journals of an interrupted run of the same comparison, which may have begun only one of them."""
+    found: dict[VariantName, Path] = {}
     series: str | None = None
-    begun: dict[ArmName, Result] = {"A": a, "B": b}
+    begun: dict[VariantName, Result] = {"A": a, "B": b}
     for name, each in begun.items():
 
         def same(other: Result, each: Result = each, series: str | None = series) -> bool:
@@ -315,7 +318,7 @@ def _cut_off(results: Path, a: Result, b: Result) -> Mapping[ArmName, Path]:
 
 
 def _same(found: Result, begun: Result) -> bool:
-    """Whether its blocks would be blocks of the same: what ran, with which files, prompts and conditions."""
+    """Return whether both results have the same server, files, prompts and conditions."""
     return (
         found.method.series is not None
         and found.method.arm == begun.method.arm
@@ -324,3 +327,195 @@ def _same(found: Result, begun: Result) -> bool:
         and found.provenance == begun.provenance
         and [each.condition for each in found.cells] == [each.condition for each in begun.cells]
     )
+
+
+PREFILL_CELL = "prefill"
+TRIAL_CELLS = (*KINDS, PREFILL_CELL)
+CELL_RUNS = 3
+"""Requests for each condition after each start."""
+
+TOKENS, PROMPT = 128, 1024
+"""Tokens of a response, and of the long prompt. Both are short: starts differ more than requests do."""
+_WARM_TOKENS, _ABOUT = 32, 32
+"""Tokens of a response that warms up a server; and of what cache buster and chat template add to the long text."""
+_SEED = 7
+
+
+def trial_conditions(names: Sequence[str], context: int) -> tuple[Condition, ...]:
+    """Return the conditions with these names, for servers with this context per request."""
+    prompt = max(_ABOUT * 2, min(PROMPT, context // 2))
+    long = Condition(kind="long", prompt=prompt, cache="cold", sampling="instance")
+    cells: dict[str, Condition] = {PREFILL_CELL: long}
+    for each in KINDS:
+        cells[each] = Condition(kind=each, generated=TOKENS, cache="cold", sampling="instance")
+    return tuple(cells[name] for name in dict.fromkeys(names))
+
+
+def long_tokens(asked: Sequence[Condition]) -> int | None:
+    """Return the tokens of the long text; None if no condition uses it."""
+    return next((each.prompt - _ABOUT for each in asked if each.prompt), None)
+
+
+def block_requests(asked: Sequence[Condition], long: str, block: int) -> Iterator[RequestSpec]:
+    """Yield the requests of a block in order: those that warm up the server, then all conditions, interleaved."""
+    first = block * (CELL_RUNS + 1)
+    for each in asked:
+        yield _request(None, each, 0, long, first, min(each.generated or ANSWERED, _WARM_TOKENS))
+    for number in range(CELL_RUNS):
+        for cell, each in enumerate(asked):
+            yield _request(cell, each, number, long, first + 1 + number, each.generated or ANSWERED)
+
+
+def _request(cell: int | None, condition: Condition, number: int, long: str, salt: int, tokens: int) -> RequestSpec:
+    prompts = suite().prompts.get(condition.kind)
+    text = prompts[number % len(prompts)].text if prompts else long
+    return RequestSpec(cell, text, tokens, salt=salt, more={"seed": _SEED + number})
+
+
+def inconclusive_cells(found: Comparison, asked: Sequence[Condition]) -> tuple[ComparisonRow | Condition, ...]:
+    """Return the rows and conditions without a conclusive verdict."""
+    rows = {each: _judged(found.rows, each) for each in asked}
+    missing = tuple(each for each in asked if not rows[each])
+    return (*missing, *(row for of in rows.values() for row in of if _open(row)))
+
+
+def _judged(rows: Sequence[ComparisonRow], condition: Condition) -> list[ComparisonRow]:
+    """Return the rows that need a verdict: prefill of a prompt; decode of a response, and its steps with drafts."""
+    counts: tuple[Metric, ...] = (PREFILL,) if condition.prompt else (DECODE, STEP)
+    return [row for row in rows if row.condition == condition and row.metric in counts]
+
+
+def _open(row: ComparisonRow) -> bool:
+    return row.judgement is None or row.judgement.verdict == "not known yet"
+
+
+Ended = Literal["known", "spent"]
+
+
+class TrialServers(Protocol):
+    """Starts servers, one at a time, and sends requests to the running one."""
+
+    def start(self, name: VariantName) -> Start:
+        """Start a server, and wait until it responds. Raise UserError."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the running server."""
+        ...
+
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+        """Return one streamed response of the running server."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """A finished block: its number, order and seconds, and the comparison so far with its inconclusive cells."""
+
+    number: int
+    order: str
+    seconds: float
+    so_far: Comparison
+    left: int
+
+    def __str__(self) -> str:
+        known = "all is known" if not self.left else f"{self.left} not known yet"
+        return f"block {self.number + 1}, {' then '.join(self.order)}: {show_seconds(self.seconds)}; {known}"
+
+
+@dataclass
+class Blocks:
+    """A comparison in blocks. `session` seeds the order in each block; `budget` is in seconds."""
+
+    servers: TrialServers
+    journals: Mapping[VariantName, Journal]
+    conditions: Sequence[Condition]
+    session: str
+    budget: float
+    tell: Callable[[BlockDone], None] = lambda _: None
+    left: Callable[[Comparison], int] | None = None
+    """Counts the inconclusive cells, if another question than which one is faster decides."""
+
+    def run(self) -> Ended:
+        """Measure until all verdicts are conclusive, or the next block exceeds the budget. Raise UserError."""
+        self._began = self.servers.clock()
+        self._long: dict[VariantName, str] = {}
+        block, longest = self._next(), 0.0
+        while True:
+            if block and not self._left(self._compared()):
+                return "known"
+            if longest and self.servers.clock() - self._began + longest > self.budget:
+                return "spent"
+            longest = max(longest, self._block(block))
+            block += 1
+
+    def _next(self) -> int:
+        """Return the number of the next block. An unfinished block of an interrupted run counts."""
+        cells = [cell for each in self.journals.values() for cell in each.result.cells]
+        return 1 + max((run.block for cell in cells for run in cell.runs if run.block is not None), default=-1)
+
+    def _block(self, block: int) -> float:
+        began = self.servers.clock()
+        order = block_orders(self.session, block + 1)[block]
+        for name in order:
+            self._arm("A" if name == "A" else "B", block)
+        seconds = self.servers.clock() - began
+        found = self._compared()
+        self.tell(BlockDone(block, order, seconds, found, self._left(found)))
+        return seconds
+
+    def _left(self, found: Comparison) -> int:
+        return self.left(found) if self.left else len(inconclusive_cells(found, self.conditions))
+
+    def _arm(self, name: VariantName, block: int) -> None:
+        journal, servers = self.journals[name], self.servers
+        try:
+            journal.add_start(servers.start(name))
+            for ask in block_requests(self.conditions, self._text(name), block):
+                at = servers.clock() - self._began
+                answer = servers.ask(ask)
+                if isinstance(answer, Failure) and answer.why != "empty":
+                    raise UserError(f"server {name} gave no answer: {answer.message}", answer.help)
+                if ask.cell is not None:
+                    journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
+        finally:
+            servers.stop()
+
+    def _run(self, journal: Journal, answer: Answer | Failure, condition: Condition, at: float, block: int) -> Run:
+        start = len(journal.result.starts) - 1
+        if isinstance(answer, Failure):
+            return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
+        return run_from_answer(answer, condition, at=at, start=start, block=block)
+
+    def _text(self, name: VariantName) -> str:
+        """Return the long text, counted by the tokenizer of a server."""
+        tokens = long_tokens(self.conditions)
+        if tokens and name not in self._long:
+            self._long[name] = long_text_of(tokens, self.servers.count)
+        return self._long.get(name, "")
+
+    def _compared(self) -> Comparison:
+        return compare_results(self.journals["A"].result, self.journals["B"].result)
+
+
+def run_blocks(
+    trial: Trial,
+    pair: JournalPair,
+    conditions: Sequence[Condition],
+    left: Callable[[Comparison], int] | None = None,
+) -> Ended:
+    """Run a trial of A and B in blocks, and report each block. Raise UserError."""
+
+    def tell(done: BlockDone) -> None:
+        trial.say(str(done))
+
+    with TrialHost(trial, pair.session) as host:
+        return Blocks(host, pair.journals, conditions, pair.session, trial.seconds, tell, left).run()

@@ -8,30 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
-from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.servers import NeededGpu, StoppedServer, TrialServer, TrialsInput
-from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
+from llamaherd.layout import BESIDE_UNITS, arm_of
+from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.plan.backends import render_unit, server_definition
-from llamaherd.plan.plan import instances_of
+from llamaherd.plan.plan import instance_name_error, instance_names, instances_of
 from llamaherd.render import render
-from llamaherd.role.changes import written_files
 from llamaherd.text.quoting import Written
 
-ArmName = Literal["A", "B", "C"]
-"""A and B of a comparison; C is whichever candidate a search tries just then."""
+VariantName = Literal["A", "B", "C"]
+"""A and B of a comparison; C is the current candidate of a search."""
 
 LISTEN = "127.0.0.1"
 _PORTS = range(60_900, 61_000)
-"""Above the ports that Linux gives away by itself, and below those of servers that are tried in a switch."""
-
-_SPARE = 900
-"""Seconds beyond the budget: the block that it ends in, and a line that was cut and nobody knows of yet."""
-
-_LETTERS = 200
-"""Of who measures."""
-
-_RECORDS = "/run/llamaherd/started"
+"""Above Linux' range of ephemeral ports, and below the ports of candidates in a switch."""
 
 SCRATCH = "/var/tmp"
 """Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
@@ -39,70 +28,39 @@ of an earlier boot when the system starts (tmp.conf of its tmpfiles.d)."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of a comparison: an instance as it is planned at the port of the arms, and what people call it."""
+class Variant:
+    """A server to try: an instance, planned at the port of trials, and its title in messages."""
 
-    name: ArmName
+    name: VariantName
     title: str
     instance: InstancePlan
 
     @property
     def service(self) -> str:
-        """Its name to systemd."""
+        """The name of its systemd unit."""
         return arm_of(self.instance.name, self.name)
 
 
-def arms_port(plan: Plan, name: str) -> int:
-    """Where both arms listen: the same port each time, and no declared one."""
+def trial_port(plan: Plan, name: str) -> int:
+    """Return the port of the tried servers of an instance: always the same, and not a declared one."""
     declared = {each.endpoint.port for each in plan.instances}
     first = zlib.crc32(name.encode()) % len(_PORTS)
     turned: tuple[int, ...] = (*_PORTS[first:], *_PORTS[:first])
     return next(port for port in turned if port not in declared)
 
 
-def arms_input(
-    arms: Sequence[Arm],
-    stops: Sequence[InstancePlan],
-    seconds: float,
-    who: str,
-    *,
-    others: bool = False,
-    text: str = "",
-) -> TrialsInput:
-    """Return the input of the verb that starts arms, with these declared instances stopped, for so many seconds.
-
-    With `others`, the controller may replace the unit of the only arm, one after the other. With a `text`, such units
-    may also run to their end and read the text.
-    """
-    longest = int(seconds) + _SPARE
-    units = [arm_unit(each, longest) for each in arms]
-    files = [*units, *([TextFile(path=str(ARMS_TEXT), text=text)] if text else [])]
-    return TrialsInput(
-        name=arms[0].instance.service,
-        who=" ".join(who.split())[:_LETTERS],
-        servers=tuple(_trial(each, side_by_side=not stops) for each in arms),
-        stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in stops),
-        drain_seconds=max((each.drain for each in stops), default=0),
-        longest=longest,
-        patience=60 + max(each.instance.server.stop.seconds for each in arms),
-        files=written_files(files),
-        leftovers=(*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in arms)),
-        placed=units[0].path if others else "",
-        scratch=SCRATCH if text else "",
-    )
-
-
-def arm_unit(arm: Arm, longest: int) -> TextFile:
-    """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
+def variant_unit(arm: Variant, longest: int) -> TextFile:
+    """Render the unit of a tried server: the declared unit under another name, for at most `longest` seconds."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render("bench/arm.service.j2", unit=Written(render_unit(server, arm.instance.spec).text), longest=longest)
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
-def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
-    """The unit of an arm that runs these programs with their arguments, one after the other, instead of a server.
+def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+    """Render the unit of a tried server that runs these programs, one after the other, instead of the server.
 
-    Each may take so many seconds. It has all that the server has, and its own SCRATCH, which goes with the unit.
+    Each may take some seconds. The unit has the rights and limits of the server, and its own SCRATCH, which is removed
+    with the unit.
     """
     server = arm.instance.server.model_copy(update={"service": arm.service})
     text = render(
@@ -114,27 +72,13 @@ def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
-def _trial(arm: Arm, *, side_by_side: bool) -> TrialServer:
-    """Return an arm and the memory that it needs; without memory if that is uncertain."""
-    memory = arm.instance.memory
-    sure = memory is not None and not memory.doubts
-    at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
-    holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
-    taken = {} if arm.instance.server.one_card else holds
-    more = MARGIN if side_by_side else 0
-    gpus = tuple(NeededGpu(name, at[name], need + more) for name, need in taken.items() if name in at)
-    resident = (memory.resident or 0) if memory and sure else 0
-    ram = holds.get(RAM, 0) + SYSTEM_RAM if side_by_side else resident
-    return TrialServer(arm.name, arm.service, ram, gpus)
-
-
 def unit_instances(server: InstancePlan) -> tuple[str, ...]:
-    """The instances that a server is: those of a group one by one."""
+    """Return the instances of a server: those of a group one by one."""
     return tuple(each.name for each in server.members) or (server.name,)
 
 
 def server_with(plan: Plan, name: str) -> InstancePlan:
-    """The server that an instance is, or is one of."""
+    """Return the server of an instance: its own, or that of its group."""
     return next(each for each in plan.instances if name in unit_instances(each))
 
 
@@ -177,3 +121,25 @@ def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: 
 def _with_addresses(arguments: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
     before = (None, *arguments)
     return tuple(places.get(flag or "", word) for flag, word in zip(before, arguments, strict=False))
+
+
+def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
+    """Return the systemd server of an instance: its own, or that of its group. Raise UserError."""
+    found = next((each for each in plan.instances if name in unit_instances(each)), None)
+    if found is None:
+        group = next((each for each in plan.instances if each.name == name), None)
+        if group:
+            there = ", ".join(instance_names(plan))
+            raise UserError(f"{rig}/{name} is a group, and a trial runs one model", f"name one of {there}")
+        raise instance_name_error(plan, name)
+    if found.backend != "systemd":
+        raise UserError(
+            f"{rig}/{name} is a container, and a trial runs units of systemd",
+            "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
+        )
+    return found
+
+
+def variant_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return an instance of a plan as a tried server at this port. Raise UserError."""
+    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)

@@ -1,13 +1,17 @@
-"""A candidate: keys of an instance with other values, as settings of an inventory, and its outcome when tried. Pure."""
+"""A candidate: keys of an instance with other values, its outcome, and its loss of quality. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.settings import Setting
+from llamaherd.measure.results.result import Recorded
+from llamaherd.measure.trials.divergence import Compared, Quality
 
 Value = bool | int | float | str | tuple[float, ...] | None
 """Of a key as YAML has it; None where the key is left out."""
@@ -21,18 +25,18 @@ class Candidate:
 
     @classmethod
     def of(cls, keys: Mapping[str, Value]) -> Candidate:
-        """The candidate with these keys."""
+        """Return the candidate with these keys."""
         return cls(tuple(sorted(keys.items(), key=lambda each: each[0])))
 
     def __getitem__(self, key: str) -> Value:
         return dict(self.keys).get(key)
 
     def with_keys(self, values: Mapping[str, Value]) -> Candidate:
-        """The same with other values of these keys."""
+        """Return the candidate with other values of these keys."""
         return Candidate.of({**dict(self.keys), **values})
 
     def besides(self, other: Candidate) -> Mapping[str, Value]:
-        """The keys that are otherwise here than there."""
+        """Return the keys whose values differ from another candidate's."""
         return {key: value for key, value in self.keys if other[key] != value}
 
     def __str__(self) -> str:
@@ -54,7 +58,7 @@ _TOGETHER = {"on", "split", "tensor_split", "gpu_layers", "experts_on_cpu"}
 
 
 def settings_of(candidate: Candidate, declared: Candidate) -> tuple[Setting, ...]:
-    """What is to be said beside the inventory, for an instance that has the keys of `declared`."""
+    """Return the settings that turn an instance with the `declared` keys into a candidate."""
     changed = candidate.besides(declared)
     gone = [part for part, needs in _PARTS.items() if all(candidate[key] is None for key in needs)]
     found = [
@@ -65,7 +69,7 @@ def settings_of(candidate: Candidate, declared: Candidate) -> tuple[Setting, ...
 
 
 def with_keys(instance: Instance, candidate: Candidate) -> Instance:
-    """The instance with a candidate's keys. Raises ValueError, as its model does.
+    """Return the instance with a candidate's keys. Raise ValueError if the model refuses them.
 
     What it does not change stays as it was read: `45m` is seconds by then, which nobody may write.
     """
@@ -110,12 +114,12 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether it is no candidate any more."""
+        """Whether the candidate failed."""
         return self.score is None
 
 
 @dataclass
-class Trials:
+class Outcomes:
     """Candidates in the order in which they were tried."""
 
     outcomes: dict[Candidate, Outcome] = field(default_factory=dict)
@@ -127,10 +131,107 @@ class Trials:
         return iter(self.outcomes.items())
 
     def add(self, candidate: Candidate, outcome: Outcome) -> None:
-        """Keep what came of a candidate."""
+        """Keep the outcome of a candidate."""
         self.outcomes[candidate] = outcome
 
     def best(self, count: int) -> list[Candidate]:
-        """The best ones by what was seen of them, best first."""
+        """Return the best candidates by their scores, best first."""
         scored = [(outcome.score, each) for each, outcome in self if outcome.score is not None]
         return [each for _, each in sorted(scored, key=lambda pair: -pair[0])[:count]]
+
+
+KV, MODEL = "kv", "model"
+PRECISE = ("f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""Types of a cache, those that lose least first."""
+_Named = Annotated[str, Field(max_length=200)]
+
+
+class Limits(Recorded):
+    """What a candidate may cost: the most mean divergence, and the least percent of the same likeliest tokens."""
+
+    kld: Annotated[float, Field(gt=0)]
+    same_top: Annotated[float, Field(ge=0, le=100)]
+
+    def hold(self, quality: Quality) -> bool:
+        """Return whether the means of figures are within the limits."""
+        return quality.kld.value <= self.kld and quality.same_top.value >= self.same_top
+
+    def __str__(self) -> str:
+        return f"mean KLD up to {self.kld:g}, same top from {self.same_top:g} %"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How exactly a candidate computes, where that is to be judged: its cache, and its weights if they are others.
+
+    `kv` is empty where its cache is as it is declared, and of two types. `model` is empty for the declared weights,
+    which are judged beside themselves; `beside` names those that others are judged beside.
+    """
+
+    kv: str
+    model: str = ""
+    beside: str = ""
+
+    @property
+    def exact(self) -> str:
+        """The reference that it is compared with."""
+        return f"model={self.beside} with kv=f16" if self.model else "f16"
+
+    def __str__(self) -> str:
+        words = [f"model={self.model}"] * bool(self.model) + [f"kv={self.kv}"] * bool(self.kv)
+        return ", ".join(words)
+
+
+class Judged(Compared):
+    """What came of judging how exactly a candidate computes, as a line of the journal."""
+
+    line: Literal["judged"] = "judged"
+    kv: str
+    model: _Named = ""
+    beside: _Named = ""
+
+    @property
+    def precision(self) -> Precision:
+        """The measured precision."""
+        return Precision(self.kv, self.model, self.beside)
+
+    def passes(self, limits: Limits) -> bool:
+        """Return whether a candidate with this precision may be proposed."""
+        return self.quality is not None and limits.hold(self.quality)
+
+    def __str__(self) -> str:
+        if self.quality is None:
+            return f"{self.precision} could not be judged: {self.says}"
+        return f"{self.precision} beside {self.precision.exact}: {self.figures}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a candidate that may say other things than what is declared: what was judged of it, if it was by now."""
+
+    precision: Precision
+    judged: Judged | None
+
+    def __str__(self) -> str:
+        return str(self.judged) if self.judged else f"{self.precision} is not judged"
+
+
+def precision_of(candidate: Candidate, declared: Candidate, finest: str) -> Precision | None:
+    """Return the precision of a coarser cache than the declared one, or of other weights; None for the same precision.
+
+    `finest` names the weights that lose least: with those, and a cache that is no coarser, there is nothing to judge.
+    """
+    model, kv = candidate[MODEL], _coarser(candidate, declared)
+    if model == declared[MODEL]:
+        return Precision(kv) if kv else None
+    if model == finest and kv is None:
+        return None
+    return Precision(str(candidate[KV] or ""), str(model), finest)
+
+
+def _coarser(candidate: Candidate, declared: Candidate) -> str | None:
+    """Return the type of a cache that is coarser than the declared one; None if it is not."""
+    kv, usual = candidate[KV], declared[KV]
+    if kv not in PRECISE or usual not in PRECISE:
+        return None
+    return str(kv) if PRECISE.index(str(kv)) > PRECISE.index(str(usual)) else None

@@ -1,92 +1,101 @@
-"""Evaluate one candidate on its host: start it as its own unit, measure it, stop it."""
+"""Measure one candidate on its host: its speed, its energy, and its speed under power limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
+from zlib import crc32
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
+from llamaherd.inventory.schema import Connect
+from llamaherd.measure.bench.energy import POWER_ROUNDS, SECONDS, SETTLES
+from llamaherd.measure.bench.reservation import PowerHold, PowerRange
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec, ended_early, run_from_answer
 from llamaherd.measure.client.suite import long_text_of
+from llamaherd.measure.meter.meter import Meter, Watch
+from llamaherd.measure.meter.obstacles import gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
-from llamaherd.measure.trials.host import NotStartedError, is_out_of_memory
-from llamaherd.measure.trials.units import Arm, ArmName
+from llamaherd.measure.trials.trial import NotStartedError, is_out_of_memory
+from llamaherd.measure.trials.units import Variant, VariantName
 from llamaherd.measure.tune.candidate import Candidate, Why
-from llamaherd.measure.tune.journal import Deep, Trial, keys_of
+from llamaherd.measure.tune.final_measurements import is_limit_measured
+from llamaherd.measure.tune.journal import Deep, Limited, SearchJournal, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import FIRST_SIZES, Figures, Objective, Probe, Sizes, figures_of
+from llamaherd.plan import InstancePlan
+from llamaherd.text.numbers import show_seconds
 
 _ABOUT = 32
-"""Tokens around the long text, by its beginning and the chat template."""
+"""Tokens that the cache buster and the chat template add to the long text."""
 _LETTERS = 300
 _APART = 1000
-"""Beginnings of answers that are no candidate's: no cache knows them when its rounds begin."""
+"""The first cache buster of responses that belong to no candidate, so that no later request finds them in a cache."""
 _LEAST_LOAD, _LOADS = 30, 5
-"""Seconds, and how many times as long as the declared one, that a candidate may take to load."""
+"""Limits of the load of a candidate: the least seconds, and a multiple of the load of the declared server."""
 
-MakeArm = Callable[[Candidate, int | None], Arm]
+MakeArm = Callable[[Candidate, int | None], Variant]
 
 
 class Servers(Protocol):
-    """What starts candidates, one at a time, and asks the one that runs."""
+    """Starts candidates, one at a time, and sends requests to the running one."""
 
-    def place(self, arm: Arm, longest: int, /) -> None:
-        """Put a candidate in the place of the one before."""
+    def place(self, arm: Variant, /) -> None:
+        """Replace the previous candidate."""
         ...
 
-    def start(self, name: ArmName, /) -> Start:
-        """Start it; it answers by then. Raises NotStartedError."""
+    def start(self, name: VariantName, /) -> Start:
+        """Start the candidate, and wait until it responds. Raise NotStartedError."""
         ...
 
     def stop(self) -> None:
-        """Stop whichever runs."""
+        """Stop the running server."""
         ...
 
     def ask(self, wanted: RequestSpec, /) -> Answer | Failure:
-        """One streamed answer of the one that runs."""
+        """Return one streamed response of the running server."""
         ...
 
     def count(self, text: str, /) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         ...
 
     def clock(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         ...
 
 
 class Gauge(Protocol):
-    """What tells the energy that the GPUs of a server take."""
+    """Measures the energy of the GPUs of a server."""
 
     def begin(self) -> float:
-        """The time; energy is counted from now on."""
+        """Start to count energy, and return the time."""
         ...
 
     def end(self, begin: float, /) -> Telemetry | None:
-        """What was taken from then until now."""
+        """Return the energy from `begin` until now."""
         ...
 
     def rest(self, seconds: float, /) -> Telemetry | None:
-        """What is taken while nothing is asked."""
+        """Return the energy of some seconds without requests."""
         ...
 
 
 class NoAnswerError(Exception):
-    """It does not answer any more."""
+    """A server stopped responding."""
 
 
 @dataclass
 class Evaluation:
-    """What candidates are asked. `gauge` watches the GPUs of one, where energy is what counts.
+    """Measures candidates. `gauge` meters the GPUs of a candidate, if the objective is energy.
 
-    `climb` has the one that runs read a prompt as long as it is told, and write there: runs of either.
+    `climb` lets the running server read a prompt of some length and write after it, and returns the runs of both.
     """
 
     servers: Servers
@@ -94,27 +103,28 @@ class Evaluation:
     aim: Objective
     context: int
     drafts: Callable[[Candidate], bool]
-    longest: int
     sizes: Sizes | None = None
     load: float | None = None
-    gauge: Callable[[Arm], AbstractContextManager[Gauge]] | None = None
+    gauge: Callable[[Variant], AbstractContextManager[Gauge]] | None = None
     climb: Callable[[int], Sequence[Run]] | None = None
     _text: str = field(default="", init=False)
 
-    def measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
-        """What comes of a candidate in so many rounds of requests, one where that is not `worth` a second."""
+    def measure(
+        self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool] = lambda _: True
+    ) -> TriedCandidate:
+        """Measure a candidate in some rounds of requests; stop after the first unless it is `worth` more."""
         began = self.servers.clock()
         trial = self._tried(candidate, rounds, worth)
         return trial.model_copy(update={"seconds": round(self.servers.clock() - began, 3)})
 
-    def _tried(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool]) -> Trial:
+    def _tried(self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool]) -> TriedCandidate:
         try:
             arm = self.arm_of(candidate, None if self.load is None else max(_LEAST_LOAD, round(_LOADS * self.load)))
         except InventoryError as error:
             return _failed(candidate, "load", "; ".join(each.message for each in error.findings))
         except UserError as error:
             return _failed(candidate, "load", error.message)
-        self.servers.place(arm, self.longest)
+        self.servers.place(arm)
         try:
             start = self.servers.start("C")
             self.load = self.load or start.ready_seconds or None
@@ -127,8 +137,8 @@ class Evaluation:
         finally:
             self.servers.stop()
 
-    def deep(self, candidate: Candidate, depth: int) -> Deep:
-        """What a candidate does at a depth, in one start."""
+    def measure_depth(self, candidate: Candidate, depth: int) -> Deep:
+        """Measure a candidate at a depth, after one start."""
         began = self.servers.clock()
         found = self._deep(candidate, depth)
         return found.model_copy(update={"seconds": round(self.servers.clock() - began, 3)})
@@ -136,7 +146,7 @@ class Evaluation:
     def _deep(self, candidate: Candidate, depth: int) -> Deep:
         assert self.climb
         keys = keys_of(candidate)
-        self.servers.place(self.arm_of(candidate, None), self.longest)
+        self.servers.place(self.arm_of(candidate, None))
         try:
             self.servers.start("C")
             runs = [run for run in self.climb(depth) if not run.excluded]
@@ -153,13 +163,18 @@ class Evaluation:
         return Deep(keys=keys, depth=depth, prefill=rate(read) if read else None, decode=decode, says=says)
 
     def _asked(
-        self, candidate: Candidate, start: Start, rounds: int, worth: Callable[[Trial], bool], gauge: Gauge | None
-    ) -> Trial:
+        self,
+        candidate: Candidate,
+        start: Start,
+        rounds: int,
+        worth: Callable[[TriedCandidate], bool],
+        gauge: Gauge | None,
+    ) -> TriedCandidate:
         probe = self._probe()
         self._ask(probe.warm_up())
         runs: list[tuple[int, Run]] = []
         totals: list[float] = []
-        trial = Trial(keys=keys_of(candidate))
+        trial = TriedCandidate(keys=keys_of(candidate))
         for number in range(rounds):
             if self.aim.purpose == "throughput":
                 totals.append(self._at_once(probe, number))
@@ -178,9 +193,9 @@ class Evaluation:
         return trial
 
     def under(self, sizes: Sizes, number: int, salts: int, gauge: Gauge) -> Figures:
-        """What the server that runs does in a round, and what its GPUs take: every figure that an aim may hang on.
+        """Measure the speed and energy of the running server in a round, for any objective.
 
-        `salts` numbers the beginnings: no two calls for one server may have the same.
+        `salts` is the number of the cache buster: no two calls for one server may share one.
         """
         if self.aim.purpose == "throughput":
             began, at = gauge.begin(), self.servers.clock()
@@ -194,7 +209,7 @@ class Evaluation:
         return figures_of(aim, self._round(Probe(aim, sizes, self._text), number, gauge, salts), None)
 
     def _round(self, probe: Probe, number: int, gauge: Gauge | None, salts: int | None = None) -> list[tuple[int, Run]]:
-        """All requests of a round. Those of one cell share their energy, each by its tokens."""
+        """Send all requests of a round. Those of one condition share their energy by their tokens."""
         conditions = probe.conditions()
         found: list[tuple[int, Run]] = []
         for cell, asks in groupby(probe.asks(number, salts), key=lambda ask: ask.cell):
@@ -206,7 +221,7 @@ class Evaluation:
         return found
 
     def _at_once(self, probe: Probe, number: int, salts: int | None = None) -> float:
-        """Tokens a second of as many requests as it has streams."""
+        """Return the tokens per second of one request for each stream."""
         streams = self.aim.streams
         first = (number if salts is None else salts) * streams
         turns = range(streams)
@@ -225,7 +240,7 @@ class Evaluation:
         return run_from_answer(answer, condition or Condition(kind="code"), at=0.0)
 
     def _probe(self) -> Probe:
-        """The requests for every candidate; how long they are is by the first server that runs."""
+        """Return the requests for every candidate. The first server that runs determines their lengths."""
         if self.sizes is None:
             self.sizes = self._sized()
         if self.aim.reads and not self._text:
@@ -242,7 +257,7 @@ class Evaluation:
         return replace(sizes, past_end=sizes.past_end or self._ends_early(sizes))
 
     def _ends_early(self, sizes: Sizes) -> bool:
-        """Whether the answer of a kind of text ends before it is long enough."""
+        """Return whether the response to some kind of text ends before it is long enough."""
         probe = Probe(self.aim, sizes, "")
         answers = zip(probe.conditions(), probe.asks(0, salts=_APART), strict=False)
         written = [(condition, ask) for condition, ask in answers if condition.generated]
@@ -250,7 +265,7 @@ class Evaluation:
 
 
 def _with_joules(runs: list[Run], took: Telemetry | None) -> Iterable[Run]:
-    """Runs with what GPUs took for each: of all, its share of the tokens."""
+    """Return runs with their energy: each run's share of the tokens."""
     whole = sum(map(_tokens, runs))
     if took is None or took.joules is None or not whole:
         return runs
@@ -261,5 +276,178 @@ def _tokens(run: Run) -> int:
     return (run.prompt_n or 0) + (run.predicted_n or 0)
 
 
-def _failed(candidate: Candidate, why: Why, says: str) -> Trial:
-    return Trial(keys=keys_of(candidate), why=why, says=says[:_LETTERS])
+def _failed(candidate: Candidate, why: Why, says: str) -> TriedCandidate:
+    return TriedCandidate(keys=keys_of(candidate), why=why, says=says[:_LETTERS])
+
+
+_SECONDS = 1200.0
+"""Seconds that one candidate is metered at most: so long, GPUs are read five times a second."""
+_REST = 1.0
+_WATCHED_LONGER = 2.0
+"""How many times the expected seconds power limits may take. Up to `_SECONDS`, GPUs are read at the usual rate."""
+
+
+@contextmanager
+def watch_gpus(connect: Connect, arm: Variant, seconds: float = _SECONDS) -> Iterator[Watch]:
+    """Meter the GPUs of a running candidate for at most some seconds. Raise UserError."""
+    server = arm.instance.server.model_copy(update={"service": arm.service})
+    instance = arm.instance.model_copy(update={"server": server})
+    with Meter(connect, instance, max(_SECONDS, seconds)) as meter:
+        yield Watch(meter, gpus_of(meter.first_look, server.cards))
+
+
+@contextmanager
+def limit_gpus(
+    connect: Connect, limits: Sequence[int], arm: Variant, seconds: float
+) -> Iterator[tuple[Watch, PowerHold]]:
+    """Meter the GPUs of a running candidate, and hold them to power limits, for about some seconds. Raise UserError.
+
+    Their previous limits are restored afterwards.
+    """
+    longest = _WATCHED_LONGER * seconds
+    with (
+        watch_gpus(connect, arm, longest) as watch,
+        PowerHold(connect, watch.uuids, limits, longest, within=True) as holding,
+    ):
+        yield watch, holding
+
+
+def require_limits(connect: Connect, uuids: Sequence[str], limits: Sequence[int]) -> None:
+    """Raise UserError unless all GPUs accept all limits. Change nothing."""
+    with PowerHold(connect, uuids, limits, _REST):
+        pass
+
+
+def probe_energy(connect: Connect, declared: InstancePlan) -> tuple[tuple[str, ...], str | None]:
+    """Return the GPUs of an instance, and why their energy cannot be measured; None if it can.
+
+    Change nothing. Raise UserError.
+    """
+    with Meter(connect, declared, _SECONDS) as meter:
+        uuids = gpus_of(meter.first_look, declared.server.cards)
+        took = Watch(meter, uuids).rest(_REST)
+        hello = meter.readings.hello
+    if took and took.joules is not None:
+        return uuids, None
+    if hello and hello.no_smi:
+        return uuids, f"nothing is known of its GPUs: {hello.no_smi}"
+    return uuids, "its GPUs tell neither energy nor power" if uuids else "the host tells of no GPU that it is on"
+
+
+_LONGER = 1.3
+"""About how many times longer requests take under lower limits."""
+_ENOUGH = 0.8
+"""The share of the expected seconds that must be left, as the expectation is rough."""
+
+
+class Hold(Protocol):
+    """GPUs that can be held to power limits."""
+
+    @property
+    def ranges(self) -> tuple[PowerRange, ...]:
+        """The limits before, and the range of each GPU."""
+        ...
+
+    def hold(self, watts: int | None, /) -> None:
+        """Hold each GPU to a limit in watts; None restores the previous limit."""
+        ...
+
+
+HoldLimits = Callable[[Variant, float], AbstractContextManager[tuple[Gauge, Hold]]]
+"""Watches the GPUs of a candidate, and holds them to power limits, for some seconds."""
+
+
+@dataclass
+class PowerSeries:
+    """One series of measurements under power limits, those of the search. `report` gets the limit and the round."""
+
+    evaluation: Evaluation
+    journal: SearchJournal
+    limited: HoldLimits
+    report: Callable[[int, int], None]
+
+    @property
+    def limits(self) -> Sequence[int]:
+        """Watts for each GPU."""
+        return self.journal.search.head.watts
+
+    @property
+    def seconds(self) -> float:
+        """The expected seconds by the first measurement, so that a resumed search plans the same."""
+        sizes, trials = self._sizes, self.journal.search.trials
+        if sizes is None:
+            return 0.0
+        figures = trials[0].figures
+        decode = min(figures.decode.values(), default=0.0) or sizes.written / SECONDS
+        alone = self.evaluation.aim.purpose != "throughput"
+        reading = sizes.prompts * sizes.read / sizes.prefill if alone and sizes.prefill else 0.0
+        once = SETTLES + _LONGER * ((len(self.evaluation.aim.kinds) if alone else 1) * sizes.written / decode + reading)
+        return (figures.load or 0.0) + POWER_ROUNDS * (len(self.limits) + 1) * once
+
+    @property
+    def _sizes(self) -> Sizes | None:
+        """Lengths of requests that suffice for energy; None before the first measurement."""
+        known = self.journal.search
+        if known.sizes is None or not known.trials:
+            return None
+        decode = min(known.trials[0].figures.decode.values(), default=0.0)
+        return Sizes.of(decode, known.sizes.prefill, self.evaluation.context, energy=True)
+
+    def measure(self, found: Candidate, left: float) -> str:
+        """Measure all limits within some seconds. Return why some were left out; empty if none was. Raise UserError."""
+        sizes, known = self._sizes, self.journal.search
+        if sizes is None:
+            return "nothing has run"
+        if not known.limited and left < _ENOUGH * self.seconds:
+            takes, there = show_seconds(self.seconds), show_seconds(max(0.0, left))
+            return f"{len(self.limits)} of them take about {takes}, and {there} of the budget are left"
+        arm = self.evaluation.arm_of(found, None)
+        servers = self.evaluation.servers
+        servers.place(arm)
+        try:
+            servers.start("C")
+            with self.limited(arm, self.seconds) as (gauge, hold):
+                return self._rounds(found, sizes, gauge, hold)
+        except NotStartedError as error:
+            return f"what was found does not start any more: {error.says}"
+        except NoAnswerError as error:
+            return f"what was found does not answer any more: {error}"
+        finally:
+            servers.stop()
+
+    def _rounds(self, found: Candidate, sizes: Sizes, gauge: Gauge, hold: Hold) -> str:
+        now = round(max(each.now or 0.0 for each in hold.ranges))
+        alike = {round(each.now or 0.0) for each in hold.ranges} == {now}
+        levels = sorted({*self.limits, now})
+        known, salts = self.journal.search, len(self.journal.search.limited) * POWER_ROUNDS * len(levels)
+        for number in range(POWER_ROUNDS):
+            for watts in levels if self._up(number) else reversed(levels):
+                if is_limit_measured(known, found, watts, number):
+                    continue
+                as_now = watts == now
+                self.report(watts, number + 1)
+                began, salts = self.evaluation.servers.clock(), salts + 1
+                hold.hold(None if as_now and (not alike or watts not in self.limits) else watts)
+                gauge.rest(SETTLES)
+                figures = self.evaluation.under(sizes, number, salts, gauge)
+                aim = self.evaluation.aim
+                speed, joules = aim.speed.score(figures), aim.joules(figures)
+                if speed is None or joules is None:
+                    return f"under {watts} W its GPUs told no energy, or it gave no answer"
+                took = round(self.evaluation.servers.clock() - began, 3)
+                self.journal.add(
+                    Limited(
+                        keys=keys_of(found),
+                        watts=watts,
+                        round=number,
+                        speed=speed,
+                        joules=joules,
+                        as_now=as_now,
+                        seconds=took,
+                    )
+                )
+        return ""
+
+    def _up(self, number: int) -> bool:
+        """Return whether limits go up in a round. Directions alternate, so that a drift of the machine cancels out."""
+        return (number + crc32(self.journal.search.head.identity.encode())) % 2 == 0

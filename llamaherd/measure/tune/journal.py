@@ -17,9 +17,19 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.result import Count, Kind, Name, NotNegative, Positive, Recorded
 from llamaherd.measure.results.store import AppendOnlyFile, read_file
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value, Why
+from llamaherd.measure.tune.candidate import (
+    Candidate,
+    Cost,
+    Judged,
+    Limits,
+    Outcome,
+    Outcomes,
+    Precision,
+    Value,
+    Why,
+    precision_of,
+)
 from llamaherd.measure.tune.objective import Figures, Objective, Sizes
-from llamaherd.measure.tune.quality import Cost, Judged, Limits, Precision, precision_of
 
 Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
@@ -68,7 +78,7 @@ _KeyValue = bool | _Whole | float | _Word | Annotated[list[float], Field(max_len
 
 
 def _apart(keys: dict[str, Any]) -> dict[str, Any]:
-    """The keys, if none is a mapping and a value at once. Raises ValueError."""
+    """Return the keys. Raise ValueError if one is a mapping and a value at once."""
     if both := {key.partition(".")[0] for key in keys if "." in key} & keys.keys():
         raise ValueError(f"{min(both)} is a mapping and a value")
     return keys
@@ -132,7 +142,7 @@ class Sized(Recorded):
         return Sizes(self.written, self.read, self.prompts, self.prefill, self.past_end)
 
 
-class Trial(Recorded):
+class TriedCandidate(Recorded):
     """A candidate and what came of it. `round` numbers those of the end, in which the best are measured again."""
 
     line: Literal["trial"] = "trial"
@@ -191,12 +201,12 @@ class Found(Recorded):
 
 
 def candidate_of(keys: Keys) -> Candidate:
-    """The candidate that keys of a file stand for."""
+    """Return the candidate with the keys of a file."""
     return Candidate.of({key: tuple(value) if isinstance(value, list) else value for key, value in keys.items()})
 
 
 def keys_of(candidate: Candidate) -> Keys:
-    """A candidate's keys as a file has them."""
+    """Return a candidate's keys as a file contains them."""
 
     def said(value: Value) -> bool | int | float | str | list[float] | None:
         return list(value) if isinstance(value, tuple) else value
@@ -214,7 +224,7 @@ _FOR_PROMPTS = ("batch", "ubatch")
 _DISTURBED = 1.1
 """How many times as fast a later reading of the same is where the first one was disturbed."""
 
-Line = Sized | Trial | Judged | Deep | Limited | Found
+Line = Sized | TriedCandidate | Judged | Deep | Limited | Found
 """A line after the head."""
 _LINE: TypeAdapter[Head | Line] = TypeAdapter(Annotated[Head | Line, Field(discriminator="line")])
 
@@ -225,20 +235,20 @@ class Search:
     def __init__(self, head: Head) -> None:
         self.head = head
         self.sizes: Sizes | None = None
-        self.trials: list[Trial] = []
+        self.trials: list[TriedCandidate] = []
         self.judged: dict[Precision, Judged] = {}
         self.deep: dict[Candidate, Deep] = {}
         self.limited: list[Limited] = []
         self.found: Found | None = None
-        self._known: Trials | None = None  # of the lines that were taken by now
+        self._known: Outcomes | None = None  # of the lines that were taken by now
 
     def take(self, line: Head | Line) -> None:
-        """Take one more line."""
+        """Add one line."""
         self._known = None
         match line:
             case Sized():
                 self.sizes = line.sizes
-            case Trial():
+            case TriedCandidate():
                 self.trials.append(line)
             case Judged():
                 self.judged[line.precision] = line
@@ -250,13 +260,13 @@ class Search:
                 self.found = line
 
     @property
-    def known(self) -> Trials:
-        """What came of each candidate of the search itself."""
+    def known(self) -> Outcomes:
+        """The outcome of each candidate, without the final rounds."""
         if self._known is None:
-            self._known = Trials({candidate_of(each.keys): outcome for each, outcome in self.read()})
-        return Trials(dict(self._known.outcomes))
+            self._known = Outcomes({candidate_of(each.keys): outcome for each, outcome in self.read()})
+        return Outcomes(dict(self._known.outcomes))
 
-    def read(self, *more: Trial) -> Iterator[tuple[Trial, Outcome]]:
+    def read(self, *more: TriedCandidate) -> Iterator[tuple[TriedCandidate, Outcome]]:
         """Yield each trial of the search itself, and then `more`, with what came of it.
 
         How much is computed at once (`ubatch`) changes how prompts are read, and not how answers are written. So the
@@ -282,24 +292,24 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """How long all of it took by now."""
+        """The seconds of all measurements so far."""
         tried, judged = (sum(each.seconds for each in lines) for lines in (self.trials, self.judged.values()))
         last = sum(each.seconds for each in self.deep.values()) + sum(each.seconds for each in self.limited)
         return tried + judged + last
 
-    def round_of(self, number: int) -> dict[Candidate, Trial]:
-        """What was measured in a round of the end."""
+    def round_of(self, number: int) -> dict[Candidate, TriedCandidate]:
+        """Return the measurements of a final round."""
         return {candidate_of(each.keys): each for each in self.trials if each.round == number}
 
     def cost(self, candidate: Candidate) -> Cost | None:
-        """What it costs; None where it computes no less exactly than what is declared, or nothing is judged."""
+        """Return the loss of quality of a candidate; None if it computes as precisely as the declared keys."""
         if self.head.quality is None:
             return None
         precision = precision_of(candidate, candidate_of(self.head.declared), self.head.finest)
         return Cost(precision, self.judged.get(precision)) if precision else None
 
     def refused(self, candidate: Candidate) -> str | None:
-        """Why it is none to be proposed; None where it may be, or nobody has judged it yet."""
+        """Return why a candidate may not be proposed; None if it may, or if its quality is not measured yet."""
         cost, limits = self.cost(candidate), self.head.quality
         judged = cost.judged if cost else None
         if judged is None or limits is None or judged.passes(limits):
@@ -308,23 +318,23 @@ class Search:
 
     @property
     def passed(self) -> tuple[Judged, ...]:
-        """What was judged and may be proposed."""
+        """The measured precisions that may be proposed."""
         limits = self.head.quality
         return tuple(each for each in self.judged.values() if limits and each.passes(limits))
 
     @property
-    def told(self) -> list[Trial]:
-        """All trials, without the speeds of those of whose caches nobody knows that they are good enough."""
+    def told(self) -> list[TriedCandidate]:
+        """All measurements, without the speeds of candidates whose quality is not known to suffice."""
         return [self._told(each) for each in self.trials]
 
-    def _told(self, trial: Trial) -> Trial:
+    def _told(self, trial: TriedCandidate) -> TriedCandidate:
         candidate = candidate_of(trial.keys)
         cost, refused = self.cost(candidate), self.refused(candidate)
         if trial.why or not cost or (cost.judged and not refused):
             return trial
         return trial.model_copy(update={"figures": Figures(), "why": "quality", "says": refused or str(cost)})
 
-    def outcome(self, trial: Trial) -> Outcome:
+    def outcome(self, trial: TriedCandidate) -> Outcome:
         """A trial as the search takes it: one whose cache was found to cost too much is none, however fast."""
         if not trial.why and (refused := self.refused(candidate_of(trial.keys))):
             return Outcome(None, why="quality", says=refused)
@@ -341,18 +351,18 @@ class SearchJournal:
 
     @classmethod
     def begin(cls, results: Path, head: Head) -> Self:
-        """A new one. Raises UserError."""
+        """Begin a new journal. Raise UserError."""
         stamp = head.began.replace("-", "").replace(":", "")
         path = results / head.rig / head.instance / f"tune-{stamp}.jsonl"
         return cls(AppendOnlyFile.begin(path, _text(head)), Search(head))
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """One that was cut off, with all that it has. Raises UserError."""
+        """Resume an interrupted journal with everything in it. Raise UserError."""
         return cls(*AppendOnlyFile.resume(path, MOST, lambda data: _fold(data, path)))
 
     def add(self, line: Line) -> None:
-        """Keep a line."""
+        """Write a line."""
         self._lines.add(_text(line))
         self.search.take(line)
 
@@ -364,7 +374,7 @@ class SearchJournal:
 
 
 def searches(results: Path, rig: str, instance: str) -> list[Path]:
-    """The files of an instance's searches, the newest first."""
+    """Return the files of an instance's searches, the newest first."""
     folder = results / rig / instance
     try:
         with os.scandir(folder) as there:
@@ -375,12 +385,12 @@ def searches(results: Path, rig: str, instance: str) -> list[Path]:
 
 
 def read_search(path: Path) -> Search:
-    """The search in a file. Raises UserError."""
+    """Read the search in a file. Raise UserError."""
     return _fold(read_file(path, MOST), path)[0]
 
 
 def same_search(results: Path, head: Head) -> Path | None:
-    """The newest file of the same search, whether it was cut off or has come to an end."""
+    """Return the newest file of the same search, interrupted or finished; None without one."""
     for path in searches(results, head.rig, head.instance):
         try:
             found = read_search(path)
@@ -392,7 +402,7 @@ def same_search(results: Path, head: Head) -> Path | None:
 
 
 def found_by_twins(results: Path, head: Head) -> list[Candidate]:
-    """What other searches for the same have come to on rigs of its kind, the newest first, within bounds."""
+    """Return the results of searches with the same objective on similar rigs, the newest first, within bounds."""
     found: dict[Candidate, None] = {}
     for path in newest_searches(results):
         with suppress(UserError):
@@ -404,7 +414,7 @@ def found_by_twins(results: Path, head: Head) -> list[Candidate]:
 
 
 def newest_searches(results: Path) -> list[Path]:
-    """The newest files of each instance of all rigs, the newest of all first, within bounds."""
+    """Return the newest files of each instance of all rigs, the newest first, within bounds."""
     every = [
         path
         for rig in _folders(results)
@@ -415,7 +425,7 @@ def newest_searches(results: Path) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[str]:
-    """The names of the folders in one; none where it cannot be read."""
+    """Return the names of the folders in a folder; none if it cannot be read."""
     try:
         return sorted(each.name for each in folder.iterdir() if each.is_dir())[:_MOST_FOLDERS]
     except OSError:
@@ -428,7 +438,7 @@ def _text(line: Head | Line) -> bytes:
 
 
 def _fold(data: bytes, path: Path) -> tuple[Search, int]:
-    """The search in whole lines, and how many bytes those are. Raises UserError."""
+    """Parse the complete lines of a search, and count their bytes. Raise UserError."""
     whole = data.rfind(b"\n") + 1
     search: Search | None = None
     for number, line in enumerate(data[:whole].splitlines(), 1):

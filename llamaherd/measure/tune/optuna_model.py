@@ -11,12 +11,12 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, Trial, create_trial
 
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
 from llamaherd.measure.tune.search import Walk, cliffs
 from llamaherd.measure.tune.space import Axis, Space
 
 
-def ped_anova(trials: Trials, keys: Sequence[str]) -> Mapping[str, float]:
+def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:
     """Shares that are 1 together; empty where the trials do not tell the best ones from the others.
 
     A key that is left out, as that of a draft where nothing is drafted, has that for a value.
@@ -39,7 +39,7 @@ def ped_anova(trials: Trials, keys: Sequence[str]) -> Mapping[str, float]:
     return {key: found.get(key, 0.0) / whole for key in keys} if whole > 0 else {}
 
 
-def _values(trials: Trials, key: str) -> list[Value]:
+def _values(trials: Outcomes, key: str) -> list[Value]:
     """All values of a key that were tried, in their order; one that is left out first."""
     seen = {candidate[key] for candidate, outcome in trials if outcome.score is not None}
     return sorted(seen, key=lambda each: (each is not None, _number(each), str(each)))
@@ -67,7 +67,7 @@ _TRIES = 20
 _SEEDS = 100_003
 
 
-def parzen(space: Space, trials: Trials, seed: int = 0, *, random: int = 10) -> Walk:
+def parzen(space: Space, trials: Outcomes, seed: int = 0, *, random: int = 10) -> Walk:
     """Candidates without end, each by all `trials` there are then; the first `random` ones of all by chance."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = [axis for axis in space.axes if axis.key not in space.packed]
@@ -79,7 +79,7 @@ def parzen(space: Space, trials: Trials, seed: int = 0, *, random: int = 10) -> 
         yield _untried(study, space, axes, trials, lost)
 
 
-def _untried(study: optuna.Study, space: Space, axes: Sequence[Axis], trials: Trials, lost: float) -> Candidate:
+def _untried(study: optuna.Study, space: Space, axes: Sequence[Axis], trials: Outcomes, lost: float) -> Candidate:
     """A proposal that was not tried yet, if there is one: told that one is no good, the model makes another."""
     candidate: Candidate | None = None
     fell = cliffs(space, trials)
@@ -125,5 +125,5 @@ def _distribution(axis: Axis) -> BaseDistribution:
     return CategoricalDistribution(tuple(range(len(axis.values))))
 
 
-def _lost(trials: Trials) -> float:
+def _lost(trials: Outcomes) -> float:
     return _LOST * min((outcome.score for _, outcome in trials if outcome.score is not None), default=0.0)

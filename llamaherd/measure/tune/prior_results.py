@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import MODEL, Candidate
 from llamaherd.measure.tune.final_measurements import deeper_of
 from llamaherd.measure.tune.journal import (
     Fingerprint,
@@ -22,7 +22,6 @@ from llamaherd.measure.tune.journal import (
     read_search,
 )
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.quality import MODEL
 from llamaherd.measure.tune.result import yaml_of
 from llamaherd.measure.tune.standings import Standing, ratio_text, standings
 

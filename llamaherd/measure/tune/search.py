@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials, Value
+from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
 from llamaherd.measure.tune.space import Axis, Space
 
 Tried = Generator[Candidate, Outcome, Outcome]
@@ -33,7 +33,7 @@ class Best:
 
 
 def coordinate_search(space: Space, start: Candidate, hints: Sequence[Candidate] = ()) -> Walk:
-    """Try the start as it is, then packed by arithmetic, then `hints`, and then one axis after the other.
+    """Try the start as it is, then packed by the memory arithmetic, then `hints`, then one axis after another.
 
     Axes of which another one was changed since they were walked are walked once more.
     """
@@ -51,7 +51,7 @@ def coordinate_search(space: Space, start: Candidate, hints: Sequence[Candidate]
 
 
 def _walk(space: Space, best: Best, axis: Axis, *, patient: bool) -> Walk:
-    """Try values of one axis beside the best candidate of all."""
+    """Try values of one axis, with the other keys of the best candidate."""
     if axis.leaps:
         leaps = axis.leaps
         if best.candidate[axis.key] is not None:
@@ -78,7 +78,7 @@ def _walk(space: Space, best: Best, axis: Axis, *, patient: bool) -> Walk:
 def _climb(
     space: Space, best: Best, axis: Axis, places: Iterable[int], *, patient: bool
 ) -> Generator[Candidate, Outcome, bool]:
-    """Go one way until it gets no better; whether it did at all."""
+    """Try values in one direction until the score stops rising. Return whether it rose."""
     tired, gained = 0, False
     for place in places:
         if (axis.key, axis.values[place]) in best.cliffs:
@@ -93,7 +93,7 @@ def _climb(
 
 
 def _try_keys(space: Space, best: Best, keys: Mapping[str, Value]) -> Generator[Candidate, Outcome, bool]:
-    """Whether the best candidate is better with these keys, packed anew."""
+    """Try the best candidate with these keys, packed anew. Return whether it is better."""
     changed = space.pack(space.tidy(best.candidate.with_keys(keys)))
     if changed is None:
         return False
@@ -101,7 +101,7 @@ def _try_keys(space: Space, best: Best, keys: Mapping[str, Value]) -> Generator[
 
 
 def _try(space: Space, best: Best, candidate: Candidate) -> Generator[Candidate, Outcome, bool]:
-    """Whether a candidate is better than the best one; where it runs out of memory, with a little less on its GPUs."""
+    """Try a candidate, with less on its GPUs if it runs out of memory. Return whether it is the best one now."""
     outcome = yield candidate
     for _ in range(_UNPACKS):
         if outcome.why != "memory":
@@ -133,14 +133,14 @@ def cliff(
     return changed[0] if len(changed) == 1 and changed[0][0] in climbed else None
 
 
-def cliffs(space: Space, trials: Trials) -> set[tuple[str, Value]]:
+def cliffs(space: Space, trials: Outcomes) -> set[tuple[str, Value]]:
     """Return all values that fell off a cliff beside the best candidate with the other keys as they are there."""
     known = [(candidate, outcome.score) for candidate, outcome in trials]
     found = (cliff(space, *one, *other) for one in known for other in known)
     return {each for each in found if each is not None}
 
 
-Model = Callable[[Space, Trials], Walk]
+Model = Callable[[Space, Outcomes], Walk]
 """What proposes candidates by all trials so far, without end."""
 
 _MOST_KNOWN = 50
@@ -150,7 +150,7 @@ _MOST_KNOWN = 50
 def search(
     space: Space,
     start: Candidate,
-    trials: Trials,
+    trials: Outcomes,
     evaluate: Callable[[Candidate], Outcome],
     more: Callable[[], bool],
     model: Model | None = None,
@@ -166,8 +166,8 @@ def search(
     return through
 
 
-def _drive(walk: Walk, trials: Trials, evaluate: Callable[[Candidate], Outcome], more: Callable[[], bool]) -> bool:
-    """Follow a walk to its end; whether there is budget left."""
+def _drive(walk: Walk, trials: Outcomes, evaluate: Callable[[Candidate], Outcome], more: Callable[[], bool]) -> bool:
+    """Follow a walk to its end. Return whether budget is left."""
     known = 0
     try:
         candidate = next(walk)

@@ -11,8 +11,7 @@ from llamaherd.engines.command_line import overridden_command_line
 from llamaherd.engines.threads import computes_on_cpu, shared_threads
 from llamaherd.gguf.header import Header, spread
 from llamaherd.inventory.schema import CacheTypes, Instance, Rig
-from llamaherd.measure.tune.candidate import Candidate, Value, with_keys
-from llamaherd.measure.tune.quality import KV, MODEL, PRECISE
+from llamaherd.measure.tune.candidate import KV, MODEL, PRECISE, Candidate, Value, with_keys
 from llamaherd.memory.explicit_flags import MOVING
 from llamaherd.memory.fit import Fit
 from llamaherd.memory.instances import sized

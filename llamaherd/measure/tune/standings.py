@@ -9,7 +9,7 @@ from statistics import fmean
 
 from llamaherd.measure.statistics import Block, Estimate, Judgement, Ratio, Sample, estimate, judge_ratio, paired_ratio
 from llamaherd.measure.tune.candidate import Candidate, Value, Why, settings_of
-from llamaherd.measure.tune.journal import Search, Trial, candidate_of
+from llamaherd.measure.tune.journal import Search, TriedCandidate, candidate_of
 from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.search import BETTER
 
@@ -24,18 +24,18 @@ class Standing:
     candidate: Candidate
     score: float
     beside: Ratio | None
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedCandidate, ...]
     scores: tuple[float, ...] = ()
     """Of each round."""
 
     @property
     def estimate(self) -> Estimate | None:
-        """Its score with the interval that its rounds tell."""
+        """The score with the interval of its rounds."""
         return estimate([[Sample(score, 1.0)] for score in self.scores])
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether it is better than what is declared; None where nobody knows."""
+        """Whether it is better than the declared keys; None without a comparison."""
         return judge_ratio(self.beside, MARGIN) if self.beside else None
 
     @property
@@ -68,9 +68,9 @@ class Step:
 
 
 def standings(search: Search, declared: Candidate) -> list[Standing]:
-    """Those that were measured in rounds, best first; they are compared round by round."""
+    """Return the candidates of the final rounds, best first, each compared with the declared keys round by round."""
     rounds: dict[Candidate, dict[int, float]] = {}
-    trials: dict[Candidate, list[Trial]] = {}
+    trials: dict[Candidate, list[TriedCandidate]] = {}
     for each in search.trials:
         score = search.outcome(each).score
         if each.round is not None and score is not None:
@@ -88,7 +88,7 @@ def standings(search: Search, declared: Candidate) -> list[Standing]:
 
 
 def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
-    """The best one that is known to be better than what is declared; else what is declared.
+    """Return the best candidate that is significantly better than the declared keys; otherwise the declared keys.
 
     Where what is declared was not measured at all, as it does not start, it is the best one.
     """
@@ -99,7 +99,7 @@ def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
 
 
 def steps(search: Search) -> Iterator[Step]:
-    """Each candidate of the search that took the place of the best one by then, as it was read then."""
+    """Yield each candidate that was the best one when it was measured."""
     best: tuple[Candidate, float] | None = None
     for number, (trial, outcome) in enumerate(search.read(), start=1):
         score = outcome.score
@@ -112,29 +112,29 @@ def steps(search: Search) -> Iterator[Step]:
 
 
 def failures(search: Search) -> Counter[Why]:
-    """How many candidates came to nothing, by the reason."""
+    """Count the failed candidates by their reason."""
     return Counter(why for each in search.trials if (why := search.outcome(each).why))
 
 
 def changes(candidate: Candidate, declared: Candidate) -> str:
-    """What is otherwise about a candidate: `threads=5, draft=null`."""
+    """Return the keys that differ from the declared ones: `threads=5, draft=null`."""
     return ", ".join(map(str, settings_of(candidate, declared))) or "as declared"
 
 
 def keys_text(keys: Sequence[tuple[str, Value]]) -> str:
-    """Keys that a step has changed: `ubatch=1024, no draft.mtp`."""
+    """Return the keys that a step changed: `ubatch=1024, no draft.mtp`."""
     given = Candidate(tuple(each for each in keys if each[1] is not None))
     off = [f"no {key}" for key, value in keys if value is None]
     return ", ".join([*([str(given)] if given.keys else []), *off]) or "the same"
 
 
 def value_text(key: str, value: Value) -> str:
-    """A value as an inventory has it; `none` where its key is left out."""
+    """Return a value as in an inventory; `none` if its key is absent."""
     return "none" if value is None else str(Candidate(((key, value),))).partition("=")[2]
 
 
 def score_text(aim: Objective, standing: Standing) -> str:
-    """How good it was in the rounds of the end, with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
+    """Return the score in the final rounds with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
     told = standing.estimate
     if told is None:
         return aim.shown(standing.score)
@@ -145,18 +145,18 @@ def score_text(aim: Objective, standing: Standing) -> str:
 
 
 def verdict_text(aim: Objective, judgement: Judgement) -> str:
-    """A verdict in the words of the aim: who takes less energy may well be slower."""
+    """Return a verdict in the words of the objective: a candidate that takes less energy may be slower."""
     word = {"faster": "takes less", "slower": "takes more"}.get(judgement.verdict) if aim.of_energy else None
     return word or str(judgement)
 
 
 def percent(share: float) -> str:
-    """A gain: `+4.2 %`."""
+    """Return a gain as `+4.2 %`."""
     return f"{100 * share:+.1f} %"
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """How much better one is, with its 95 % interval: `+83.0 % (+44.1 to +131.9)`."""
+    """Return a ratio with its 95 % interval: `+83.0 % (+44.1 to +131.9)`."""
     if ratio is None:
         return ""
     said = percent(ratio.value - 1)

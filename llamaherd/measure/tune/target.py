@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
 from llamaherd.engines.divergence import (
@@ -26,12 +28,11 @@ from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.layout import ARMS_TEXT
 from llamaherd.measure.client.suite import suite
-from llamaherd.measure.trials.divergence import LOGITS, Reader, UnitHost, divergence_text
-from llamaherd.measure.trials.pair import arm_instance, unit_of
-from llamaherd.measure.trials.units import Arm, arms_port, run_unit
-from llamaherd.measure.tune.candidate import Candidate, settings_of, with_keys
-from llamaherd.measure.tune.journal import Fingerprint, fingerprint_of
-from llamaherd.measure.tune.quality import MODEL, Judged, Limits, Precision
+from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
+from llamaherd.measure.trials.units import Variant, program_unit, trial_port, unit_of, variant_instance
+from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision, settings_of, with_keys
+from llamaherd.measure.tune.journal import Fingerprint, Head, fingerprint_of, keys_of
+from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.space import SearchedInstance, Space, space_of
 from llamaherd.memory.divergence import readings
 from llamaherd.pipeline.fleet_files import local_headers
@@ -40,35 +41,13 @@ from llamaherd.plan import InstancePlan, ModelPlan, Plan
 from llamaherd.plan.plan import instance_name_error, instance_names
 from llamaherd.role.role import Role
 
-UnitOf = Callable[[Candidate, Precision, Reading, int], str]
-"""The unit that reads the text twice: exactly, and as a candidate does."""
-
-
-@dataclass(frozen=True)
-class QualityJudge:
-    """The judge of a search. `readings` are ways in which the text could be read, the best one first."""
-
-    host: UnitHost
-    unit_of: UnitOf
-    readings: Callable[[Candidate, Precision], Iterable[Reading]]
-
-    def judged(self, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
-        """What a candidate's precision costs, within so many seconds. Raises UserError where the host is gone: then
-        nothing is known of it."""
-
-        def unit(reading: Reading, longest: int) -> str:
-            return self.unit_of(candidate, precision, reading, longest)
-
-        found = Reader(self.host, unit, self.readings(candidate, precision)).compared(seconds)
-        return Judged.model_validate({**dict(found), **asdict(precision)})
-
 
 @dataclass(frozen=True)
 class TuneTarget:
-    """An instance with all that may be changed about it. `start` are its keys as they are declared.
+    """An instance, and everything that a search may change. `start` contains its declared keys.
 
-    `server` is the unit that has it now, and is stopped meanwhile: of one of a group, the group's. `watts` are power
-    limits that are tried in the end.
+    `server` is the running unit, which stops for the search: that of the instance, or of its group. `watts` are power
+    limits that are measured in the end.
     """
 
     inventory: Path
@@ -84,28 +63,28 @@ class TuneTarget:
 
     @property
     def rig(self) -> Rig:
-        """The rig as it is declared."""
+        """The declared rig."""
         return self.known.rig
 
     @property
     def limits(self) -> Limits | None:
-        """What coarser types of the cache and other weights may cost; None where none is tried."""
+        """The limits of quality for coarser caches and other weights; None if none is tried."""
         quality = self.known.instance.quality
         return Limits(kld=quality.kld, same_top=quality.same_top) if quality else None
 
     @property
     def text(self) -> str:
-        """What candidates are judged on: our own text, long enough; empty where none is judged."""
+        """The text that quality is measured on; empty if it is not measured."""
         return divergence_text() if self.limits else ""
 
     @property
     def context(self) -> int:
-        """What each request has of it."""
+        """The context of each request."""
         return self.declared.context // max(1, self.declared.endpoint.streams)
 
     @property
     def identity(self) -> str:
-        """The hash of what a reading hangs on: what serves and how, on which GPUs and host, and what is asked."""
+        """The hash of everything that measurements depend on: server, GPUs, host, requests and space."""
         space = [(axis.key, axis.values) for axis in self.space.axes]
         machine = [self.rig.host.model_dump_json(), self.rig.gpus.model_dump_json() if self.rig.gpus else None]
         limits = [self.limits.model_dump()] if self.limits else []
@@ -114,20 +93,39 @@ class TuneTarget:
         said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
         return _hash([*said, *others])
 
+    def head(self, purpose: Purpose, began: str) -> Head:
+        """Return the first line of the journal of a search."""
+        streams = max(1, self.declared.endpoint.streams)
+        return Head(
+            llamaherd=__version__,
+            rig=self.rig.rig,
+            instance=self.declared.name,
+            began=began,
+            identity=self.identity,
+            kind=self.kind,
+            likeness=self.likeness,
+            aim=Objective(purpose=purpose, streams=streams),
+            declared=keys_of(self.start),
+            quality=self.limits,
+            finest=self.known.finest,
+            gpus=self.known.instance.on,
+            watts=self.watts,
+        )
+
     @property
     def others(self) -> list[ModelPlan]:
-        """The models that may take the place of its own."""
+        """The models that may replace the declared one."""
         return [each for each in self.plan.models if each.name in self.known.instance.tried_models]
 
     @property
     def _files(self) -> list[str]:
-        """What tells its model's files from others, and those of what drafts for it."""
+        """The hashes of the files of its model and its draft model."""
         folders = {self.declared.model_folder, self.declared.draft_folder}
         return _files(each for each in self.plan.models if each.folder in folders)
 
     @property
     def kind(self) -> str:
-        """The hash of what it has in common with twins: engine, model, GPUs, cores and context, wherever they are."""
+        """The hash that similar instances share on any rig: engine, model, GPUs, cores and context."""
         rig, instance = self.rig, self.rig.instances[self.declared.name]
         cards = rig.gpus.cards if rig.gpus else {}
         gpus = [(cards[name].model, cards[name].memory_bytes) for name in instance.on]
@@ -136,18 +134,18 @@ class TuneTarget:
 
     @property
     def likeness(self) -> Fingerprint:
-        """The same in words, for those who know only a part of it."""
+        """The same facts as readable values, for commands that know only a part of them."""
         return fingerprint_of(self.rig, self.declared.name, self.header)
 
     def hinted(self, other: Candidate) -> Candidate:
-        """What another search has found, as far as it may be tried here."""
+        """Return the keys that another search has found, as far as this space contains them."""
         values = {axis.key: axis.values for axis in self.space.axes}
         return self.start.with_keys({key: value for key, value in other.keys if value in values.get(key, ())})
 
-    def arm(self, candidate: Candidate, load_seconds: int | None) -> Arm:
-        """A candidate as a unit of its own, which may take so long to load. Raises UserError and InventoryError."""
+    def arm(self, candidate: Candidate, load_seconds: int | None) -> Variant:
+        """Plan a candidate as a tried server, with a limit for its load. Raise UserError and InventoryError."""
         rig, name = self.rig.rig, self.declared.name
-        port = arms_port(self.plan, name)
+        port = trial_port(self.plan, name)
         settings = settings_of(candidate, self.start)
         if load_seconds is not None:
             settings = (*settings, Setting(("load_timeout",), load_seconds, f"load_timeout={load_seconds}"))
@@ -156,11 +154,13 @@ class TuneTarget:
             return with_settings(whole, name, settings) if whole.data.get("rig") == rig else whole
 
         plan = plans(self.inventory, self.roles, (rig,), edit=edit)[rig][1]
-        return Arm("C", f"{rig}/{name}", arm_instance(plan, rig, name, port, load_seconds))
+        return Variant("C", f"{rig}/{name}", variant_instance(plan, rig, name, port, load_seconds))
 
     def readings(self, candidate: Candidate, precision: Precision) -> Sequence[Reading]:
-        """Ways in which a text could be read to judge a candidate, the best one first: those of the weights with less
-        room, where others are judged."""
+        """Return the ways to read a text that measures a candidate's quality, the best first.
+
+        For other weights, these are the ways of the weights with less memory.
+        """
         known, exact = self.known, self._exact(candidate, precision)
         if exact is None:
             return []
@@ -169,13 +169,13 @@ class TuneTarget:
         return min(ways, key=lambda each: each[0].context if each else 0)
 
     def _exact(self, candidate: Candidate, precision: Precision) -> Candidate | None:
-        """What a candidate is judged beside: itself, or the finest weights, as much of those on the GPUs as fits."""
+        """Return the reference of a candidate: itself, or the finest weights, as far as they fit on the GPUs."""
         if not precision.model:
             return candidate
         return self.space.pack(candidate.with_keys({MODEL: precision.beside}))
 
     def judge_unit(self, candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
-        """The unit that judges a candidate, in two runs of so many seconds. Raises UserError and InventoryError."""
+        """Render the unit that measures the quality of a candidate, in two runs of some seconds. Raise UserError."""
         arm, beside = self.arm(candidate, None), self._exact(candidate, precision)
         if beside is None:
             raise UserError(f"`{precision.beside}` fits nowhere, and is what it is judged beside", "name a smaller one")
@@ -195,7 +195,16 @@ class TuneTarget:
         else:
             words = words_as_served(flags, server.arguments)[0]
         runs = ((program, *kept_arguments(kept, of)), (program, *compared_arguments(words, of)))
-        return run_unit(arm, runs, seconds).text
+        return program_unit(arm, runs, seconds).text
+
+    def judge(self, host: UnitHost, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
+        """Measure the quality of a candidate on a host within some seconds.
+
+        Raise UserError if the connection to the host ends: then nothing is known of the candidate.
+        """
+        ways = self.readings(candidate, precision)
+        found = compare_outputs(host, partial(self.judge_unit, candidate, precision), ways, seconds)
+        return Judged.model_validate({**dict(found), **asdict(precision)})
 
     def _require_one_vocabulary(self, precision: Precision) -> None:
         other, finest = (self.known.headers.get(each) for each in (precision.model, precision.beside))
@@ -207,7 +216,7 @@ class TuneTarget:
 def tune_target(
     inventory: Path, roles: Sequence[Role], rig: str, instance: str | None, watts: tuple[int, ...] = ()
 ) -> TuneTarget:
-    """An instance that is declared, or the only one, with these power limits in place of those that it declares.
+    """Return the target: an instance, or the only one. `watts` replace its declared power limits.
 
     Raises UserError and InventoryError.
     """
@@ -218,7 +227,7 @@ def tune_target(
         raise instance_name_error(plan, None)
     name = instance or names[0]
     server = unit_of(plan, rig, name)
-    chosen = arm_instance(plan, rig, name, arms_port(plan, name))
+    chosen = variant_instance(plan, rig, name, trial_port(plan, name))
     locked = read_lock(inventory)
     models = declared.models.items()
     headers = {name: header for name, model in models if (header := locked.header(model))}

@@ -9,65 +9,68 @@ from statistics import fmean
 from typing import Protocol
 
 from llamaherd.measure.statistics import FEWEST_BLOCKS
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
-from llamaherd.measure.tune.energy import PowerSeries
-from llamaherd.measure.tune.evaluation import Evaluation
+from llamaherd.measure.tune.candidate import Candidate, Cost, Judged, Outcome, Outcomes, Precision
+from llamaherd.measure.tune.evaluation import Evaluation, HoldLimits, PowerSeries
 from llamaherd.measure.tune.final_measurements import depth_left_out, depth_of, depth_seconds
-from llamaherd.measure.tune.journal import Found, SearchJournal, Sized, Trial, candidate_of, keys_of
-from llamaherd.measure.tune.quality import Cost, Judged, Precision
+from llamaherd.measure.tune.journal import Found, SearchJournal, Sized, TriedCandidate, candidate_of, keys_of
 from llamaherd.measure.tune.search import Model, search
 from llamaherd.measure.tune.space import Space
 from llamaherd.measure.tune.standings import MARGIN, Standing, best_of, standings
 from llamaherd.text.numbers import show_seconds
 
 ROUNDS, _MOST_ROUNDS = FEWEST_BLOCKS, 12
-"""Starts of each of the best, beside the declared one; and of the best one, as long as nothing is known of it."""
+"""Restarts of each finalist and of the declared keys; and the most of the best one while it is inconclusive."""
 _FINALISTS = 5
 _FEWEST = 2
-"""What is declared, and one beside it."""
+"""The declared keys, and one candidate."""
 _SHARE, _MOST = 0.4, 0.7
-"""Of the budget, without what is kept, that the rounds of the end may take: of all finalists, and of the fewest."""
+"""Shares of the budget for the final rounds: of all finalists, and of the fewest."""
 _PROBED, _CONFIRMED = 2, 3
-"""Rounds of requests of a candidate that is worth it, and of one of the best at each start."""
+"""Rounds of requests of a promising candidate, and of a finalist after each restart."""
 _LEAST_JUDGING, _MOST_JUDGING = 300, 1800
-"""Seconds that a cache may take to be judged, whatever is left of the budget."""
+"""The least and the most seconds for one measurement of quality, whatever is left of the budget."""
 Judge = Callable[[Candidate, Precision, float], Judged]
-"""What a candidate costs, which computes as exactly as this; within so many seconds."""
+"""Measures the quality of a candidate with a precision, within some seconds."""
 _DEEP, _LIMITS = 0.2, 0.4
-"""Of the budget, that is kept for the full depth and for power limits at most: what takes longer has what is left."""
+"""The most of the budget that is reserved for the full depth, and for power limits. What takes longer gets the rest."""
 _NEAR = 0.85
-"""Of the best score by now: below, one round of requests tells enough, and it is none of the best."""
+"""The share of the best score below which one round of requests is enough: the candidate is no finalist."""
 
 
 class Progress(Protocol):
-    """Who is told how a search goes."""
+    """Reports the progress of a search."""
 
     def began(self, number: int, seconds_left: float) -> None:
-        """A candidate is tried."""
+        """Report that a candidate is measured."""
         ...
 
     def ended(self, candidate: Candidate, outcome: Outcome, best: float | None, cost: Cost | None) -> None:
-        """What came of it, beside the best one by now, and what its cache costs where that is coarser."""
+        """Report the outcome of a candidate, the best score so far, and the loss of quality, if any."""
         ...
 
     def judging(self, precision: Precision) -> None:
-        """A type of the cache, or other weights are judged, which takes minutes."""
+        """Report that the quality of a cache type, or of other weights, is measured, which takes minutes."""
         ...
 
     def confirming(self, count: int, number: int) -> None:
-        """A round begins, in which so many are measured again."""
+        """Report a round, in which `count` candidates are measured again."""
         ...
 
     def deepening(self, candidate: Candidate, depth: int) -> None:
-        """A candidate reads a prompt as long as its context."""
+        """Report that a candidate is measured at the full depth of its context."""
+        ...
+
+    def limiting(self, watts: int, number: int) -> None:
+        """Report that a power limit is measured, in a round."""
         ...
 
 
 @dataclass
 class Tuning:
-    """One search. `budget` is in seconds, those of an earlier run that was cut off included.
+    """One search. `budget` is in seconds, and includes those of an earlier run that was interrupted.
 
-    Without a `judge`, no coarser cache than the declared one and no other weights may be among what can be tried.
+    Without a `judge`, `space` contains no cache type that is coarser than the declared one, and no other weights.
+    Without `limited`, no power limits are measured.
     """
 
     evaluation: Evaluation
@@ -75,17 +78,17 @@ class Tuning:
     space: Space
     start: Candidate
     budget: float
-    teller: Progress
+    progress: Progress
     now: Callable[[], str]
     model: Model | None = None
     hints: Sequence[Candidate] = ()
     judge: Judge | None = None
-    limiting: PowerSeries | None = None
+    limited: HoldLimits | None = None
     _best: float | None = field(default=None, init=False)
-    _trials: Trials = field(default_factory=Trials, init=False)
+    _trials: Outcomes = field(default_factory=Outcomes, init=False)
 
-    def found(self) -> Found:
-        """Search until the budget is spent or there is nothing new, and measure the best ones again."""
+    def run(self) -> Found:
+        """Search until the budget is spent or nothing is left, measure the best ones again, and return the result."""
         self._trials = self.journal.search.known
         self._best = self._best_score()
         self._require_judged(lambda: self._trials.best(1))
@@ -103,21 +106,21 @@ class Tuning:
         return found
 
     def standings(self) -> list[Standing]:
-        """The finalists beside what is declared, best first."""
+        """Return the finalists compared with the declared keys, best first."""
         return standings(self.journal.search, self.start)
 
     def _evaluate(self, candidate: Candidate) -> Outcome:
         known = self.journal.search
-        self.teller.began(len(known.trials) + 1, self.budget - known.seconds)
+        self.progress.began(len(known.trials) + 1, self.budget - known.seconds)
 
-        def worth(trial: Trial) -> bool:
+        def worth(trial: TriedCandidate) -> bool:
             *_, (_, outcome) = known.read(trial)
             score = outcome.score
             return self._best is None or (score is not None and score >= _NEAR * self._best)
 
         refused = known.refused(candidate)
         if refused:
-            trial = Trial(keys=keys_of(candidate), why="quality", says=refused)
+            trial = TriedCandidate(keys=keys_of(candidate), why="quality", says=refused)
         else:
             trial = self._measured(candidate, _PROBED, worth)
         self.journal.add(trial)
@@ -127,18 +130,18 @@ class Tuning:
             outcome = known.known.outcomes[candidate]
         if outcome.score is not None:
             self._best = max(outcome.score, self._best or 0.0)
-        self.teller.ended(candidate, outcome, self._best, known.cost(candidate))
+        self.progress.ended(candidate, outcome, self._best, known.cost(candidate))
         return outcome
 
     def _require_judged(self, leading: Callable[[], Sequence[Candidate]]) -> None:
-        """Have those judged that lead, each precision once: what costs too much leads no more."""
+        """Measure the quality of the leading candidates, each precision once, and exclude those that lose too much."""
         known = self.journal.search
         while self.judge:
             costs = [(each, cost) for each in leading() if (cost := known.cost(each)) and cost.judged is None]
             if not costs:
                 return
             candidate, cost = costs[0]
-            self.teller.judging(cost.precision)
+            self.progress.judging(cost.precision)
             seconds = min(_MOST_JUDGING, max(_LEAST_JUDGING, self.budget - known.seconds))
             self.journal.add(self.judge(candidate, cost.precision, seconds))
             for each, _ in list(self._trials):
@@ -149,15 +152,17 @@ class Tuning:
     def _best_score(self) -> float | None:
         return max((each.score for _, each in self._trials if each.score is not None), default=None)
 
-    def _measured(self, candidate: Candidate, rounds: int, worth: Callable[[Trial], bool] = lambda _: True) -> Trial:
+    def _measured(
+        self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool] = lambda _: True
+    ) -> TriedCandidate:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
-        trial = self.evaluation.measured(candidate, rounds, worth)
+        trial = self.evaluation.measure(candidate, rounds, worth)
         if sized is None and (sizes := self.evaluation.sizes):
             self.journal.add(Sized.of(sizes))
         return trial
 
     def _more(self) -> bool:
-        """Whether one more candidate fits into the budget, with what the end takes."""
+        """Return whether one more candidate and the final rounds fit into the budget."""
         known = self.journal.search
         if any(each.round is not None for each in known.trials):
             return False
@@ -170,23 +175,23 @@ class Tuning:
         return known.seconds + self._mean() + min(end, _MOST * until) < until
 
     def _cut_off(self) -> str:
-        """Why there is no time to go to the end of the pass."""
+        """Return why the budget did not suffice for the first pass."""
         each, end = (show_seconds(round(seconds)) for seconds in (self._mean(), self._end(_FEWEST)))
         return f"a candidate takes about {each} here, and {_FEWEST} of them in the rounds of the end {end}"
 
     def _mean(self) -> float:
-        """Seconds that the next candidate takes, as a variant of the best one: about the mean of the better half."""
+        """Return the expected seconds of the next candidate: the mean of the better half, as it varies the best one."""
         known = self.journal.search
         taken = {candidate_of(each.keys): each.seconds for each in known.trials if each.seconds and each.round is None}
         better = [taken[each] for each in known.known.best(max(1, (len(taken) + 1) // 2)) if each in taken]
         return fmean(better or taken.values() or [0.0])
 
     def _end(self, count: int) -> float:
-        """About how long rounds with so many candidates take: the best ones, and what is declared."""
+        """Return the expected seconds of the final rounds with this many candidates."""
         return ROUNDS * count * self._requests / _PROBED * self._each(count)
 
     def _each(self, count: int) -> float:
-        """Seconds that one of the best ones, or what is declared, took when it was tried."""
+        """Return the mean seconds that a finalist or the declared keys took."""
         known = self.journal.search
         chosen = {self.start, *known.known.best(count)}
         whole = [
@@ -197,7 +202,7 @@ class Tuning:
         return fmean(whole) if whole else 0.0
 
     def _taken(self, candidate: Candidate, requests: int) -> float:
-        """Seconds that a candidate takes in a round of the end: as in the last one, or by when it was tried."""
+        """Return the expected seconds of a candidate in a final round: as in the last round, or as in the search."""
         own = [each for each in self.journal.search.trials if candidate_of(each.keys) == candidate and each.seconds]
         if not own:
             return self._mean()
@@ -205,12 +210,12 @@ class Tuning:
 
     @property
     def _requests(self) -> int:
-        """Rounds of requests at each start in the end: fewer where what is declared is too slow for so many."""
+        """Rounds of requests after each restart of the end: fewer if the declared server is too slow."""
         whole = ROUNDS * _FEWEST / _PROBED * self._each(_FEWEST)
         return next((many for many in range(_CONFIRMED, 1, -1) if many * whole <= _MOST * self._until), 1)
 
     def _finalists(self) -> Sequence[Candidate]:
-        """The best ones, as many as there is time for, and what is declared; none where there is nothing better."""
+        """Return the declared keys and the best candidates that the budget allows; nothing if none is better."""
         known = self.journal.search
         trials = known.known
         if self.start not in trials.outcomes or trials.outcomes[self.start].failed:
@@ -227,13 +232,13 @@ class Tuning:
         return [self.start, *others] if others else []
 
     def _confirm(self, finalists: Sequence[Candidate]) -> None:
-        """Each of them once in every round, in an order by lot; the best one further on until more is known of it."""
+        """Measure each finalist once a round, in random order; then the best one until its verdict is conclusive."""
         search_, requests = self.journal.search, self._requests
         for number in range(_MOST_ROUNDS):
             chosen = finalists if number < ROUNDS else self._undecided()
             if not chosen:
                 return
-            self.teller.confirming(len(chosen), number + 1)
+            self.progress.confirming(len(chosen), number + 1)
             done = search_.round_of(number)
             for candidate in _shuffled(chosen, f"{search_.head.identity}:{number}"):
                 if candidate in done:
@@ -245,12 +250,12 @@ class Tuning:
 
     @property
     def _until(self) -> float:
-        """Seconds of the budget, without those of the full depth and of power limits, where these are not too many."""
-        parts = ((self._deep_seconds(), _DEEP), (self.limiting and self.limiting.seconds, _LIMITS))
+        """Seconds of the budget without those reserved for the full depth and for power limits."""
+        parts = ((self._deep_seconds(), _DEEP), (self._power and self._power.seconds, _LIMITS))
         return self.budget - sum(seconds for seconds, most in parts if seconds and seconds <= most * self.budget)
 
     def _deep_seconds(self) -> float | None:
-        """About how long the full depth takes, as far as the first reading tells: the same when it is gone on with."""
+        """Return the expected seconds of the full depth by the first measurement: a resumed search expects the same."""
         known = self.journal.search
         if self.evaluation.climb is None or not known.trials:
             return None
@@ -258,7 +263,7 @@ class Tuning:
         return depth_seconds(depth_of(self.evaluation.context), known.sizes, figures, figures.load or 0.0)
 
     def _deepen(self, chosen: Candidate) -> str:
-        """What was found and what is declared, once each at the full depth; why not, where they are not."""
+        """Measure the result and the declared keys at the full depth. Return why it was left out; empty if not."""
         known, depth = self.journal.search, depth_of(self.evaluation.context)
         if self.evaluation.climb is None or chosen == self.start or not known.round_of(0).get(self.start):
             return ""
@@ -267,19 +272,25 @@ class Tuning:
         if left == both and (why := depth_left_out(depth, self._deep_seconds(), self.budget - known.seconds)):
             return why
         for each in left:
-            self.teller.deepening(each, depth)
-            self.journal.add(self.evaluation.deep(each, depth))
+            self.progress.deepening(each, depth)
+            self.journal.add(self.evaluation.measure_depth(each, depth))
         return ""
 
     def _limit(self, chosen: Candidate) -> str:
-        """What was found, under power limits; why none was tried, where one should be."""
+        """Measure the result under power limits. Return why that was left out; empty if it was not."""
         outcome = self._trials.outcomes.get(chosen)
-        if self.limiting is None or outcome is None or outcome.failed:
+        if self._power is None or outcome is None or outcome.failed:
             return ""
-        return self.limiting.measure(chosen, self.budget - self.journal.search.seconds)
+        return self._power.measure(chosen, self.budget - self.journal.search.seconds)
+
+    @property
+    def _power(self) -> PowerSeries | None:
+        if self.limited is None:
+            return None
+        return PowerSeries(self.evaluation, self.journal, self.limited, self.progress.limiting)
 
     def _undecided(self) -> Sequence[Candidate]:
-        """What is declared and the best one, where it looks faster by more than the margin and that is not known."""
+        """Return the declared keys and the best candidate, if its lead exceeds the margin and is inconclusive."""
         best = next((each for each in self.standings() if each.candidate != self.start), None)
         if best is None or best.beside is None or best.beside.value < 1 + MARGIN:
             return []
@@ -288,5 +299,5 @@ class Tuning:
 
 
 def _shuffled(candidates: Sequence[Candidate], seed: str) -> list[Candidate]:
-    """In an order that is by chance, and the same for the same seed."""
+    """Return candidates in a random order, which the seed determines."""
     return sorted(candidates, key=lambda each: hashlib.sha256(f"{seed}:{each}".encode()).digest())
