@@ -207,14 +207,11 @@ def _with_something_to_do(wish: Wish) -> Begun:
 
 def _carry_out(wish: Wish, begun: Begun) -> bool:
     """Change the rigs, wave by wave; whether all are as planned."""
-    from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
     from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.waves import Pace, halt, waves
-
-    load_pyinfra()  # what is refused, or has nothing to do, needs none of it
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes

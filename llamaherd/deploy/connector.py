@@ -19,7 +19,13 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
-from llamaherd.deploy.run_state import HeldLock, holds_host_lock, log_in_for_lock
+from llamaherd.deploy.run_state import (
+    HeldLock,
+    holds_host_lock,
+    log_in_for_lock,
+    record_release,
+    release_host_lock,
+)
 from llamaherd.host.program import Events, packed_program
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.time_limits import STEP_SECONDS, show_limit, transfer_seconds
@@ -95,18 +101,22 @@ class RigConnector(BaseConnector):
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
-        turn = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
+        login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
             held = self.data["rig_held"]
             self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
         except RemoteError as error:
+            gevent.joinall(login)
+            release_host_lock(self.host)
             raise ConnectError(str(error)) from None
-        finally:
-            gevent.joinall(turn)
+        gevent.joinall(login)
 
     @override
     def disconnect(self) -> None:
-        """Let the shell go, and the one that may be on its way."""
+        """Close the shell, and the shell that is being opened. Record what a run that failed has done here."""
+        if self.host in self.state.failed_hosts:  # its run ended before its last operation
+            record_release(self.host)
+            release_host_lock(self.host)
         if self._coming is not None:
             self._coming.kill()
             self._arrived()

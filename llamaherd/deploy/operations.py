@@ -120,9 +120,9 @@ def _install_python(here: Host) -> None:
         raise _own_words(said.stderr_lines) or UserError("python3 could not be installed", "install it on the host")
 
 
-def settled_state(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> HostState:
+def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> HostState:
     """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
-    seen = observe(plan, looking)
+    seen = observe(plan, inspecting)
     for again in range(SETTLING_INSPECTIONS if host.state.is_executing else 0):
         if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
             break
@@ -130,7 +130,7 @@ def settled_state(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) ->
             logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
         sleep(1)
         _inspections.pop(ctx_host.get(), None)
-        seen = observe(plan, looking)
+        seen = observe(plan, inspecting)
     return seen
 
 
@@ -187,7 +187,7 @@ HOST_ERRORS = (UserError, InventoryError, UnreadableKeyError)
 
 
 @operation()
-def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Commands:
+def preflight(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
 
     Where a look has just found something to do, its turn comes first, so that what is seen now holds until it begins.
@@ -201,7 +201,7 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
                 if not take_host_lock(here) and (held := host.data.rig_held):
                     remember_inspection(plan, held.seen, held.at)
                 pause_host_lock(here)
-        seen = settled_state(plan, roles, looking)
+        seen = settled_state(plan, roles, inspecting)
         to_send = files_to_send(plan, seen, roles)
         found = survey_host(plan, seen, roles, local_sizes(to_send))
     except HOST_ERRORS as error:
@@ -219,7 +219,7 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
 
 
 @operation()
-def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task) -> Commands:
+def carry_out(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task) -> Commands:
     """Look at the host, and carry out the changes that follow for a task: none, where all is as planned.
 
     A look of the operation before does, where that has changed nothing, and just now. The task's notes are told of that
@@ -227,11 +227,11 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
     """
     here = ctx_host.get()
     try:
-        changes, told = _decide(plan, roles, looking, task)
+        changes, told = _decide(plan, roles, inspecting, task)
         if changes and host.state.is_executing and take_host_lock(here):
             # Before that another run may have done it, or something else.
             forget_inspection()
-            changes, told = _decide(plan, roles, looking, task)
+            changes, told = _decide(plan, roles, inspecting, task)
     except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
@@ -271,10 +271,10 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
 
 
 def _decide(
-    plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task
+    plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task
 ) -> tuple[Sequence[Change], Sequence[str]]:
     """What a task changes on the host as it is now, and what it tells people of it."""
-    seen = observe(plan, looking)
+    seen = observe(plan, inspecting)
     note_running(ctx_host.get(), seen)
     for role in roles if host.state.is_executing else ():
         if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
@@ -298,7 +298,7 @@ def refuse(why: str) -> Commands:
 
 
 @operation()
-def settle() -> Commands:
+def finish() -> Commands:
     """Write down what was done; fail a host where something has failed, and say all of that again."""
     here = ctx_host.get()
     if host.state.is_executing:

@@ -194,7 +194,7 @@ def run(
 
 def _deploy(plan: Plan, roles: Sequence[Role]) -> None:
     """What deploy.py has pyinfra do."""
-    deploys.check(plan, roles)
+    deploys.preflight(plan, roles)
     for role in host.loop(roles):
-        deploys.apply(role, plan, roles)
-    deploys.settle()
+        deploys.apply_role(role, plan, roles)
+    deploys.finish()
