@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.rigs import ROOT
+from tests.support.fake import host_data
+from tests.support.rigs import KEY, ROOT, converged, cpu_rig, planned
 
 UP = """
 import sys
@@ -26,11 +29,30 @@ for _ in range(2):
 print(deploy(planned, path, 0, {"one": "it does not respond", "two": ""}, RunOptions()))
 """
 
+APPLY = """
+import json, sys
+from pathlib import Path
+from llamaherd.deploy import run, run_state
+from llamaherd.deploy.hosts import RunOptions
+from tests.support.fake import Alone, play_inspections
+
+play_inspections()
+run_state.HostLock = Alone
+hosts = json.loads(Path(sys.argv[1]).read_text())
+run.rig_hosts = lambda *_: list(hosts.items())
+print(run.deploy(dict.fromkeys(hosts), Path("inventory"), 0, {}, RunOptions()))
+"""
+
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a Python of its own: what pyinfra loads changes how a process waits."""
     return subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "CHAT_KEY": KEY},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
 
 
@@ -51,6 +73,18 @@ def test_each_run_returns_its_failures_and_prints_each_line_once(unreachable: Pa
     assert done.stderr.count("[one] nothing listens for SSH at 127.0.0.1 port 1") == 2
     assert done.stderr.count("[one] it does not respond") == 1
     assert done.stderr.count("--> Connecting to hosts...") == 3
+
+
+def test_a_run_returns_the_hosts_that_failed(tmp_path: Path) -> None:
+    plan = planned(cpu_rig())
+    in_sync = host_data(plan, converged(plan, {"chat": KEY}))
+    broken = host_data(plan, []) | {"fake_responses": {"python3": {"success": False}}}
+    hosts = {"@fake/one": in_sync, "@fake/two": broken, "@fake/three": in_sync}
+    (tmp_path / "hosts.json").write_text(json.dumps(hosts))
+    done = run(APPLY, str(tmp_path / "hosts.json"))
+    assert done.stdout == "('@fake/two',)\n"
+    assert "[@fake/one]   No changes" in done.stderr
+    assert "--> Results:" in done.stderr
 
 
 def test_a_plan_is_made_without_what_reads_recipes() -> None:
