@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -235,13 +236,16 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
 
 def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
     """Which rigs of a wave are not as planned though none failed; what they lack is said."""
+    from llamaherd.deploy.proposals import proposed_changes
     from llamaherd.pipeline.inspection import program_for
+    from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.preview import Hosts
 
     say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
     rigs = {name: rig for name, (rig, _) in planned.items()}
     roles = roles_of(wish.inventory)
-    found = Hosts(rigs, program_for(roles)).outlooks(planned, roles, retry=wish.retry)
+    propose = partial(proposed_changes, inventory_path(wish.inventory))
+    found = Hosts(rigs, program_for(roles), propose).outlooks(planned, roles, retry=wish.retry)
     for name, each in found.items():
         _show_left(name, each)
     return tuple(name for name, each in found.items() if not each.as_planned)

@@ -20,7 +20,7 @@ from llamaherd.deploy.origin import origin
 from llamaherd.deploy.run_state import HeldLock
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.layout import LOCK_WAIT
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.own_roles import all_roles
@@ -75,8 +75,8 @@ def rig_hosts(
     """Return pyinfra's host and data of each rig. `unreached`: by rig, why its inspection did not reach it."""
     by = origin(inventory)
     return [
-        (f"@{CONNECTOR}/{name}", host_data(*each, inventory, by, options, unreached.get(name, "")))
-        for name, each in planned.items()
+        (f"@{CONNECTOR}/{name}", host_data(rig.connect, plan, inventory, by, options, unreached.get(name, "")))
+        for name, (rig, plan) in planned.items()
     ]
 
 
@@ -116,19 +116,19 @@ class RunOptions:
 
 
 def host_data(
-    rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: RunOptions, unreached: str = ""
+    connect: Connect, plan: Plan, inventory: Path, by: Origin, options: RunOptions, unreached: str = ""
 ) -> dict[str, Any]:
-    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
+    """Return what deploy.py reads of a host. `unreached`: why an inspection a moment ago did not reach it."""
     return {
-        "rig_turn_first": rig.rig in asked.changing,
-        "rig_held": asked.held,
-        "rig_retry": asked.retry,
-        "rig_roles": list(asked.roles),
-        "rig_back_to": asked.back_to,
-        "rig_lock_wait": asked.lock_wait,
+        "rig_turn_first": plan.rig in options.changing,
+        "rig_held": options.held,
+        "rig_retry": options.retry,
+        "rig_roles": list(options.roles),
+        "rig_back_to": options.back_to,
+        "rig_lock_wait": options.lock_wait,
         "rig_origin": by.model_dump(mode="json"),
         "rig_unreached": unreached,
-        "rig_connect": rig.connect.model_dump(mode="json"),
+        "rig_connect": connect.model_dump(mode="json"),
         "plan": plan.model_dump(mode="json"),
         "inventory": str(inventory),
     }

@@ -41,7 +41,7 @@ from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, 
 from llamaherd.pipeline.preview import run_on
 from llamaherd.pipeline.selection import role_parts
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, SendFile
+from llamaherd.role.changes import Change, SendFile, operation_change
 from llamaherd.role.role import Role, Task
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
@@ -289,6 +289,31 @@ def _decide(
         retry=host.data.rig_retry,
     )
     return task.changes(seen, run), task.notes(seen, run) if task.notes else ()
+
+
+@operation()
+def hold_lock() -> Commands:
+    """Take the host's lock, for operations of a fleet's own role. They change what was inspected before."""
+    if host.state.is_executing:
+        forget_inspection()
+        try:
+            take_host_lock(ctx_host.get())
+        except HOST_ERRORS as error:
+            yield RefuseCommand([str(error)])
+
+
+@operation()
+def note_own(hashes: Sequence[str]) -> Commands:
+    """Note which operations of a fleet's own role have changed the host, for the release. `hashes` are pyinfra's."""
+    here = ctx_host.get()
+    for each in hashes if host.state.is_executing else ():
+        done = host.state.get_op_data_for_host(here, each).operation_meta
+        if done.is_complete() and done.did_change():
+            note_begin(here)
+            for name in host.state.get_op_meta(each).names:
+                note_change(here, operation_change(name, "it has changed something"))
+    pause_host_lock(here)
+    yield from ()
 
 
 @operation()

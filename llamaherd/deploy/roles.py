@@ -7,9 +7,10 @@ from pathlib import Path
 
 from pyinfra import host
 from pyinfra.api import deploy
+from pyinfra.api.exceptions import PyinfraError
 
 from llamaherd.deploy import operations
-from llamaherd.pipeline.own_roles import all_roles
+from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
 from llamaherd.pipeline.selection import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
@@ -28,7 +29,31 @@ def preflight(plan: Plan, roles: Sequence[Role]) -> None:
 
 def apply_role(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
     """Run the tasks of a role. Each inspects the host and makes the changes that follow."""
+    if role.deploy and plan.whole(role.thing):
+        _apply_own(role)
     deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, _sudo=True)
+
+
+def apply_own_roles() -> None:
+    """Add the operations of those roles of the run that are plain pyinfra."""
+    for role in host.loop(selected_roles()):
+        if role.deploy:
+            _apply_own(role)
+
+
+def _apply_own(role: Role) -> None:
+    """Add the operations of a role that is plain pyinfra. They run while this run holds the host's lock.
+
+    Raise pyinfra's error for what the role's code raises: the run ends before it changes a host.
+    """
+    operations.hold_lock(name=f"{role.name} | lock", _sudo=True)
+    before = len(host.op_hash_order)
+    try:
+        with deploy_errors(role):
+            load_deploy(role)(_sudo=True)
+    except operations.HOST_ERRORS as error:
+        raise PyinfraError(f"\n{error}") from None
+    operations.note_own(name=f"{role.name} | record", hashes=tuple(host.op_hash_order[before:]), _sudo=True)
 
 
 def finish() -> None:

@@ -28,8 +28,8 @@ OPERATIONS = {name for name, value in vars(operations).items() if hasattr(value,
 
 
 def test_operations_are_found() -> None:
-    assert {"carry_out", "finish", "preflight", "refuse"} == OPERATIONS
-    assert len(calls_of_operations()) == 4
+    assert {"carry_out", "finish", "hold_lock", "note_own", "preflight", "refuse"} == OPERATIONS
+    assert len(calls_of_operations()) == 6
 
 
 def test_every_operation_has_a_name_that_people_read() -> None:
