@@ -1,16 +1,14 @@
 """How often a gate takes back what is slower, and lets in what is not: servers of exact times, by the gate's own code.
 
-    .venv/bin/python -m benchmarks.gate [--rounds 200] [--driver]
+    .venv/bin/python -m benchmarks.gate [--rounds 200]
 
 Servers are played by a clock that they alone move on; blocks, order, statistics, verdicts and the budget are those of
-`herd up`. docs/safety.md has its tables: with `--driver` that of servers before and after a boot. With `TMPDIR` in
-memory it takes a fifth of the time.
+`herd up`. docs/safety.md has its table. With `TMPDIR` in memory it takes a fifth of the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,14 +21,6 @@ from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.trials.blocks import Blocks, TrialServers, trial_conditions
 from llamaherd.measure.trials.gate import GateRow, gate_cells, gate_left, gate_rows
 from llamaherd.measure.trials.pair import JournalPair
-from llamaherd.measure.trials.restarts import (
-    BETWEEN_BOOTS,
-    CellReading,
-    ServerReading,
-    boot_rows,
-    is_conclusive,
-    read_cells,
-)
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 
@@ -54,12 +44,7 @@ def main() -> None:
     """Print a row for each host and each B."""
     parser = argparse.ArgumentParser(description="Measure by gates whose answer is known.")
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--driver", action="store_true", help="B is the same server since another boot")
-    asked = parser.parse_args()
-    if asked.driver:
-        _boots(asked.rounds)
-        return
-    rounds = asked.rounds
+    rounds = parser.parse_args().rounds
     print("| host | B is slower by | taken back | let in: held | let in: not known | blocks, most | minutes |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for host, errors in HOSTS.items():
@@ -88,33 +73,6 @@ def gated(servers: TrialServers, session: str) -> tuple[GateRow, ...]:
             blocks.measured()
             found = compare_results(pair.journals["A"].result, pair.journals["B"].result)
     return gate_rows(found, GATE, spent=True)
-
-
-def _boots(rounds: int) -> None:
-    """Print a row for each host and each driver: each boot of a host is off by a little of its own, too."""
-    print("| host | slower by | taken back | stays: held | stays: not known | starts since, most | minutes |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for host, errors in HOSTS.items():
-        for slower in SLOWER:
-            print(_row(host, slower, [_booted(seed, slower, errors) for seed in range(rounds)]), flush=True)
-
-
-def _booted(seed: int, slower: float, errors: tuple[float, float]) -> Round:
-    """One driver, from what is measured before it to its verdict."""
-    lot = random.Random(f"boots {seed}")
-    sides = []
-    for more in (0.0, slower):
-        pace = 1 - (1 - more) * lot.gauss(1.0, BETWEEN_BOOTS)
-        sides.append(Played(lot.randrange(10**9), arm_a=pace, start_error=errors[0], run_error=errors[1]))
-    before, since = sides
-    was = ServerReading(instance="chat", spec="played", cells=read_cells(before, ASKED, GATE.seconds / 2))
-
-    def enough(cells: tuple[CellReading, ...]) -> bool:
-        return is_conclusive(boot_rows(was, cells, GATE), len(ASKED))
-
-    cells = read_cells(since, ASKED, GATE.seconds / 2, enough)
-    verdicts = {row.verdict for row in boot_rows(was, cells, GATE, spent=True)}
-    return Round(worst(verdicts), len(since.starts), (before.now + since.now) / 60)
 
 
 def worst(verdicts: Iterable[str]) -> str:

@@ -20,10 +20,8 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from llamaherd.inventory.api_keys import read_key
 from llamaherd.measure.statistics import Block, block_orders, paired_ratio
-from llamaherd.measure.trials.host import ArmsHost
-from llamaherd.measure.trials.units import arms_input
+from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
 from llamaherd.measure.tune.candidate import Candidate, Outcome
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, candidate_of, keys_of
@@ -49,11 +47,19 @@ def main() -> None:
     parser.add_argument("instance", nargs="?", default="chat")
     wished = parser.parse_args()
     of = tune_target(wished.inventory, ROLES, wished.rig, wished.instance)
-    secret = of.declared.endpoint.key
     first = of.arm(of.start, None)
-    given = arms_input((first,), (of.declared,), _MOST, "a benchmark", others=True)
-    host = ArmsHost(of.rig.connect, given, {"C": first}, {"C": read_key(secret) if secret else None}, "grid")
-    with host, tempfile.TemporaryDirectory() as folder:
+    trial = Trial(
+        of.rig.rig,
+        of.rig.connect,
+        (first,),
+        (of.declared,),
+        _MOST,
+        "a benchmark",
+        print,
+        keys=read_keys((first,)),
+        replaceable=True,
+    )
+    with TrialHost(trial, "grid") as host, tempfile.TemporaryDirectory() as folder:
         evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None, _MOST)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
         grid = _grid(of, evaluation, wished.most)

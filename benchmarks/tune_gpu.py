@@ -33,7 +33,7 @@ from llamaherd.measure.client.http_client import Answer, Failure, Patience, Targ
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.client.stream import timings_of
 from llamaherd.measure.results.result import Start
-from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.measure.trials.units import Arm, ArmName
 from llamaherd.measure.tune.candidate import Candidate, Outcome, with_keys
 from llamaherd.measure.tune.evaluation import Evaluation

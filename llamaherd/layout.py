@@ -132,8 +132,6 @@ DRIVER_ARMED = PurePosixPath("/run/llamaherd/driver-armed")
 """Written with that, and gone with the boot that is to judge."""
 DRIVER_REFUSED = STATE / "driver-refused"
 """Which driver did not come up, when, which one came back for it, and why."""
-DRIVER_READING = STATE / "driver-reading"
-"""How fast servers with a gate were before their driver was changed, until the new one is judged."""
 DRIVER_UNDO = LIBEXEC / "driver-undo"
 """Judges a driver at the first boot with it, and brings the one before back."""
 DRIVER_UNDO_UNIT = "llamaherd-driver-undo.service"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -31,10 +31,8 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.numbers import utc_stamp
 
 if TYPE_CHECKING:
-    from llamaherd.measure.results.result import Condition
-    from llamaherd.measure.trials.blocks import BlockDone, Ended
-    from llamaherd.measure.trials.pair import JournalPair, PlannedPair
-    from llamaherd.measure.trials.units import ArmName
+    from llamaherd.measure.trials.blocks import Ended
+    from llamaherd.measure.trials.pair import JournalPair, Pair
 
 
 _LEAST, _MOST = 30, 6 * 3600
@@ -90,7 +88,7 @@ def run_comparison(inventory: Path | None, a: str, b: str | None, wanted: Compar
     _show(pair, ended, wanted)
 
 
-def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: ComparisonOptions) -> PlannedPair:
+def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: ComparisonOptions) -> Pair:
     from llamaherd.inventory.settings import parse_setting
     from llamaherd.measure.trials.pair import plan_pair
 
@@ -102,17 +100,17 @@ def _two(path: Path, inventory: Path | None, a: str, b: str | None, wanted: Comp
     return two
 
 
-def _require_there(two: PlannedPair, inventory: Path | None) -> None:
+def _require_there(two: Pair, inventory: Path | None) -> None:
     from llamaherd.host.remote import Remote
     from llamaherd.measure.trials.pair import missing_for_trial
     from llamaherd.pipeline.inspection import inspect_host
 
-    state = inspect_host(Remote(two.rig.connect), two.asked, roles_of(inventory))
+    state = inspect_host(Remote(two.connect), two.needed, roles_of(inventory))
     if lack := missing_for_trial(two, state):
         raise UserError(lack, "`herd up` brings what the inventory declares")
 
 
-def _ask_first(two: PlannedPair, wanted: ComparisonOptions) -> None:
+def _ask_first(two: Pair, wanted: ComparisonOptions) -> None:
     """Say what will be done, and what it costs; and ask, where somebody is there to answer."""
     from llamaherd.text.numbers import show_seconds
 
@@ -130,99 +128,33 @@ def _ask_first(two: PlannedPair, wanted: ComparisonOptions) -> None:
         sys.exit(FAILED)
 
 
-def _measured(path: Path, two: PlannedPair, wanted: ComparisonOptions) -> tuple[JournalPair, Ended]:
+def _measured(path: Path, two: Pair, wanted: ComparisonOptions) -> tuple[JournalPair, Ended]:
     from llamaherd.deploy.origin import origin
-    from llamaherd.host.host_lock import HostLock
-    from llamaherd.measure.trials.blocks import trial_conditions
+    from llamaherd.fleet.drain import drained
+    from llamaherd.measure.results.store import results_folder
+    from llamaherd.measure.trials.blocks import run_blocks, trial_conditions
+    from llamaherd.measure.trials.pair import JournalPair, begin_results
+    from llamaherd.measure.trials.trial import Trial, locked_host, read_keys
 
+    who, servers = origin(path).who, (two.a, two.b)
+    stops = () if wanted.beside else two.declared
+    drain = partial(drained, path, two.plan_a, stops, _report)
     asked = trial_conditions(wanted.cells, two.context)
-    who = origin(path).who
-    turn = HostLock(two.rig.rig, two.rig.connect, who)
-    turn.take(lambda line: say(line, err=True), wanted.lock_wait)
-    try:
-        pair = _pair(path, two, asked)
-        with closing(pair):
-            ended = _blocks(path, two, wanted, pair, asked, who)
-            _finish(pair)
-    finally:
-        turn.give_back()
+    with locked_host(two.rig, two.connect, who, _report, wanted.lock_wait):
+        results = begin_results(two, asked, token_hex(6), datetime.now(UTC))
+        with closing(JournalPair(results_folder(path), *results)) as pair:
+            if pair.resumed:
+                _report("going on with what was measured before")
+            keys = read_keys(servers)
+            trial = Trial(two.rig, two.connect, servers, stops, wanted.budget, who, _report, drain, keys)
+            ended = run_blocks(trial, pair, asked)
+            for file in pair.finish(utc_stamp(datetime.now(UTC))):
+                _report(f"kept in {file}")
     return pair, ended
 
 
-def _pair(path: Path, two: PlannedPair, asked: Sequence[Condition]) -> JournalPair:
-    """Journals of a second each: their names tell when they began. The newer one is that of what is declared."""
-    from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.trials.pair import JournalPair, arm_result
-
-    now, session = datetime.now(UTC), token_hex(6)
-    pair = JournalPair(
-        results_folder(path),
-        arm_result(two.rig.rig, two.plan_a, two.a, tuple(asked), session=session, began=utc_stamp(now), declared=True),
-        arm_result(
-            two.rig.rig,
-            two.plan_b,
-            two.b,
-            tuple(asked),
-            session=session,
-            began=utc_stamp(now - timedelta(seconds=1)),
-            declared=not two.changed,
-        ),
-    )
-    if pair.resumed:
-        say("going on with what was measured before", err=True)
-    return pair
-
-
-def _blocks(
-    path: Path, two: PlannedPair, wanted: ComparisonOptions, pair: JournalPair, asked: Sequence[Condition], who: str
-) -> Ended:
-    from llamaherd.fleet.drain import drained
-    from llamaherd.measure.trials.blocks import Blocks
-    from llamaherd.measure.trials.host import ArmsHost
-    from llamaherd.measure.trials.units import arms_input
-
-    stops = () if wanted.beside else two.declared
-    given = arms_input((two.a, two.b), stops, wanted.budget, who)
-    arms = (two.a, two.b)
-    aside = drained(path, two.plan_a, stops, lambda line: say(line, err=True))
-    host = ArmsHost(two.rig.connect, given, {each.name: each for each in arms}, _keys(two), pair.session, aside)
-    try:
-        with host:
-            return Blocks(host, pair.journals, asked, pair.session, wanted.budget, _tell_block).measured()
-    finally:
-        if stops:
-            _tell_back(two, host.back)
-
-
-def _keys(two: PlannedPair) -> dict[ArmName, str | None]:
-    """What each asks its clients for. Raises UserError where it cannot be read."""
-    from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
-
-    secrets = {each.name: each.instance.endpoint.key for each in (two.a, two.b)}
-    try:
-        return {name: read_key(secret) if secret else None for name, secret in secrets.items()}
-    except UnreadableKeyError as error:
-        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
-
-
-def _tell_back(two: PlannedPair, seconds: float | None) -> None:
-    names = " and ".join(each.service for each in two.declared)
-    if seconds is None:
-        say(f"the host brings {names} back by itself; `herd verify {two.rig.rig}` says whether it has", err=True)
-    else:
-        say(f"{names} is as before, after {seconds:.1f} s", err=True)
-
-
-def _tell_block(done: BlockDone) -> None:
-    from llamaherd.text.numbers import show_seconds
-
-    known = "all is known" if not done.left else f"{done.left} not known yet"
-    say(f"block {done.number + 1}, {' then '.join(done.order)}: {show_seconds(done.seconds)}; {known}", err=True)
-
-
-def _finish(pair: JournalPair) -> None:
-    for path in pair.finish(utc_stamp(datetime.now(UTC))):
-        say(f"kept in {path}", err=True)
+def _report(line: str) -> None:
+    say(line, err=True)
 
 
 def _show(pair: JournalPair, ended: Ended, wanted: ComparisonOptions) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
     from llamaherd.lock import Lock
     from llamaherd.lock.resolver import LockOutcome
-    from llamaherd.measure.trials.gate import GateArms
+    from llamaherd.measure.trials.pair import Pair
     from llamaherd.plan import Plan
 
 
@@ -55,15 +55,15 @@ class LockTrial:
     new: Plan
     lock: Lock
 
-    def arms(self) -> Iterator[GateArms]:
-        """The servers that would compute otherwise, beside themselves as they are; of a group, each instance alone."""
-        from llamaherd.measure.trials.gate import gate_arms
+    def pairs(self) -> Iterator[Pair]:
+        """Yield each server whose speed may change, by both locks; of a group, each instance."""
+        from llamaherd.measure.trials.gate import gate_pair, has_same_speed
         from llamaherd.measure.trials.units import unit_instances
 
         units = [name for each in self.was.of("systemd") for name in unit_instances(each)]
         for name in (name for each in self.new.of("systemd") for name in unit_instances(each)):
-            if name in units and not (arms := gate_arms(self.was, self.new, name)).alike:
-                yield arms
+            if name in units and not has_same_speed(pair := gate_pair(self.rig.connect, self.was, self.new, name)):
+                yield pair
 
 
 def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
@@ -72,21 +72,21 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
     Ends the program with 1 where one costs more than it may, or nothing could be measured.
     """
     wanted = _plan_trial(inventory, path, lock, rig)
-    arms = list(wanted.arms())
+    pairs = list(wanted.pairs())
     containers = [each.name for each in wanted.new.of("compose")]
     if containers:
         say(f"containers are not measured: {', '.join(containers)}", err=True)
-    if not arms:
+    if not pairs:
         say(f"{rig}: no unit computes otherwise by it")
         return
-    names = ", ".join(each.b.instance.name for each in arms)
+    names = ", ".join(each.b.instance.name for each in pairs)
     say(f"{rig}: brings what is new, and measures {names} beside what serves; nothing is served otherwise", err=True)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
         say("nothing was done", err=True)
         sys.exit(FAILED)
     with measuring_or_exit():
         _install(wanted, lock_wait)
-        let_in = [_passes_gate(wanted, each, lock_wait) for each in arms]
+        let_in = [_passes_gate(wanted, each, lock_wait) for each in pairs]
     if not all(let_in):
         sys.exit(FAILED)
 
@@ -124,14 +124,13 @@ def _install(wanted: LockTrial, lock_wait: int) -> None:
 def _require_served(wanted: LockTrial) -> None:
     """Raise UserError where the host does not serve what is locked: that is what is measured against."""
     from llamaherd.host.remote import Remote
-    from llamaherd.measure.trials.units import server_with
     from llamaherd.pipeline.history import keyless
     from llamaherd.pipeline.inspection import inspect_host
 
     roles = roles_of(wanted.inventory)
     state = inspect_host(Remote(wanted.rig.connect), keyless(wanted.was), roles)
-    for each in wanted.arms():
-        declared = server_with(wanted.was, each.b.instance.name)
+    for pair in wanted.pairs():
+        (declared,) = pair.declared
         unit = state.units.get(declared.service)
         if unit is None or unit.spec != declared.spec:
             raise UserError(
@@ -140,32 +139,23 @@ def _require_served(wanted: LockTrial) -> None:
             )
 
 
-def _passes_gate(wanted: LockTrial, arms: GateArms, lock_wait: int) -> bool:
-    """Whether a server's gate would let it in; all that was measured is said."""
+def _passes_gate(wanted: LockTrial, pair: Pair, lock_wait: int) -> bool:
+    """Measure a server as its gate would. Print the result, and return whether the gate accepts it."""
     from llamaherd.deploy.origin import origin
     from llamaherd.fleet.drain import drained
-    from llamaherd.host.host_lock import HostLock
-    from llamaherd.inventory.api_keys import UnreadableKeyError
     from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.trials.gate_run import GateRun
-    from llamaherd.measure.trials.units import server_with
+    from llamaherd.measure.trials.gate import GateRun
+    from llamaherd.measure.trials.trial import locked_host
     from llamaherd.plan import GatePlan
 
-    name = arms.b.instance.name
-    gate = arms.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
+    name = pair.b.instance.name
+    gate = pair.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
     who = origin(wanted.path).who
-    turn = HostLock(wanted.rig.rig, wanted.rig.connect, who)
-    turn.take(_report, lock_wait)
-    try:
-        aside = partial(drained, wanted.path, wanted.was, (server_with(wanted.was, name),), _report)
-        run = GateRun(arms, gate, wanted.rig.rig, wanted.rig.connect, results_folder(wanted.path), who, _report, aside)
-        found = run.found()
-    except UnreadableKeyError as error:
-        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
-    finally:
-        turn.give_back()
+    drain = partial(drained, wanted.path, wanted.was, pair.declared, _report)
+    with locked_host(pair.rig, pair.connect, who, _report, lock_wait):
+        found = GateRun(pair, gate, results_folder(wanted.path), who, _report, drain).measure()
     for line in found.told:
-        say(f"{wanted.rig.rig}/{name}: {line}")
+        say(f"{pair.rig}/{name}: {line}")
     return found.lets_in
 
 

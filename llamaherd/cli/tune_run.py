@@ -31,7 +31,7 @@ from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
 
 if TYPE_CHECKING:
-    from llamaherd.measure.trials.host import ArmsHost
+    from llamaherd.measure.trials.trial import TrialHost
     from llamaherd.measure.tune.energy import PowerSeries
     from llamaherd.measure.tune.evaluation import Evaluation
     from llamaherd.measure.tune.journal import Head, SearchJournal
@@ -327,34 +327,30 @@ def _judged(tuned: TuneTarget) -> str:
 def _search(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions) -> None:
     from llamaherd.deploy.origin import origin
     from llamaherd.fleet.drain import drained
-    from llamaherd.host.host_lock import HostLock
-    from llamaherd.measure.trials.host import ArmsHost
-    from llamaherd.measure.trials.units import arms_input
+    from llamaherd.measure.trials.trial import Trial, TrialHost, locked_host, read_keys
 
-    who = origin(tuned.inventory).who
-    turn = HostLock(tuned.rig.rig, tuned.rig.connect, who)
-    turn.take(lambda line: say(line, err=True), wanted.lock_wait)
-    try:
+    who, rig, connect = origin(tuned.inventory).who, tuned.rig.rig, tuned.rig.connect
+    stops = (tuned.server,)
+    drain = partial(drained, tuned.inventory, tuned.plan, stops, _report)
+    with locked_host(rig, connect, who, _report, wanted.lock_wait):
         first = tuned.arm(tuned.start, None)
-        given = arms_input((first,), (tuned.server,), wanted.budget, who, others=True, text=tuned.text)
-        salts = journal.search.head.identity
-        aside = drained(tuned.inventory, tuned.plan, (tuned.server,), lambda line: say(line, err=True))
-        host = ArmsHost(tuned.rig.connect, given, {"C": first}, {"C": _key(tuned)}, salts, aside)
-        try:
-            with host:
-                _tuning(journal, tuned, wanted, host)
-        finally:
-            _tell_back(tuned, host.back)
-    finally:
-        turn.give_back()
+        keys = read_keys((first,))
+        trial = Trial(
+            rig, connect, (first,), stops, wanted.budget, who, _report, drain, keys, replaceable=True, text=tuned.text
+        )
+        with TrialHost(trial, journal.search.head.identity) as host:
+            _tuning(journal, tuned, wanted, host)
 
 
-def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: ArmsHost) -> None:
+def _report(line: str) -> None:
+    say(line, err=True)
+
+
+def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, servers: TrialHost) -> None:
     from llamaherd.measure.tune.energy import watch_gpus
     from llamaherd.measure.tune.evaluation import Evaluation
     from llamaherd.measure.tune.journal import found_by_twins
     from llamaherd.measure.tune.space import DRAFTER, HEAD
-    from llamaherd.measure.tune.target import QualityJudge
     from llamaherd.measure.tune.tuning import Tuning
 
     def drafts(candidate: Candidate) -> bool:
@@ -367,7 +363,6 @@ def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, se
         say(f"tried early, as a search of this kind has found it: {'; '.join(map(str, hints))}", err=True)
     evaluation = Evaluation(servers, tuned.arm, aim, tuned.context, drafts, wanted.budget, climb=servers.climb)
     evaluation.gauge = partial(watch_gpus, tuned.rig.connect) if aim.of_energy else None
-    judging = QualityJudge(servers, tuned.judge_unit, tuned.readings) if tuned.limits else None
     lines = SearchLines(aim)
     Tuning(
         evaluation,
@@ -379,7 +374,7 @@ def _tuning(journal: SearchJournal, tuned: TuneTarget, wanted: SearchOptions, se
         _stamp,
         _model(),
         hints,
-        judging.judged if judging else None,
+        partial(tuned.judge, servers) if tuned.limits else None,
         _limiting(journal, tuned, evaluation, lines),
     ).found()
 
@@ -403,24 +398,6 @@ def _model() -> Model | None:
         say("note: without Optuna the search ends after one pass; `llamaherd[tune]` has it", err=True)
         return None
     return parzen
-
-
-def _key(tuned: TuneTarget) -> str | None:
-    from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
-
-    secret = tuned.declared.endpoint.key
-    try:
-        return read_key(secret) if secret else None
-    except UnreadableKeyError as error:
-        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
-
-
-def _tell_back(tuned: TuneTarget, seconds: float | None) -> None:
-    name, rig = tuned.server.service, tuned.rig.rig
-    if seconds is None:
-        say(f"the host brings {name} back by itself; `herd verify {rig}` says whether it has", err=True)
-    else:
-        say(f"{name} is as before, after {seconds:.1f} s", err=True)
 
 
 def _show(search: Search, tuned: TuneTarget, wanted: SearchOptions) -> None:

@@ -15,7 +15,7 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
-from llamaherd.deploy.gates import GateCommand, JudgeDriverCommand, MeasureBeforeCommand
+from llamaherd.deploy.gates import GateCommand
 from llamaherd.deploy.run_state import (
     HELP_PREFIX,
     note_begin,
@@ -254,10 +254,6 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
             for part in change.parts:
                 if part.gated:
                     yield GateCommand(part.gated)
-            if change.measured:
-                yield MeasureBeforeCommand(change.measured)
-            if change.judged:
-                yield JudgeDriverCommand(change.judged)
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local

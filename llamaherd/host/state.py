@@ -48,8 +48,6 @@ class RefusedDriver(NamedTuple):
     when: str
     before: str
     why: str
-    slower: str = ""
-    """`slower`, where it came up, and servers were slower by it than their gates allow."""
 
 
 @dataclass
@@ -81,10 +79,6 @@ class DriverState:
     """The version that the next boot goes back to, where the one that is installed does not answer."""
     judging: bool = False
     """Whether this boot is finding out just now whether the driver answers, or going back."""
-    answered: bool = False
-    """Whether the driver answers, and what is `kept` waits until servers' gates have judged it."""
-    reading: str = ""
-    """What was measured of servers before the driver was changed, as it is kept."""
     refused: RefusedDriver | None = None
 
     def version(self, library: str) -> str | None:

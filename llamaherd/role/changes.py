@@ -139,39 +139,6 @@ class Gated:
 
 
 @dataclass(frozen=True)
-class MeasuredBefore:
-    """Servers that are measured as they serve before their driver is changed, each with the spec that serves.
-
-    `driver` is the version that they run with. `keep` returns what their host is to do to keep what was measured;
-    without a measurement it removes the one before.
-    """
-
-    servers: tuple[tuple[InstancePlan, str], ...]
-    driver: str
-    keep: Callable[[str], RunVerb] = field(compare=False, repr=False)
-
-    def __str__(self) -> str:
-        names = ", ".join(each.name for each, _ in self.servers)
-        seconds = sum(each.gate.seconds for each, _ in self.servers if each.gate)
-        longest = f"for {show_seconds(seconds)} at most in all"
-        return f"{names} must not become slower by it: measured before and after, {longest}"
-
-
-@dataclass(frozen=True)
-class JudgedSince:
-    """Servers that are measured again since their driver was changed from `before` to `driver`, beside `reading`.
-
-    `settled` waits until they have started. `back` returns what takes the driver back, by the reason for it.
-    """
-
-    driver: str
-    before: str
-    reading: str = field(repr=False)
-    settled: RunVerb = field(compare=False, repr=False)
-    back: Callable[[str], RebootHost] = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True)
 class Change:
     """One thing that is done to a host: what, to what, and why; then how. Prints itself, and compares.
 
@@ -187,10 +154,6 @@ class Change:
     """Of a server that serves: how long it will not."""
     gated: Gated | None = None
     """Of a server that must not become slower by it."""
-    measured: MeasuredBefore | None = None
-    """Of a driver by which no server must become slower: what is measured before it."""
-    judged: JudgedSince | None = None
-    """Of what was kept of the driver before: it is done once the new one is judged, and not where that goes back."""
     together: tuple[Change, ...] = ()
     """Changes of other servers that the same script makes: all of them, or none."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from llamaherd.host.responses import ProbeOutputs, parse_pairs
 from llamaherd.host.state import DRIVER_PACKAGES, DriverState, HostState, PackageState, Persistence, RefusedDriver
@@ -12,14 +12,12 @@ from llamaherd.onhost.verification import Probe
 from llamaherd.plan import DriverPlan, Estimate, Plan
 from llamaherd.reference.packages import DriverSource
 from llamaherd.role.apt import NVIDIA
-from llamaherd.role.changes import Change
 from llamaherd.role.report import Check
-from llamaherd.role.role import Inspection, Judging, Role, Run, Task, Verified
+from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot_changes, refusal_changes
 from roles.nvidia_driver.onhost import Found, InspectInput
 from roles.nvidia_driver.plan import plan
 from roles.nvidia_driver.preflight import facts, refusals
-from roles.nvidia_driver.rollback import gated, settle_changes
 
 
 def inspection_input(plan: Plan) -> InspectInput | None:
@@ -47,8 +45,6 @@ def take(state: HostState, found: Found) -> None:
         tried=found.tried,
         kept=found.kept,
         judging=found.judging,
-        answered=found.answered,
-        reading=found.reading,
         refused=_refused(found.refused),
     )
 
@@ -68,10 +64,10 @@ def _refused(fields: tuple[str, ...]) -> RefusedDriver | None:
     match fields:
         case ():
             return None
-        case [_, _, _, _, _] | [_, _, _, _, _, _]:
+        case [_, _, _, _, _]:
             return RefusedDriver(*fields)
         case _:
-            raise ValueError("a refused driver has five fields or six")
+            raise ValueError("a refused driver has five fields")
 
 
 def probes(plan: Plan) -> Iterator[Probe]:
@@ -147,21 +143,13 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 def tasks(plan: Plan) -> Iterator[Task]:
     """A look for each: what the one did decides on the next."""
-
-    def settle(state: HostState, run: Run) -> Sequence[Change]:
-        return settle_changes(plan, state, retry=run.retry)
-
     if plan.driver:
         # Alone: what was there before goes on, and so does the rest of the run.
         again = "not one that did not come up"
         yield Task(again, lambda state, run: refusal_changes(plan, state, retry=run.retry), alone=True)
-        if gated(plan):
-            yield Task("judged, if an earlier run could not", settle, alone=True)
         yield Task("packages", lambda state, run: driver_changes(plan, state, retry=run.retry))
         yield Task("loaded", lambda state, _: load_changes(plan, state))
         yield Task("reboot, if only that loads it", lambda state, _: reboot_changes(plan, state))
-        if gated(plan):
-            yield Task("judged, if it is new", settle, alone=True)
 
 
 ROLE = Role(

@@ -35,26 +35,14 @@ def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change
 
 
 def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
-    """Bring its packages and what keeps them, where one is missing, or of another branch or version.
-
-    Where no gate asks any more how fast servers are by it, what was kept for that goes first.
-    """
-    settled = [] if rollback.gated(plan) else rollback.settle_changes(plan, state, retry=retry)
-    return [*settled, *_install_changes(plan, state, retry=retry)]
-
-
-def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
+    """Bring its packages and what keeps them, where one is missing, or of another branch or version."""
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
     if rollback.refused_driver(driver, state) and not retry:
         return []
-    measured = None
     if _goes_back(driver, state):
         why = (*why, rollback.rollback_note(driver, state))
-        measured = rollback.measured_before(plan, state, retry=retry)
-    if measured:
-        why = (*why, str(measured))
     changes = []
     if missing := [each for each in driver.components if each not in state.nvidia.components]:
         names = ", ".join(missing)
@@ -64,14 +52,13 @@ def _install_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Chang
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
-    judged = bool(measured) or (not retry and rollback.measured_already(state))
-    given = _install(driver, state, judged=judged)
+    given = _install(driver, state)
     says = f"bringing driver {driver.wanted}: {', '.join(driver.packages)}"
     how = RunVerb("nvidia_driver.packages.install", given, says)
-    return [*changes, Change("install", "driver", driver.wanted, why, how, measured=measured)]
+    return [*changes, Change("install", "driver", driver.wanted, why, how)]
 
 
-def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallInput:
+def _install(driver: DriverPlan, state: HostState) -> InstallInput:
     wanted, *files = written_files(driver.files)
     (kept,) = written_files([version_hold(VERSION)])
     return InstallInput(
@@ -93,7 +80,7 @@ def _install(driver: DriverPlan, state: HostState, *, judged: bool) -> InstallIn
         kept=kept,
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
-        way_back=rollback.way_back(driver, judged=judged) if _goes_back(driver, state) else None,
+        way_back=rollback.way_back(driver) if _goes_back(driver, state) else None,
         in_container=state.machine.in_container,
     )
 

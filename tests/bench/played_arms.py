@@ -30,7 +30,6 @@ class Played:
         *,
         step: float = 0.0,
         drafts: bool = False,
-        arm_a: float = 0.0,
         start_error: float = 0.004,
         run_error: float = 0.005,
     ) -> None:
@@ -39,7 +38,7 @@ class Played:
         self.running: ArmName | None = None
         self.starts: list[ArmName] = []
         self.asked: dict[ArmName, list[RequestSpec]] = {"A": [], "B": []}
-        self._pace = {"A": 1 / (1 - arm_a), "B": 1 / (1 - slower) * (1 + step)}
+        self._pace = {"A": 1.0, "B": 1 / (1 - slower) * (1 + step)}
         self._drafts, self._start_error, self._run_error = drafts, start_error, run_error
         self.fails: Callable[[int], Failure | None] = lambda _: None
 

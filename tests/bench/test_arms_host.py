@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials.host import ArmsHost
-from llamaherd.measure.trials.units import Arm, arms_input
+from llamaherd.measure.trials.trial import TrialHost
+from llamaherd.measure.trials.units import Arm
 from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
+from tests.support.trials import trial
 
 pytestmark = needs_root
 
 ARM = Arm("A", "box/chat", next(each for each in planned(cpu_rig()).instances if each.name == "chat"))
-GIVEN = arms_input((ARM,), (), 60, "tom")
 STOPS = """
 echo mine
 read -r go && [ "$go" = go ] || exit 1
@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-Begin = Callable[..., ArmsHost]
+Begin = Callable[..., TrialHost]
 
 
 @pytest.fixture
@@ -62,26 +62,27 @@ def host(log: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         finally:
             note("back")
 
-    def begin(script: str, *, refuses: bool = False) -> ArmsHost:
+    def begin(script: str, *, refuses: bool = False, beside: bool = False) -> TrialHost:
         play_verb(monkeypatch, script.replace("{log}", str(log)))
-        return ArmsHost(Connect(host=LOCAL), GIVEN, {"A": ARM}, {"A": None}, "salts", aside(refuses=refuses))
+        given = trial([ARM], [] if beside else [ARM.instance], drain=partial(aside, refuses=refuses), say=note)
+        return TrialHost(given, "salts")
 
     return begin
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_nothing_new_is_sent_from_before_it_is_stopped_until_it_serves_again(log: Path, host: Begin) -> None:
-    with host(STOPS) as measured:
+    with host(STOPS):
         assert log.read_text().split() == ["aside", "stopped"]
-    assert measured.back == 1.5
-    assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
+    lines = log.read_text().splitlines()
+    assert lines == ["aside", "stopped", "serves", "back", "llama-chat is as before, after 1.5 s"]
 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_what_ends_it_changes_nothing_of_that(log: Path, host: Begin) -> None:
     with pytest.raises(KeyboardInterrupt), host(STOPS):
         raise KeyboardInterrupt
-    assert log.read_text().split() == ["aside", "stopped", "serves", "back"]
+    assert log.read_text().splitlines()[:4] == ["aside", "stopped", "serves", "back"]
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -93,7 +94,7 @@ def test_a_host_that_ends_in_the_middle_is_sent_requests_again(log: Path, host: 
 
 @pytest.mark.usefixtures("starts_processes")
 def test_what_is_not_stopped_goes_on_being_sent_requests(log: Path, host: Begin) -> None:
-    with host(BESIDE):
+    with host(BESIDE, beside=True):
         pass
     assert not log.exists()
 

@@ -10,13 +10,14 @@ import yaml
 from llamaherd.checks.groups import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
-from llamaherd.measure.trials.pair import PlannedPair, arm_result, missing_for_trial, plan_pair
-from llamaherd.measure.trials.units import arms_input, arms_port, standalone_server
+from llamaherd.measure.trials.pair import Pair, arm_result, missing_for_trial, plan_pair
+from llamaherd.measure.trials.units import arms_port, standalone_server
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.ours import parse_state
 from tests.support.rigs import KEY, changed, converged
+from tests.support.trials import trial
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def inventory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compared(inventory: Path, a: str, b: str | None, *words: str) -> PlannedPair:
+def compared(inventory: Path, a: str, b: str | None, *words: str) -> Pair:
     return plan_pair(inventory, ROLES, a, b, [parse_setting(word) for word in words], lambda _: None)
 
 
@@ -69,7 +70,7 @@ def test_both_arms_are_units_and_the_group_is_what_is_stopped(inventory: Path) -
     port = str(arms_port(GROUPED, "two"))
     assert [values(each.instance.server.arguments, "--port") for each in (two.a, two.b)] == [[port], [port]]
     assert two.context == 2048
-    given = arms_input((two.a, two.b), two.declared, 60, "a test")
+    given = trial((two.a, two.b), two.declared).input
     assert [each.service for each in given.stops] == ["llama-card"]
     result = arm_result("box", two.plan_a, two.a, (), session="s", began="2026-11-26T10:00:00Z", declared=True)
     assert (result.instance, result.provenance.around.instances) == ("two", ("chat", "drafter"))

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.trials.blocks import Blocks, trial_conditions
-from llamaherd.measure.trials.gate import GateRow, gate_arms, gate_cells, gate_left, gate_rows
+from llamaherd.measure.trials.gate import GateRow, gate_cells, gate_left, gate_pair, gate_rows, has_same_speed
 from llamaherd.measure.trials.pair import JournalPair, finished_results
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
@@ -20,6 +21,7 @@ from tests.support.sample import drawn
 USUAL = GatePlan(decode=0.03, prefill=0.05, seconds=1200)
 ASKED = trial_conditions(gate_cells(USUAL), 8192)
 PLAN = planned(cpu_rig())
+HERE = Connect(host=LOCAL)
 
 
 def verdicts(rows: tuple[GateRow, ...]) -> set[str]:
@@ -95,11 +97,11 @@ def test_what_was_measured_today_is_not_measured_again(tmp_path: Path) -> None:
 
 
 def test_both_listen_where_nobody_else_does() -> None:
-    arms = gate_arms(PLAN, PLAN, "chat")
-    told = arms.a.instance.server.arguments
+    pair = gate_pair(HERE, PLAN, PLAN, "chat")
+    told = pair.a.instance.server.arguments
     port = told[told.index("--port") + 1]
     assert told[told.index("--host") + 1] == "127.0.0.1"
-    assert int(port) == arms.a.instance.endpoint.port == arms.b.instance.endpoint.port
+    assert int(port) == pair.a.instance.endpoint.port == pair.b.instance.endpoint.port
     assert int(port) not in {each.endpoint.port for each in PLAN.instances}
 
 
@@ -117,7 +119,7 @@ def test_both_listen_where_nobody_else_does() -> None:
     ],
 )
 def test_nothing_is_measured_where_nothing_computes_otherwise(keys: dict[str, object], alike: bool) -> None:
-    assert gate_arms(PLAN, planned(cpu_rig(), keys), "chat").alike is alike
+    assert has_same_speed(gate_pair(HERE, PLAN, planned(cpu_rig(), keys), "chat")) is alike
 
 
 def test_a_server_without_a_port_cannot_be_moved() -> None:
@@ -125,4 +127,4 @@ def test_a_server_without_a_port_cannot_be_moved() -> None:
     server = chat.server.model_copy(update={"arguments": ("--host", "127.0.0.1")})
     plan = PLAN.model_copy(update={"instances": (chat.model_copy(update={"server": server}),)})
     with pytest.raises(UserError, match="`--port`"):
-        gate_arms(plan, PLAN, "chat")
+        gate_pair(HERE, plan, PLAN, "chat")

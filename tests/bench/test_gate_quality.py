@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,24 @@ from typing import Any
 import pytest
 
 from llamaherd.engines.divergence import Reading
+from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.results.store import result_files
 from llamaherd.measure.trials.divergence import Compared, Figure, NoFiguresError, Quality, parse_quality
 from llamaherd.measure.trials.gate import (
-    GateArms,
+    GateOutcome,
+    QualityJudgement,
     QualityRow,
-    gate_arms,
+    gate_pair,
     has_same_output,
     judged_arm,
     not_judged,
     output_hashes,
     quality_unit,
     reading_variants,
+    save_judgement,
+    saved_judgement,
 )
-from llamaherd.measure.trials.gate_run import GateOutcome, QualityJudgement, save_judgement, saved_judgement
+from llamaherd.measure.trials.pair import Pair
 from llamaherd.measure.trials.units import Arm
 from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
@@ -43,8 +48,8 @@ def plan(readings: tuple[Reading, ...] = READINGS, vocabulary: int = 262_144, **
     return found.model_copy(update={"instances": instances})
 
 
-def arms(was: Plan, new: Plan) -> GateArms:
-    return gate_arms(was, new, "chat")
+def pair(was: Plan, new: Plan) -> Pair:
+    return gate_pair(Connect(host=LOCAL), was, new, "chat")
 
 
 def row(kld: float, error: float, most: float = 0.02) -> QualityRow:
@@ -102,44 +107,44 @@ def test_what_could_not_be_judged_is_not_let_in() -> None:
     ],
 )
 def test_only_what_can_change_what_it_says_is_judged(keys: dict[str, Any], *, same: bool) -> None:
-    assert has_same_output(arms(plan(), plan(**keys))) is same
+    assert has_same_output(pair(plan(), plan(**keys))) is same
 
 
 def test_another_model_or_engine_is_judged() -> None:
     other = planned(cpu_rig(), {**GATE, "models/gemma/sha256": "b6" * 32})
-    assert not has_same_output(arms(plan(), other))
+    assert not has_same_output(pair(plan(), other))
     built = planned(cpu_rig(), {**GATE, "engines/main/options": {"GGML_NATIVE": "OFF"}})
-    assert not has_same_output(arms(plan(), built))
+    assert not has_same_output(pair(plan(), built))
 
 
 def test_a_gate_that_is_new_says_nothing_otherwise() -> None:
     """Its engine is built anew, with one program more: nothing of the server is another one."""
     was = planned(cpu_rig(), {"instances/chat/kv": "f16"})
-    both = arms(was, plan())
+    both = pair(was, plan())
     assert both.a.instance.server.program != both.b.instance.server.program
     assert both.a.instance.divergence is None
     assert has_same_output(both)
-    changed = not_judged(arms(was, plan(kv="q8_0")), 0.02)
+    changed = not_judged(pair(was, plan(kv="q8_0")), 0.02)
     assert changed
     assert "was built without the program that compares" in str(changed)
     assert "nothing but `gate` changed" in changed.way_out
 
 
 def test_another_vocabulary_is_another_model() -> None:
-    found = not_judged(arms(plan(), plan(vocabulary=151_936)), 0.02)
+    found = not_judged(pair(plan(), plan(vocabulary=151_936)), 0.02)
     assert found
     assert "it has 151,936 kinds of tokens, and what serves 262,144: it is another model" in str(found)
 
 
 def test_where_no_text_can_be_read_it_is_not_judged() -> None:
-    assert not_judged(arms(plan(), plan()), 0.02) is None
-    found = not_judged(arms(plan(), plan(readings=())), 0.02)
+    assert not_judged(pair(plan(), plan()), 0.02) is None
+    found = not_judged(pair(plan(), plan(readings=())), 0.02)
     assert found
     assert "no text can be read" in str(found)
 
 
 def test_a_vocabulary_that_nobody_knows_is_no_other_one() -> None:
-    found = not_judged(arms(plan(), plan(readings=(), vocabulary=0)), 0.02)
+    found = not_judged(pair(plan(), plan(readings=(), vocabulary=0)), 0.02)
     assert found
     assert "the vocabulary is not known" in str(found)
 
@@ -147,14 +152,14 @@ def test_a_vocabulary_that_nobody_knows_is_no_other_one() -> None:
 def test_both_read_as_much_as_the_one_that_has_less_room() -> None:
     less = READINGS[1:]
     assert (
-        reading_variants(arms(plan(), plan(readings=less)))
-        == reading_variants(arms(plan(readings=less), plan()))
+        reading_variants(pair(plan(), plan(readings=less)))
+        == reading_variants(pair(plan(readings=less), plan()))
         == less
     )
 
 
 def test_the_unit_reads_as_both() -> None:
-    both = arms(plan(environment={"OLD": "1", "SAME": "2"}), plan(kv="q4_0", environment={"SAME": "2", "NEW": "%h"}))
+    both = pair(plan(environment={"OLD": "1", "SAME": "2"}), plan(kv="q4_0", environment={"SAME": "2", "NEW": "%h"}))
     unit = quality_unit(both, READINGS[0], 300)
     *_, kept, compared = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
     tools = [f"{each.build_folder}/bin/llama-perplexity" for each in (both.a.instance, both.b.instance)]
@@ -171,12 +176,10 @@ def test_the_unit_reads_as_both() -> None:
 
 
 def test_it_runs_where_one_of_both_has_gpus() -> None:
-    both = arms(plan(), plan(kv="q8_0"))
+    both = pair(plan(), plan(kv="q8_0"))
     assert judged_arm(both).instance is both.b.instance
     gpus = both.a.instance.server.model_copy(update={"gpus": object()})
-    moved = GateArms(
-        Arm("A", "a", both.a.instance.model_copy(update={"server": gpus})), both.b, both.plan_a, both.plan_b
-    )
+    moved = replace(both, a=Arm("A", "a", both.a.instance.model_copy(update={"server": gpus})))
     assert judged_arm(moved).instance is moved.a.instance
 
 
@@ -211,7 +214,7 @@ def test_what_was_read_today_is_not_read_again(tmp_path: Path) -> None:
 
 
 def test_it_is_known_by_what_is_said_and_not_by_how_fast() -> None:
-    a, b = output_hashes(arms(plan(), plan(kv="q8_0")))
+    a, b = output_hashes(pair(plan(), plan(kv="q8_0")))
     assert a != b
-    assert output_hashes(arms(plan(threads=1), plan(kv="q8_0", ubatch=64))) == (a, b)
-    assert output_hashes(arms(plan(), plan(kv="q4_0")))[1] != b
+    assert output_hashes(pair(plan(threads=1), plan(kv="q8_0", ubatch=64))) == (a, b)
+    assert output_hashes(pair(plan(), plan(kv="q4_0")))[1] != b

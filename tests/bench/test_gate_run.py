@@ -5,21 +5,18 @@ The host is played: what its connection would tell. What real hosts do is in tes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials import gate_run
-from llamaherd.measure.trials.gate import gate_arms
-from llamaherd.measure.trials.gate_run import GateRun
-from llamaherd.measure.trials.host import UnitRun
-from llamaherd.measure.trials.units import Arm, ArmName
-from llamaherd.onhost.servers import TrialsInput
+from llamaherd.measure.trials import blocks, gate
+from llamaherd.measure.trials.gate import GateRun, gate_pair
+from llamaherd.measure.trials.trial import Trial, UnitRun
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played
 from tests.bench.test_divergence import REAL
@@ -50,47 +47,41 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     class OnIt(Played):
         """One connection to it."""
 
-        def __init__(
-            self,
-            _connect: Connect,
-            given: TrialsInput,
-            arms: Mapping[ArmName, Arm],
-            _keys: object,
-            _salts: str,
-            aside: Any,
-        ) -> None:
+        def __init__(self, trial: Trial, _cache_buster: str) -> None:
             super().__init__(1, told.slower)
-            self._aside = aside
-            told.opened.append("".join(arms))
-            assert bool(given.scratch) is (told.opened[-1] == "C")
+            self._drained, self._trial = ExitStack(), trial
+            told.opened.append("".join(each.name for each in trial.servers))
+            assert bool(trial.input.scratch) is trial.replaceable is (told.opened[-1] == "C")
+            assert trial.keys == ({} if trial.replaceable else {"A": "a-key", "B": "a-key"})
+            assert [each.name for each in trial.stops] == ["chat"]
 
         def __enter__(self) -> Self:
-            self._aside.__enter__()
+            self._drained.enter_context(self._trial.drain())
             return self
 
-        def __exit__(self, *gone: object) -> None:
-            self._aside.__exit__(*gone)
+        def __exit__(self, *_: object) -> None:
+            self._drained.close()
 
         def run_to_end(self, unit: str, _room: int) -> UnitRun:
             assert unit.count("llama-perplexity") == 2
             self.now += 100
             return told.said
 
-    monkeypatch.setattr(gate_run, "ArmsHost", OnIt)
+    for module in (gate, blocks):
+        monkeypatch.setattr(module, "TrialHost", OnIt)
     monkeypatch.setenv("CHAT_KEY", "a-key")
     return told
 
 
 def run(host: Host, folder: Path, *, decode: float | None = 0.03, kv: str = "q8_0", speed: bool = True) -> GateRun:
     """A gate of `kld: 0.02`, for another type of the cache."""
-    gate = GatePlan(decode=decode, kld=0.02, seconds=1200)
-    arms, says = gate_arms(plan(), plan(kv=kv), "chat"), list[str]()
-    connect = Connect(host=LOCAL)
-    return GateRun(arms, gate, "box", connect, folder, "a test", says.append, host.stand_aside, speed)
+    limits = GatePlan(decode=decode, kld=0.02, seconds=1200)
+    pair, says = gate_pair(Connect(host=LOCAL), plan(), plan(kv=kv), "chat"), list[str]()
+    return GateRun(pair, limits, folder, "a test", says.append, host.stand_aside, speed)
 
 
 def test_what_it_says_comes_first_and_then_how_fast(host: Host, tmp_path: Path) -> None:
-    found = run(host, tmp_path).found()
+    found = run(host, tmp_path).measure()
     assert host.opened == ["C", "AB"]
     assert host.aside == 2
     assert found.lets_in
@@ -101,7 +92,7 @@ def test_what_it_says_comes_first_and_then_how_fast(host: Host, tmp_path: Path) 
 
 def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> None:
     host.said = UnitRun(well=True, says=BEYOND)
-    found = run(host, tmp_path).found()
+    found = run(host, tmp_path).measure()
     assert host.opened == ["C"]
     assert (found.lets_in, found.rows) == (False, ())
     assert "mean KLD 0.10657 ± 0.00014" in found.told[0]
@@ -109,7 +100,7 @@ def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> N
 
 def test_what_is_slower_is_kept_out_though_it_says_the_same(host: Host, tmp_path: Path) -> None:
     host.slower = 0.1
-    found = run(host, tmp_path).found()
+    found = run(host, tmp_path).measure()
     assert found.slower
     assert not found.lets_in
 
@@ -117,33 +108,33 @@ def test_what_is_slower_is_kept_out_though_it_says_the_same(host: Host, tmp_path
 @pytest.mark.parametrize("case", ["no limit of speed", "its key changes as well"])
 def test_without_speed_nothing_is_measured(host: Host, tmp_path: Path, case: str) -> None:
     alone = run(host, tmp_path, decode=None) if case == "no limit of speed" else run(host, tmp_path, speed=False)
-    assert alone.found().lets_in
+    assert alone.measure().lets_in
     assert host.opened == ["C"]
 
 
 def test_where_nothing_can_be_said_otherwise_nothing_is_read(host: Host, tmp_path: Path) -> None:
-    found = run(host, tmp_path, kv="f16").found()
+    found = run(host, tmp_path, kv="f16").measure()
     assert host.opened == ["AB"]
     assert found.quality is None
 
 
 def test_the_same_two_are_read_once(host: Host, tmp_path: Path) -> None:
-    first = run(host, tmp_path, decode=None).found()
-    again = run(host, tmp_path, decode=None).found()
+    first = run(host, tmp_path, decode=None).measure()
+    again = run(host, tmp_path, decode=None).measure()
     assert host.opened == ["C"]
     assert first.quality
     assert again.quality
     assert again.quality.found.quality == first.quality.found.quality
-    run(host, tmp_path, decode=None, kv="q4_0").found()
+    run(host, tmp_path, decode=None, kv="q4_0").measure()
     assert host.opened == ["C", "C"]
 
 
 def test_what_could_not_be_read_is_read_again(host: Host, tmp_path: Path) -> None:
     host.said = UnitRun(well=False, says="it took too long; ")
-    found = run(host, tmp_path).found()
+    found = run(host, tmp_path).measure()
     assert (found.lets_in, found.told) == (
         False,
         ("it cannot be judged, where a mean KLD of 0.02 is the most: it took too long: not judged",),
     )
     host.said = UnitRun(well=True, says=REAL)
-    assert run(host, tmp_path).found().lets_in
+    assert run(host, tmp_path).measure().lets_in

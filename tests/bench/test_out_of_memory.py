@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.measure.trials.host import OUT_OF_MEMORY_WORDS, is_out_of_memory
+from llamaherd.measure.trials.trial import OUT_OF_MEMORY_WORDS, is_out_of_memory
 from llamaherd.resources import ROOT
 
 SAID = {

@@ -16,9 +16,9 @@ from llamaherd.measure.bench import reservation
 from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.meter import meter as metering
 from llamaherd.measure.meter.meter import Meter
-from llamaherd.measure.trials import host as arms_host
-from llamaherd.measure.trials.host import ArmsHost
-from llamaherd.measure.trials.units import Arm, arms_input
+from llamaherd.measure.trials import trial as arms_host
+from llamaherd.measure.trials.trial import TrialHost
+from llamaherd.measure.trials.units import Arm
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.exclusivity import HELD
@@ -27,6 +27,7 @@ from tests.bench.played import PLAIN, Played
 from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
+from tests.support.trials import trial
 
 pytestmark = needs_root
 
@@ -36,9 +37,10 @@ ARM = Arm("A", "box/chat", CHAT)
 SPEAKS = "while echo; do sleep 0.1; done"
 """A word now and then, as hosts say one, and never the one that is waited for."""
 LIMIT, SOON = 1, 15
+RESTORES = "the host restores llama-chat by itself; run `herd verify box` to check it"
 
 
-COMMANDS: dict[str, Callable[[ArmsHost], object]] = {
+COMMANDS: dict[str, Callable[[TrialHost], object]] = {
     "start": lambda host: host.start("A"),
     "stop": lambda host: host.stop(),
     "place": lambda host: host.place(ARM, 60),
@@ -62,12 +64,12 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ArmsHost]:
+def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TrialHost]:
     """A host that runs a script in place of the verb."""
 
-    def begin(script: str) -> ArmsHost:
+    def begin(script: str) -> TrialHost:
         play_verb(monkeypatch, script)
-        return ArmsHost(HERE, arms_input((ARM,), (), 60, "tom"), {"A": ARM}, {"A": None}, "salts")
+        return TrialHost(trial([ARM], [CHAT], say=print), "salts")
 
     return begin
 
@@ -75,7 +77,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ArmsHost]:
 @pytest.mark.parametrize(
     ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping what serves")]
 )
-def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arms: Callable[[str], ArmsHost]) -> None:
+def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arms: Callable[[str], TrialHost]) -> None:
     with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):
         arms(before + SPEAKS).__enter__()
 
@@ -89,21 +91,25 @@ def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arm
         ("run", "reading a text as a server"),
     ],
 )
-def test_a_command_of_a_comparison_that_is_never_done(command: str, does: str, arms: Callable[[str], ArmsHost]) -> None:
+def test_a_command_of_a_comparison_that_is_never_done(
+    command: str, does: str, arms: Callable[[str], TrialHost], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The host goes on to say a word now and then; each command has all of the time."""
     placed = "read -r _; echo placed; " if command == "run" else ""
     with arms(f"echo armed; {placed}{SPEAKS}") as host:
         time.sleep(LIMIT)  # nothing is waited for meanwhile
         with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):
             COMMANDS[command](host)
-    assert host.back is None
+    assert RESTORES in capsys.readouterr().out
 
 
-def test_a_host_on_which_nothing_serves_again(arms: Callable[[str], ArmsHost]) -> None:
+def test_a_host_on_which_nothing_serves_again(
+    arms: Callable[[str], TrialHost], capsys: pytest.CaptureFixture[str]
+) -> None:
     host = arms(f"echo armed; while read -r _; do :; done; {SPEAKS}").__enter__()
     with ends_in_time():
         host.__exit__()
-    assert host.back is None
+    assert RESTORES in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("says", ["", "gpu GPU-1 200 100 300"])

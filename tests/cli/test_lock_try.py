@@ -81,7 +81,7 @@ def test_what_computes_otherwise_is_measured_and_of_a_group_each_alone(
     changes: dict[str, object], names: list[str]
 ) -> None:
     tried = LockTrial(Path(), None, Rig.model_validate(RIG), GROUPED, planned(RIG, changes), hub_lock())
-    found = list(tried.arms())
+    found = list(tried.pairs())
     assert [each.b.instance.name for each in found] == names
     for each in found[:2]:
         sides = (each.a.instance, each.b.instance)

@@ -18,7 +18,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.measure.client.stream import _number
 from llamaherd.measure.results.importers import positive_number as imported
 from llamaherd.measure.results.importers import utc_time
-from llamaherd.measure.trials.host import _seconds
+from llamaherd.measure.trials.trial import _seconds
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.hardware import parse_gpu
 from llamaherd.pipeline.inspection import state_of

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from llamaherd.measure.bench.reservation import limits_input
 from llamaherd.measure.meter.meter import meter_input
-from llamaherd.measure.trials.units import Arm, arms_input
+from llamaherd.measure.trials.units import Arm
 from llamaherd.onhost.exclusivity import ExclusivityInput
 from llamaherd.plan.plan import instances_of
 from tests.render.pieces import instance, taking
 from tests.render.plans import CPU, GPU, GROUP, KEYED
 from tests.render.verbs import indented
+from tests.support.trials import trial
 
 CHAT, REASONER = instance(CPU, "chat"), instance(GPU, "reasoner")
 ALONE = Arm("A", "gpu/reasoner", taking(REASONER))
@@ -24,13 +25,13 @@ INPUTS: dict[str, tuple[str, Callable[[], object]]] = {
     "meter_of_a_unit": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "chat"), 300)),
     "meter_of_a_groups_instance": ("llamaherd.meter.watch", lambda: meter_input(instances_of(GROUP)[1], 300)),
     "meter_of_a_container": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "drafter"), 7200)),
-    "arms": ("serve.trials.run", lambda: arms_input(TWO, [CHAT], 1200, "tom on desk")),
-    "arms_on_cards": ("serve.trials.run", lambda: arms_input([ALONE], [REASONER, CHAT], 1200, "tom on desk")),
+    "arms": ("serve.trials.run", lambda: trial(TWO, [CHAT], 1200).input),
+    "arms_on_cards": ("serve.trials.run", lambda: trial([ALONE], [REASONER, CHAT], 1200).input),
     "arms_of_a_search_that_judges": (
         "serve.trials.run",
-        lambda: arms_input(TWO[:1], [CHAT], 1200, "tom on desk", others=True, text="What is read.\n"),
+        lambda: trial(TWO[:1], [CHAT], 1200, replaceable=True, text="What is read.\n").input,
     ),
-    "arms_beside": ("serve.trials.run", lambda: arms_input([ALONE], (), 1200, "tom's")),
+    "arms_beside": ("serve.trials.run", lambda: trial([ALONE], (), 1200, who="tom's").input),
 }
 """The verb and the input of each."""
 

@@ -8,16 +8,16 @@ from typing import Any
 from llamaherd.layout import (
     DRIVER_HELD,
     DRIVER_KEPT,
-    DRIVER_READING,
     DRIVER_REFUSED,
     DRIVER_WANTED,
 )
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
+from llamaherd.role.changes import written_files
 from roles.nvidia_driver.changes import NAMES
 from roles.nvidia_driver.onhost.packages import Driver, InstallInput, install
-from roles.nvidia_driver.onhost.undo import TakeBackInput, UndoInput, WayBack
-from roles.nvidia_driver.rollback import undo_unit
+from roles.nvidia_driver.onhost.undo import UndoInput, WayBack
+from roles.nvidia_driver.rollback import undo_file
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, LIBRARY, SMI, DriverHost, driver_host
 from tests.support.played_host import File
 
@@ -25,8 +25,7 @@ OLD, NEW = "580.95.05", "590.48.01"
 BEFORE, TO = f"{OLD}-1", f"{NEW}-1"
 INSTALLED, WENT = f"driver {NEW} is installed, and", f"driver {NEW} did not come up (it hangs), and {OLD}"
 REFUSED, KEPT = str(DRIVER_REFUSED), str(DRIVER_KEPT)
-UNDO = UndoInput(kind="open nvidia", may_reboot=True, judged=False)
-JUDGED = replace(UNDO, judged=True)
+UNDO = UndoInput(kind="open nvidia", may_reboot=True)
 
 
 def file(path: object, text: str) -> WrittenFile:
@@ -47,7 +46,7 @@ def given(version: str = NEW, undo: UndoInput | None = UNDO, **more: Any) -> Ins
         "files": (file(DRIVER_HELD, "held\n"),),
         "kept": file(DRIVER_KEPT, "Pin: version @VERSION@*\n"),
         "moves": True,
-        "way_back": WayBack(undo, undo_unit()) if undo else None,
+        "way_back": WayBack(undo, written_files([undo_file()])[0]) if undo else None,
         "in_container": False,
     }
     of_driver = {name: more.pop(name) for name in ("beside", "pinning", "prebuilt") if name in more}
@@ -79,15 +78,3 @@ def installed(undo: UndoInput = UNDO, **more: Any) -> DriverHost:
     install(given(undo=undo), host)
     host.log.clear()
     return host
-
-
-def slower() -> DriverHost:
-    """Return a host whose driver responds, and waits until servers were measured by it."""
-    host = installed(JUDGED)
-    host.files[str(DRIVER_READING)] = File("figures")
-    host.boot()
-    host.log.clear()
-    return host
-
-
-BACK = TakeBackInput("chat is slower by it", JUDGED, undo_unit())

@@ -332,10 +332,6 @@ def _driver(rows: Rows) -> DriverFound:
                 found = replace(found, kept=version)
             case ("judging",):
                 found = replace(found, judging=True)
-            case ("answered",):
-                found = replace(found, answered=True)
-            case "reading", content:
-                found = replace(found, reading=base64.b64decode(content, validate=True).decode())
             case "refused", *fields:
                 found = replace(found, refused=tuple(fields))
             case other:

@@ -21,7 +21,7 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
 from llamaherd.measure.trials.divergence import Figure, Quality
-from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.measure.trials.units import Arm, ArmName
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Trials
 from llamaherd.measure.tune.energy import PowerSeries

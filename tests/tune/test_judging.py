@@ -10,10 +10,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Reading
 from llamaherd.host.ssh import RemoteError
-from llamaherd.measure.trials.host import UnitRun
-from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.quality import Judged, Precision
-from llamaherd.measure.tune.target import QualityJudge
+from llamaherd.measure.trials.divergence import Compared, compare_outputs
+from llamaherd.measure.trials.trial import UnitRun
 from tests.bench.test_divergence import OUTPUTS, REAL
 
 READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))
@@ -46,14 +44,12 @@ class Plays:
         return self.now
 
 
-def unit_of(candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
-    return f"{candidate} {precision.kv} {reading.context} {seconds}"
+def unit_of(reading: Reading, seconds: int) -> str:
+    return f"{reading.context} {seconds}"
 
 
-def judged(host: Plays, readings: Iterable[Reading] = READINGS) -> Judged:
-    return QualityJudge(host, unit_of, lambda *_: readings).judged(
-        Candidate.of({"kv": "q8_0"}), Precision("q8_0"), 600.0
-    )
+def judged(host: Plays, readings: Iterable[Reading] = READINGS) -> Compared:
+    return compare_outputs(host, unit_of, readings, 600.0)
 
 
 def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
@@ -61,8 +57,8 @@ def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
     found = judged(host)
     assert found.quality
     assert (found.quality.kld.value, found.quality.kld.error) == (0.006568, 0.00014)
-    assert (found.kv, found.context, found.chunks, found.seconds, found.says) == ("q8_0", 8192, 2, 40.0, "")
-    assert host.ran == [("kv=q8_0 q8_0 8192 300", 4_000 + (1 << 30))]
+    assert (found.context, found.chunks, found.seconds, found.says) == (8192, 2, 40.0, "")
+    assert host.ran == [("8192 300", 4_000 + (1 << 30))]
     assert not host.running
 
 
@@ -80,7 +76,7 @@ def test_where_there_is_no_room_it_reads_less_at_once(says: str) -> None:
     found = judged(host)
     assert (found.context, found.seconds) == (4096, 80.0)
     assert found.quality
-    assert [unit for unit, _ in host.ran] == ["kv=q8_0 q8_0 8192 300", "kv=q8_0 q8_0 4096 280"]
+    assert [unit for unit, _ in host.ran] == ["8192 300", "4096 280"]
 
 
 def test_it_tries_three_ways_and_no_more() -> None:
@@ -116,11 +112,11 @@ def test_where_memory_allows_nothing_no_unit_runs() -> None:
 
 
 def test_what_cannot_be_planned_is_not_run() -> None:
-    def refuses(_candidate: Candidate, _precision: Precision, _reading: Reading, _seconds: int) -> str:
+    def refuses(_reading: Reading, _seconds: int) -> str:
         raise UserError("the model is not locked", "run `herd lock`")
 
     host = Plays([])
-    found = QualityJudge(host, refuses, lambda *_: READINGS).judged(Candidate(), Precision("q8_0"), 600.0)
+    found = compare_outputs(host, refuses, READINGS, 600.0)
     assert (found.quality, found.says) == (None, "the model is not locked")
 
 

@@ -16,7 +16,10 @@ from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import Condition, Run, Start
 from llamaherd.measure.results.store import Journal
 from llamaherd.measure.statistics import block_orders
+from llamaherd.measure.trials.pair import JournalPair
+from llamaherd.measure.trials.trial import Trial, TrialHost
 from llamaherd.measure.trials.units import ArmName
+from llamaherd.text.numbers import show_seconds
 
 PREFILL_CELL = "prefill"
 TRIAL_CELLS = (*KINDS, PREFILL_CELL)
@@ -115,6 +118,10 @@ class BlockDone:
     so_far: Comparison
     left: int
 
+    def __str__(self) -> str:
+        known = "all is known" if not self.left else f"{self.left} not known yet"
+        return f"block {self.number + 1}, {' then '.join(self.order)}: {show_seconds(self.seconds)}; {known}"
+
 
 @dataclass
 class Blocks:
@@ -189,3 +196,18 @@ class Blocks:
 
     def _compared(self) -> Comparison:
         return compare_results(self.journals["A"].result, self.journals["B"].result)
+
+
+def run_blocks(
+    trial: Trial,
+    pair: JournalPair,
+    conditions: Sequence[Condition],
+    left: Callable[[Comparison], int] | None = None,
+) -> Ended:
+    """Run a trial of A and B in blocks, and report each block. Raise UserError."""
+
+    def tell(done: BlockDone) -> None:
+        trial.say(str(done))
+
+    with TrialHost(trial, pair.session) as host:
+        return Blocks(host, pair.journals, conditions, pair.session, trial.seconds, tell, left).measured()

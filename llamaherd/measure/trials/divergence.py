@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.engines.divergence import Reading
 from llamaherd.measure.client.suite import long_text
 from llamaherd.measure.results.result import Count, NotNegative, Recorded
-from llamaherd.measure.trials.host import UnitRun, is_out_of_memory
+from llamaherd.measure.trials.trial import UnitRun, is_out_of_memory
 from llamaherd.measure.trials.units import SCRATCH
 from llamaherd.memory.divergence import MOST_TOKENS
 
@@ -148,42 +147,38 @@ def divergence_text() -> str:
     return long_text(_LETTERS_A_TOKEN * MOST_TOKENS)
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Has a text read on a host. `readings` are ways in which it could be, the best one first."""
+def compare_outputs(host: UnitHost, unit_of: UnitOf, readings: Iterable[Reading], seconds: float) -> Compared:
+    """Measure the divergence on a host within some seconds, by the first of `readings` for which there is room.
 
-    host: UnitHost
-    unit_of: UnitOf
-    readings: Iterable[Reading]
+    Raise UserError if the connection to the host ends.
+    """
+    began = host.clock()
+    found = Compared(says="in no way is there memory for it")
+    for reading in islice(readings, _TRIES):
+        left = seconds - (host.clock() - began)
+        found = _read(host, unit_of, reading, max(1, int(left / _RUNS)))
+        if found.quality or not (is_out_of_memory(found.says) or _NO_DISK in found.says):
+            break
+    return found.model_copy(update={"seconds": round(host.clock() - began, 3)})
 
-    def compared(self, seconds: float) -> Compared:
-        """What comes of it within so many seconds. Raises UserError where the host is gone: then nothing is known."""
-        began = self.host.clock()
-        found = Compared(says="in no way is there memory for it")
-        for reading in islice(self.readings, _TRIES):
-            left = seconds - (self.host.clock() - began)
-            found = self._read(reading, max(1, int(left / _RUNS)))
-            if found.quality or not (is_out_of_memory(found.says) or _NO_DISK in found.says):
-                break
-        return found.model_copy(update={"seconds": round(self.host.clock() - began, 3)})
 
-    def _read(self, reading: Reading, seconds: int) -> Compared:
-        found = Compared(context=reading.context, chunks=reading.chunks)
-        try:
-            unit = self.unit_of(reading, seconds)
-        except InventoryError as error:
-            return found.model_copy(
-                update={"says": "; ".join(each.message for each in error.findings)[:_MESSAGE_LETTERS]}
-            )
-        except UserError as error:
-            return found.model_copy(update={"says": error.message[:_MESSAGE_LETTERS]})
-        try:
-            ran = self.host.run_to_end(unit, reading.bytes + _SPARE)
-        finally:
-            self.host.stop()
-        if not ran.well:
-            return found.model_copy(update={"says": ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing"})
-        try:
-            return found.model_copy(update={"quality": parse_quality(ran.says)})
-        except NoFiguresError as error:
-            return found.model_copy(update={"says": str(error)})
+def _read(host: UnitHost, unit_of: UnitOf, reading: Reading, seconds: int) -> Compared:
+    def without_figures(why: str) -> Compared:
+        return Compared(context=reading.context, chunks=reading.chunks, says=why)
+
+    try:
+        unit = unit_of(reading, seconds)
+    except InventoryError as error:
+        return without_figures("; ".join(each.message for each in error.findings)[:_MESSAGE_LETTERS])
+    except UserError as error:
+        return without_figures(error.message[:_MESSAGE_LETTERS])
+    try:
+        ran = host.run_to_end(unit, reading.bytes + _SPARE)
+    finally:
+        host.stop()
+    if not ran.well:
+        return without_figures(ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing")
+    try:
+        return Compared(context=reading.context, chunks=reading.chunks, quality=parse_quality(ran.says))
+    except NoFiguresError as error:
+        return without_figures(str(error))

@@ -1,21 +1,38 @@
-"""Judge a change by the limits of a gate: speed, and divergence of the output."""
+"""The gate of a change: measure the running and the declared server, and judge speed and divergence by limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
 from typing import Literal
 
+from pydantic import ValidationError
+
+from llamaherd import __version__
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Pass, Reading, compared_arguments, kept_arguments
+from llamaherd.inventory.schema import Connect
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.measure.results.comparison import Comparison
+from llamaherd.measure.client.suite import suite
+from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
-from llamaherd.measure.results.result import Condition
+from llamaherd.measure.results.result import Condition, Recorded, Timestamp
+from llamaherd.measure.results.store import MOST_FILES, read_file, write_whole
 from llamaherd.measure.statistics import Ratio
-from llamaherd.measure.trials.blocks import PREFILL_CELL
-from llamaherd.measure.trials.divergence import LOGITS, Compared
+from llamaherd.measure.trials.blocks import PREFILL_CELL, run_blocks, trial_conditions
+from llamaherd.measure.trials.divergence import LOGITS, Compared, compare_outputs, divergence_text
+from llamaherd.measure.trials.pair import JournalPair, Pair, begin_results, finished_results
+from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
 from llamaherd.measure.trials.units import Arm, arms_port, run_unit, server_at_port, server_with
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
+from llamaherd.text.numbers import show_seconds, utc_stamp
 
 WRITING = ("code", "prose")
 """Kinds of text that are written: one that a draft suits well, and one that it does not."""
@@ -37,36 +54,27 @@ class GateRow:
         return f"{what} {_change(self.ratio)}, and {-self.limit:+.1%} may be lost"
 
 
-@dataclass(frozen=True)
-class GateArms:
-    """A serves, B is to take its place; each with the plan that it is of."""
+def gate_pair(connect: Connect, was: Plan, plan: Plan, name: str) -> Pair:
+    """Return the running server as A, and the declared one as B; of a group, the instance alone.
 
-    a: Arm
-    b: Arm
-    plan_a: Plan
-    plan_b: Plan
-
-    @property
-    def context(self) -> int:
-        """What each request has of it, in both."""
-        return min(each.instance.context // max(1, each.instance.endpoint.streams) for each in (self.a, self.b))
-
-    @property
-    def alike(self) -> bool:
-        """Whether both compute the same: then one cannot be slower."""
-        return _speed_inputs(self.a.instance) == _speed_inputs(self.b.instance)
-
-
-def gate_arms(was: Plan, plan: Plan, name: str) -> GateArms:
-    """Both at the port of arms; of a group, the instance alone. Raises UserError where a port cannot be told."""
+    Raise UserError if their arguments do not contain where they listen.
+    """
     port = arms_port(plan, name)
     a, b = (server_at_port(server_with(of, name), name, port) for of in (was, plan))
-    return GateArms(
+    return Pair(
+        connect,
         Arm("A", f"what serves as {name}", a),
         Arm("B", f"what is declared as {name}", b),
         was,
         plan,
+        (server_with(was, name),),
+        changed=True,
     )
+
+
+def has_same_speed(pair: Pair) -> bool:
+    """Return whether nothing differs that the speed of both depends on."""
+    return _speed_inputs(pair.a.instance) == _speed_inputs(pair.b.instance)
 
 
 def gate_cells(gate: GatePlan) -> tuple[str, ...]:
@@ -81,15 +89,10 @@ def gate_rows(found: Comparison, gate: GatePlan, *, spent: bool = False) -> tupl
     known to be slower at all, and by more than the limit as far as one can tell.
     """
     return tuple(
-        gate_row(row.condition, limit, row.ratio, spent=spent)
+        GateRow(row.condition, limit, row.ratio, _verdict(row.ratio, limit, spent))
         for row in found.rows
-        if (limit := limit_of(row.condition, row.metric, gate)) is not None
+        if (limit := _limit_of(row.condition, row.metric, gate)) is not None
     )
-
-
-def gate_row(condition: Condition, limit: float, ratio: Ratio, *, spent: bool) -> GateRow:
-    """One cell beside its limit, judged as above."""
-    return GateRow(condition, limit, ratio, _verdict(ratio, limit, spent))
 
 
 def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> int:
@@ -100,7 +103,7 @@ def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> 
     return len(asked) - sum(row.verdict == "held" for row in rows)
 
 
-def limit_of(condition: Condition, metric: Metric, gate: GatePlan) -> float | None:
+def _limit_of(condition: Condition, metric: Metric, gate: GatePlan) -> float | None:
     """What may be lost of a metric of a cell; None where a gate says nothing of it."""
     if condition.prompt:
         return gate.prefill if metric is PREFILL else None
@@ -169,23 +172,23 @@ class QualityRow:
         return f"{self.found.figures}, and a mean KLD of {self.most:g} is the most"
 
 
-def has_same_output(arms: GateArms) -> bool:
+def has_same_output(pair: Pair) -> bool:
     """Whether both compute the same by the same engine and model: all that they can differ in is how fast."""
-    a, b = arms.a.instance, arms.b.instance
+    a, b = pair.a.instance, pair.b.instance
     one, other = a.divergence, b.divergence
     told = one.says == other.says if one and other else a.server.arguments == b.server.arguments
-    return told and _output_inputs(arms.plan_a, a) == _output_inputs(arms.plan_b, b)
+    return told and _output_inputs(pair.plan_a, a) == _output_inputs(pair.plan_b, b)
 
 
-def not_judged(arms: GateArms, most: float) -> QualityRow | None:
+def not_judged(pair: Pair, most: float) -> QualityRow | None:
     """Why both cannot be compared, as far as their plans tell; None where they may be."""
-    a, b, way_out = arms.a.instance.divergence, arms.b.instance.divergence, UNJUDGED
+    a, b, way_out = pair.a.instance.divergence, pair.b.instance.divergence, UNJUDGED
     if b is None:
         says = "its engine was built without a program that compares"
     elif a is None:
         says = "what serves was built without the program that compares, or planned by an earlier llamaherd"
         way_out = "`herd up` with nothing but `gate` changed, then with the rest; or `herd up --retry`, unjudged"
-    elif not reading_variants(arms):
+    elif not reading_variants(pair):
         says = "no text can be read: memory has no room for it, or the vocabulary is not known"
     elif a.vocabulary != b.vocabulary:
         says = f"it has {b.vocabulary:,} kinds of tokens, and what serves {a.vocabulary:,}: it is another model"
@@ -194,23 +197,23 @@ def not_judged(arms: GateArms, most: float) -> QualityRow | None:
     return QualityRow(most, Compared(says=says), way_out)
 
 
-def reading_variants(arms: GateArms) -> tuple[Reading, ...]:
+def reading_variants(pair: Pair) -> tuple[Reading, ...]:
     """Ways in which both can read the text, the best one first: those of the one that has less room."""
-    of = [each.divergence.readings if each.divergence else () for each in (arms.a.instance, arms.b.instance)]
+    of = [each.divergence.readings if each.divergence else () for each in (pair.a.instance, pair.b.instance)]
     return min(of, key=lambda readings: readings[0].context if readings else 0)
 
 
-def judged_arm(arms: GateArms) -> Arm:
+def judged_arm(pair: Pair) -> Arm:
     """The one whose unit both runs are: it has GPUs where one of both does."""
-    a, b = arms.a.instance, arms.b.instance
-    return Arm("C", arms.b.title, b if b.server.gpus or not a.server.gpus else a)
+    a, b = pair.a.instance, pair.b.instance
+    return Arm("C", pair.b.title, b if b.server.gpus or not a.server.gpus else a)
 
 
-def quality_unit(arms: GateArms, reading: Reading, seconds: int) -> str:
+def quality_unit(pair: Pair, reading: Reading, seconds: int) -> str:
     """The unit that reads the text as both, for so many seconds each."""
-    own = judged_arm(arms)
+    own = judged_arm(pair)
     of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
-    a, b = arms.a.instance, arms.b.instance
+    a, b = pair.a.instance, pair.b.instance
     assert a.divergence
     assert b.divergence
     there = own.instance.server.environment
@@ -230,14 +233,14 @@ def _env(instance: InstancePlan, there: Mapping[str, str]) -> tuple[str, ...]:
     return ("/usr/bin/env", *gone, *(f"{name}={value}" for name, value in own.items()))
 
 
-def output_hashes(arms: GateArms) -> tuple[str, str]:
+def output_hashes(pair: Pair) -> tuple[str, str]:
     """A and B by hashes of all that what they say can come from."""
-    a, b = arms.a.instance, arms.b.instance
+    a, b = pair.a.instance, pair.b.instance
     assert a.divergence
     assert b.divergence
     return (
-        digest(a.divergence.says, _output_inputs(arms.plan_a, a)),
-        digest(b.divergence.says, _output_inputs(arms.plan_b, b)),
+        digest(a.divergence.says, _output_inputs(pair.plan_a, a)),
+        digest(b.divergence.says, _output_inputs(pair.plan_b, b)),
     )
 
 
@@ -246,3 +249,165 @@ def _output_inputs(plan: Plan, instance: InstancePlan) -> str:
     build, server = next((each for each in plan.builds if each.id == instance.build), None), instance.server
     engine = (build.kind, build.source.model_dump(mode="json"), build.options, build.cuda) if build else server.program
     return digest(engine, server.environment, instance.model_path, [card.at for card in server.cards])
+
+
+_JUDGEMENT_NAME = re.compile(r"kld-\d{8}T\d{6}Z\.json")
+_MOST_BYTES = 1 << 16
+_NEWEST = 50
+"""Of an instance's, the newest."""
+
+
+class QualityJudgement(Recorded):
+    """B beside A. Both are known by hashes of all that what they say can come from, `text` by that of what was read."""
+
+    llamaherd: str
+    rig: str
+    instance: str
+    began: Timestamp
+    text: str
+    a: str
+    b: str
+    found: Compared = Compared()
+
+    def same(self, other: QualityJudgement) -> bool:
+        """Whether the same was asked."""
+        return (self.text, self.a, self.b) == (other.text, other.a, other.b)
+
+
+def save_judgement(results: Path, judgement: QualityJudgement) -> Path:
+    """Write it down. Raises UserError."""
+    began = judgement.began.replace("-", "").replace(":", "")
+    path = results / judgement.rig / judgement.instance / f"kld-{began}.json"
+    write_whole(path, judgement.model_dump_json(indent=2).encode() + b"\n")
+    return path
+
+
+def saved_judgement(results: Path, like: QualityJudgement, since: datetime) -> QualityJudgement | None:
+    """The newest of the same that has figures and has begun since then; what cannot be read is none."""
+    folder = results / like.rig / like.instance
+    try:
+        with os.scandir(folder) as there:
+            names = [each.name for _, each in zip(range(MOST_FILES), there, strict=False)]
+    except OSError:
+        return None
+    whole = sorted((name for name in names if _JUDGEMENT_NAME.fullmatch(name)), reverse=True)
+    for name in whole[:_NEWEST]:
+        with suppress(UserError, ValidationError):
+            found = QualityJudgement.model_validate_json(read_file(folder / name, _MOST_BYTES))
+            if datetime.fromisoformat(found.began) >= since and found.same(like) and found.found.quality:
+                return found
+    return None
+
+
+_HOLDS = timedelta(days=1)
+"""How long what was measured of the same two servers counts: a run that was cut off after it need not do it again."""
+
+
+@dataclass(frozen=True)
+class GateOutcome:
+    """What is known in the end: of what B says, where that was judged, and of how fast it is."""
+
+    quality: QualityRow | None = None
+    rows: tuple[GateRow, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """A line for people of each, with its verdict."""
+        return tuple(f"{each}: {each.verdict}" for each in (*((self.quality,) if self.quality else ()), *self.rows))
+
+    @property
+    def slower(self) -> tuple[GateRow, ...]:
+        """The cells in which it is too slow."""
+        return tuple(row for row in self.rows if row.verdict == "slower")
+
+    @property
+    def lets_in(self) -> bool:
+        """Whether B may be served."""
+        return not self.slower and (self.quality is None or self.quality.lets_in)
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """A gate that measures A and B on their host. `say` reports progress; `drain` is that of `Trial`."""
+
+    pair: Pair
+    gate: GatePlan
+    results: Path
+    who: str
+    say: Callable[[str], None]
+    drain: Callable[[], AbstractContextManager[object]] = nullcontext
+    speed: bool = True
+    """Whether the speed counts, too."""
+
+    def measure(self) -> GateOutcome:
+        """Return what both limits come to; the divergence is measured first, as it takes less. Raise UserError."""
+        quality = self._quality()
+        if not self._cells or (quality and not quality.lets_in):
+            return GateOutcome(quality)
+        spent = quality.found.seconds if quality else 0.0
+        return GateOutcome(quality, gate_rows(self._speed(self.gate.seconds - spent), self.gate, spent=True))
+
+    @property
+    def _cells(self) -> tuple[str, ...]:
+        return gate_cells(self.gate) if self.speed else ()
+
+    @property
+    def _name(self) -> str:
+        return self.pair.b.instance.name
+
+    def _quality(self) -> QualityRow | None:
+        """Return the divergence of B from A; None without a limit, or where the output cannot differ."""
+        kld, pair = self.gate.kld, self.pair
+        if kld is None or has_same_output(pair):
+            return None
+        if unable := not_judged(pair, kld):
+            return unable
+        now, (a, b), text = datetime.now(UTC), output_hashes(pair), suite().ref.sha256
+        begun = QualityJudgement(
+            llamaherd=__version__, rig=pair.rig, instance=self._name, began=utc_stamp(now), text=text, a=a, b=b
+        )
+        if before := saved_judgement(self.results, begun, now - _HOLDS):
+            self.say(f"{self._name}: both were read at {before.began}")
+            return QualityRow(kld, before.found.model_copy(update={"seconds": 0.0}))
+        found = self._compare_outputs(self.gate.seconds // 2 if self._cells else self.gate.seconds)
+        save_judgement(self.results, begun.model_copy(update={"found": found}))
+        return QualityRow(kld, found)
+
+    def _compare_outputs(self, seconds: int) -> Compared:
+        self._announce("a text is read as both", seconds)
+        trial = replace(self._trial(seconds, judged_arm(self.pair)), replaceable=True, text=divergence_text())
+        with TrialHost(trial, token_hex(6)) as host:
+            return compare_outputs(host, partial(quality_unit, self.pair), reading_variants(self.pair), seconds)
+
+    def _speed(self, seconds: float) -> Comparison:
+        """Compare the speed of both: by results of the last day, if they are conclusive. Raise UserError."""
+        pair, now = self.pair, datetime.now(UTC)
+        asked = trial_conditions(self._cells, pair.context)
+        a, b = begin_results(pair, asked, token_hex(6), now)
+
+        def left(found: Comparison) -> int:
+            return gate_left(found, self.gate, asked)
+
+        if before := finished_results(self.results, a, b, now - _HOLDS):
+            found = compare_results(*before)
+            if not left(found):
+                self.say(f"{self._name}: both were measured at {before[0].began}")
+                return found
+        with closing(JournalPair(self.results, a, b)) as journals:
+            self._announce("both are measured", seconds)
+            # Both are the same server of the inventory, and have the key of today.
+            key = read_keys((pair.b,))["B"]
+            trial = replace(self._trial(seconds, pair.a, pair.b), keys={"A": key, "B": key})
+            run_blocks(trial, journals, asked, left)
+            journals.finish(utc_stamp(datetime.now(UTC)))
+            return compare_results(journals.journals["A"].result, journals.journals["B"].result)
+
+    def _announce(self, what: str, seconds: float) -> None:
+        self.say(
+            f"{self._name}: {what}, for {show_seconds(seconds)} at most; "
+            "what serves is stopped meanwhile, and comes back whatever ends this"
+        )
+
+    def _trial(self, seconds: float, *servers: Arm) -> Trial:
+        pair = self.pair
+        return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.say, self.drain)

@@ -12,7 +12,7 @@ from pathlib import Path
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.measure.client.suite import suite
@@ -29,11 +29,10 @@ from llamaherd.measure.results.result import (
     Server,
 )
 from llamaherd.measure.results.store import Journal, read_result, result_files, unfinished_journal
-from llamaherd.measure.trials.units import Arm, ArmName, arms_port, server_at_port, unit_instances
+from llamaherd.measure.trials.units import Arm, ArmName, arm_instance, arms_port, server_with, unit_of
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.load import plans
 from llamaherd.plan import InstancePlan, Only, Plan
-from llamaherd.plan.plan import instance_name_error, instance_names
 from llamaherd.role.role import Role
 from llamaherd.text.numbers import utc_stamp
 
@@ -43,26 +42,31 @@ _NOT_COMPARED = ("port", "listen", "api_key", "backend", "group", "expect", "tun
 
 
 @dataclass(frozen=True)
-class PlannedPair:
-    """Both arms with the plans that they are of, and the declared servers whose instances they stand for."""
+class Pair:
+    """Two servers to compare, each with the plan that it is of, and the declared servers whose place they take."""
 
-    rig: Rig
+    connect: Connect
     a: Arm
     b: Arm
     plan_a: Plan
     plan_b: Plan
     declared: tuple[InstancePlan, ...]
     changed: bool
-    """Whether B is something that no inventory declares."""
+    """Whether B differs from what the inventory declares, or from what serves."""
+
+    @property
+    def rig(self) -> str:
+        """The name of the rig."""
+        return self.plan_a.rig
 
     @property
     def context(self) -> int:
-        """What each request has of it, in both."""
+        """The context of each request, in both."""
         return min(each.instance.context // max(1, each.instance.endpoint.streams) for each in (self.a, self.b))
 
     @property
-    def asked(self) -> Plan:
-        """The plan by which the host is asked what both need."""
+    def needed(self) -> Plan:
+        """The plan of everything that both need on their host."""
         both = {each.folder: each for each in (*self.plan_a.models, *self.plan_b.models)}
         builds = {each.id: each for each in (*self.plan_a.builds, *self.plan_b.builds)}
         return keyless(
@@ -98,7 +102,7 @@ def plan_pair(
     b: str | None,
     settings: Sequence[Setting],
     doubtful: Callable[[Sequence[Finding]], None],
-) -> PlannedPair:
+) -> Pair:
     """A as it is declared; B another instance of its rig, or the same, with these keys. Raises UserError."""
     rig, one, other = _names(a, b, settings)
     usual: list[Finding] = []
@@ -114,8 +118,8 @@ def plan_pair(
 
     plan_b = plans(inventory, roles, (rig,), edit=edit, doubtful=new)[rig][1] if settings else plan
     title_b = " with ".join([f"{rig}/{other}", *([", ".join(map(str, settings))] if settings else [])])
-    return PlannedPair(
-        declared,
+    return Pair(
+        declared.connect,
         Arm("A", f"{rig}/{one}", arm_instance(plan, rig, one, port)),
         Arm("B", title_b, arm_instance(plan_b, rig, other, port)),
         plan,
@@ -125,35 +129,13 @@ def plan_pair(
     )
 
 
-def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
-    """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
-    found = next((each for each in plan.instances if name in unit_instances(each)), None)
-    if found is None:
-        group = next((each for each in plan.instances if each.name == name), None)
-        if group:
-            there = ", ".join(instance_names(plan))
-            raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
-        raise instance_name_error(plan, name)
-    if found.backend != "systemd":
-        raise UserError(
-            f"{rig}/{name} is a container, and arms are units of systemd",
-            "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
-        )
-    return found
-
-
-def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
-    """An instance of a plan as an arm that listens at this port. Raises UserError."""
-    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)
-
-
-def missing_for_trial(two: PlannedPair, state: HostState) -> str | None:
+def missing_for_trial(two: Pair, state: HostState) -> str | None:
     """What the host lacks for both, and for each; None where both can be started."""
     for each in two.declared:
         if each.service not in state.units:
             return f"{each.service} is not on its host yet"
     for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
-        part = plan.model_copy(update={"only": Only(instances=(two.rig.server_of(arm.instance.name),))})
+        part = plan.model_copy(update={"only": Only(instances=(server_with(plan, arm.instance.name).name,))})
         if gone := list(missing_on_host(part, state)):
             return f"the host has no {', no '.join(gone)}, which {arm.title} needs"
     return None
@@ -163,6 +145,17 @@ _LOOKED_AT = 50
 """Of an instance's results, the newest."""
 
 BLOCKS_RULE = "blocks until each cell has a verdict, or the budget is spent"
+
+
+def begin_results(pair: Pair, conditions: Sequence[Condition], session: str, now: datetime) -> tuple[Result, Result]:
+    """Return results of A and B without runs. A is newer by a second: it is what the inventory declares, or serves."""
+    asked, earlier = tuple(conditions), now - timedelta(seconds=1)
+    return (
+        arm_result(pair.rig, pair.plan_a, pair.a, asked, session=session, began=utc_stamp(now), declared=True),
+        arm_result(
+            pair.rig, pair.plan_b, pair.b, asked, session=session, began=utc_stamp(earlier), declared=not pair.changed
+        ),
+    )
 
 
 def arm_result(

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
-from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.servers import NeededGpu, StoppedServer, TrialServer, TrialsInput
-from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
+from llamaherd.layout import BESIDE_UNITS, arm_of
+from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.plan.backends import render_unit, server_definition
-from llamaherd.plan.plan import instances_of
+from llamaherd.plan.plan import instance_name_error, instance_names, instances_of
 from llamaherd.render import render
-from llamaherd.role.changes import written_files
 from llamaherd.text.quoting import Written
 
 ArmName = Literal["A", "B", "C"]
@@ -24,14 +21,6 @@ ArmName = Literal["A", "B", "C"]
 LISTEN = "127.0.0.1"
 _PORTS = range(60_900, 61_000)
 """Above the ports that Linux gives away by itself, and below those of servers that are tried in a switch."""
-
-_SPARE = 900
-"""Seconds beyond the budget: the block that it ends in, and a line that was cut and nobody knows of yet."""
-
-_LETTERS = 200
-"""Of who measures."""
-
-_RECORDS = "/run/llamaherd/started"
 
 SCRATCH = "/var/tmp"
 """Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
@@ -60,38 +49,6 @@ def arms_port(plan: Plan, name: str) -> int:
     return next(port for port in turned if port not in declared)
 
 
-def arms_input(
-    arms: Sequence[Arm],
-    stops: Sequence[InstancePlan],
-    seconds: float,
-    who: str,
-    *,
-    others: bool = False,
-    text: str = "",
-) -> TrialsInput:
-    """Return the input of the verb that starts arms, with these declared instances stopped, for so many seconds.
-
-    With `others`, the controller may replace the unit of the only arm, one after the other. With a `text`, such units
-    may also run to their end and read the text.
-    """
-    longest = int(seconds) + _SPARE
-    units = [arm_unit(each, longest) for each in arms]
-    files = [*units, *([TextFile(path=str(ARMS_TEXT), text=text)] if text else [])]
-    return TrialsInput(
-        name=arms[0].instance.service,
-        who=" ".join(who.split())[:_LETTERS],
-        servers=tuple(_trial(each, side_by_side=not stops) for each in arms),
-        stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in stops),
-        drain_seconds=max((each.drain for each in stops), default=0),
-        longest=longest,
-        patience=60 + max(each.instance.server.stop.seconds for each in arms),
-        files=written_files(files),
-        leftovers=(*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in arms)),
-        placed=units[0].path if others else "",
-        scratch=SCRATCH if text else "",
-    )
-
-
 def arm_unit(arm: Arm, longest: int) -> TextFile:
     """The unit of an arm: as the declared one is, under another name, and for so many seconds at most."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
@@ -112,20 +69,6 @@ def run_unit(arm: Arm, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
         seconds=seconds,
     )
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
-
-
-def _trial(arm: Arm, *, side_by_side: bool) -> TrialServer:
-    """Return an arm and the memory that it needs; without memory if that is uncertain."""
-    memory = arm.instance.memory
-    sure = memory is not None and not memory.doubts
-    at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
-    holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
-    taken = {} if arm.instance.server.one_card else holds
-    more = MARGIN if side_by_side else 0
-    gpus = tuple(NeededGpu(name, at[name], need + more) for name, need in taken.items() if name in at)
-    resident = (memory.resident or 0) if memory and sure else 0
-    ram = holds.get(RAM, 0) + SYSTEM_RAM if side_by_side else resident
-    return TrialServer(arm.name, arm.service, ram, gpus)
 
 
 def unit_instances(server: InstancePlan) -> tuple[str, ...]:
@@ -177,3 +120,25 @@ def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: 
 def _with_addresses(arguments: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
     before = (None, *arguments)
     return tuple(places.get(flag or "", word) for flag, word in zip(before, arguments, strict=False))
+
+
+def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
+    """The unit of systemd that has an instance: its own, or that of its group. Raises UserError."""
+    found = next((each for each in plan.instances if name in unit_instances(each)), None)
+    if found is None:
+        group = next((each for each in plan.instances if each.name == name), None)
+        if group:
+            there = ", ".join(instance_names(plan))
+            raise UserError(f"{rig}/{name} is a group, and arms have one model each", f"name one of {there}")
+        raise instance_name_error(plan, name)
+    if found.backend != "systemd":
+        raise UserError(
+            f"{rig}/{name} is a container, and arms are units of systemd",
+            "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
+        )
+    return found
+
+
+def arm_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """An instance of a plan as an arm that listens at this port. Raises UserError."""
+    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)

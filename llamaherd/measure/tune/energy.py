@@ -13,7 +13,7 @@ from llamaherd.measure.bench.energy import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.bench.reservation import PowerHold, PowerRange
 from llamaherd.measure.meter.meter import Meter, Watch
 from llamaherd.measure.meter.obstacles import gpus_of
-from llamaherd.measure.trials.host import NotStartedError
+from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.measure.trials.units import Arm
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.evaluation import Evaluation, Gauge, NoAnswerError

@@ -17,7 +17,7 @@ from llamaherd.measure.client.suite import long_text_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
-from llamaherd.measure.trials.host import NotStartedError, is_out_of_memory
+from llamaherd.measure.trials.trial import NotStartedError, is_out_of_memory
 from llamaherd.measure.trials.units import Arm, ArmName
 from llamaherd.measure.tune.candidate import Candidate, Why
 from llamaherd.measure.tune.journal import Deep, Trial, keys_of

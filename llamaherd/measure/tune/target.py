@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,9 +27,8 @@ from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.layout import ARMS_TEXT
 from llamaherd.measure.client.suite import suite
-from llamaherd.measure.trials.divergence import LOGITS, Reader, UnitHost, divergence_text
-from llamaherd.measure.trials.pair import arm_instance, unit_of
-from llamaherd.measure.trials.units import Arm, arms_port, run_unit
+from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
+from llamaherd.measure.trials.units import Arm, arm_instance, arms_port, run_unit, unit_of
 from llamaherd.measure.tune.candidate import Candidate, settings_of, with_keys
 from llamaherd.measure.tune.journal import Fingerprint, fingerprint_of
 from llamaherd.measure.tune.quality import MODEL, Judged, Limits, Precision
@@ -39,28 +39,6 @@ from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.plan import InstancePlan, ModelPlan, Plan
 from llamaherd.plan.plan import instance_name_error, instance_names
 from llamaherd.role.role import Role
-
-UnitOf = Callable[[Candidate, Precision, Reading, int], str]
-"""The unit that reads the text twice: exactly, and as a candidate does."""
-
-
-@dataclass(frozen=True)
-class QualityJudge:
-    """The judge of a search. `readings` are ways in which the text could be read, the best one first."""
-
-    host: UnitHost
-    unit_of: UnitOf
-    readings: Callable[[Candidate, Precision], Iterable[Reading]]
-
-    def judged(self, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
-        """What a candidate's precision costs, within so many seconds. Raises UserError where the host is gone: then
-        nothing is known of it."""
-
-        def unit(reading: Reading, longest: int) -> str:
-            return self.unit_of(candidate, precision, reading, longest)
-
-        found = Reader(self.host, unit, self.readings(candidate, precision)).compared(seconds)
-        return Judged.model_validate({**dict(found), **asdict(precision)})
 
 
 @dataclass(frozen=True)
@@ -196,6 +174,15 @@ class TuneTarget:
             words = words_as_served(flags, server.arguments)[0]
         runs = ((program, *kept_arguments(kept, of)), (program, *compared_arguments(words, of)))
         return run_unit(arm, runs, seconds).text
+
+    def judge(self, host: UnitHost, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
+        """Measure the quality of a candidate on a host within some seconds.
+
+        Raise UserError if the connection to the host ends: then nothing is known of the candidate.
+        """
+        ways = self.readings(candidate, precision)
+        found = compare_outputs(host, partial(self.judge_unit, candidate, precision), ways, seconds)
+        return Judged.model_validate({**dict(found), **asdict(precision)})
 
     def _require_one_vocabulary(self, precision: Precision) -> None:
         other, finest = (self.known.headers.get(each) for each in (precision.model, precision.beside))

@@ -12,7 +12,6 @@ from llamaherd.layout import (
     DRIVER_BEFORE,
     DRIVER_HELD,
     DRIVER_KEPT,
-    DRIVER_READING,
     DRIVER_REFUSED,
     DRIVER_UNDO_UNIT,
     DRIVER_WANTED,
@@ -27,10 +26,6 @@ from llamaherd.onhost.system import NOT_STARTED, Ended, System
 from llamaherd.onhost.verbs import Verb
 
 BEFORE, ARMED = str(DRIVER_BEFORE), str(DRIVER_ARMED)
-ANSWERED = f"{BEFORE}/answered"
-"""Is there once the new driver responds, until servers were measured by it."""
-SLOWER = f"{BEFORE}/slower"
-"""Why servers are slower by the new driver."""
 UNIT_FILE = f"{UNITS}/{DRIVER_UNDO_UNIT}"
 WRITTEN = (str(DRIVER_KEPT), str(DRIVER_WANTED), str(DRIVER_HELD))
 """What is restored besides packages."""
@@ -125,17 +120,14 @@ def is_judged(system: System) -> bool:
     return unit.get("ActiveState") == "activating" or unit.get("Job", "0") not in ("", "0")
 
 
-def disarm(system: System, *, reading: bool) -> None:
-    """Remove what was kept of the driver before, and the unit that goes back to it.
-
-    `reading`: also what was measured of servers.
-    """
+def disarm(system: System) -> None:
+    """Remove what was kept of the driver before, and the unit that goes back to it."""
     # At once: without its folder the unit does nothing, and with half of it, it could go back to nothing.
     system.remove(f"{BEFORE}.new")
     if system.entry(BEFORE):
         system.rename(BEFORE, f"{BEFORE}.new")
     systemctl(system, "-q", "disable", DRIVER_UNDO_UNIT)
-    for path in (UNIT_FILE, f"{BEFORE}.new", ARMED, *([str(DRIVER_READING)] if reading else [])):
+    for path in (UNIT_FILE, f"{BEFORE}.new", ARMED):
         system.remove(path)
 
 
@@ -160,8 +152,6 @@ def first_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), "")
 
 
-MOST_READING = 1 << 16
-"""Bytes of what was measured that are returned."""
 _SMI_SECONDS, _APT_SECONDS = 12, 30
 _NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
 
@@ -207,8 +197,6 @@ class Found:
     tried: str = ""
     kept: str = ""
     judging: bool = False
-    answered: bool = False
-    reading: str = ""
     refused: tuple[str, ...] = ()
     """The fields of the record of a driver that was refused."""
 
@@ -236,8 +224,6 @@ def inspect(given: InspectInput, system: System) -> Found:
         tried="" if system.entry(str(REBOOT_MARK)) else note,
         kept=kept,
         judging=is_judged(system),
-        answered=system.entry(ANSWERED) is not None,
-        reading=system.read(str(DRIVER_READING), MOST_READING) or "",
         refused=_refused(system),
     )
 
@@ -304,8 +290,10 @@ def _components(system: System) -> tuple[str, ...]:
 
 
 def _refused(system: System) -> tuple[str, ...]:
-    fields = (system.read(str(DRIVER_REFUSED)) or "").partition("\n")[0].split("\t")
-    return tuple(fields) if len(fields) in (5, 6) else ()
+    line = (system.read(str(DRIVER_REFUSED)) or "").partition("\n")[0]
+    # Earlier versions also refused slow drivers: they wrote a sixth field, which was empty for other reasons.
+    fields = line.removesuffix("\t").split("\t")
+    return tuple(fields) if len(fields) == 5 else ()
 
 
 VERBS = {"inspect": Verb(InspectInput, inspect)}

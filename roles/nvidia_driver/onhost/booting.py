@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from llamaherd.layout import DRIVER_READING, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
+from llamaherd.layout import DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import journal, locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.nvidia_driver.onhost import PERSISTENCE, disarm, is_judged, load_modules, loaded_version, responds, sync
+from roles.nvidia_driver.onhost import PERSISTENCE, is_judged, load_modules, loaded_version, responds, sync
 
 _MARK, _NOTE = str(REBOOT_MARK), str(REBOOT_NOTE)
 _LINES = 5
@@ -43,30 +43,6 @@ class RebootedInput:
     """The driver that a host was rebooted for."""
 
     driver: str
-
-
-@dataclass(frozen=True)
-class TakenBackInput:
-    """A driver that servers were slower by, and the one before."""
-
-    driver: str
-    before: str
-    why: str
-
-
-@dataclass(frozen=True)
-class SettleInput:
-    """The units of servers, and how long they may take to start."""
-
-    units: tuple[str, ...]
-    seconds: int
-
-
-@dataclass(frozen=True)
-class ReadingInput:
-    """What was measured of servers before their driver is changed; empty where nothing was."""
-
-    text: str
 
 
 def load(given: LoadInput, system: System) -> None:
@@ -134,51 +110,9 @@ def require_driver(given: RebootedInput, system: System) -> None:
     raise FailedError(f"this host was rebooted, and its kernel has {has}, where {given.driver} is installed", log=log)
 
 
-def report_taken_back(given: TakenBackInput, system: System) -> None:
-    """Raise FailedError, which reports whether the driver before is back."""
-    if loaded_version(system) == given.before and responds(system):
-        raise FailedError(
-            f"driver {given.driver} was taken back, and {given.before} serves again: {given.why}",
-            "declare another branch or version, change `gate`, or `herd up --retry` to have it as slow as it is",
-        )
-    message = f"driver {given.driver} is to go, and {given.before} could not be brought back: {given.why}"
-    raise FailedError(message, "/var/log/llamaherd/apt.log on the host shows why")
-
-
-def settle(given: SettleInput, system: System) -> None:
-    """Wait until no server is starting any more, as servers do after a boot."""
-    for _ in range(given.seconds):
-        states = systemctl(system, "show", "-P", "ActiveState", *given.units).out
-        if "activating" not in states:
-            return
-        system.sleep(1)
-
-
-def keep_reading(given: ReadingInput, system: System) -> None:
-    """Keep what was measured of servers."""
-    if not given.text:
-        system.remove(str(DRIVER_READING))
-        return
-    try:
-        system.write(str(DRIVER_READING), given.text)
-    except OSError as error:
-        raise cannot_write(error) from error
-
-
-def forget_before(_: NothingInput, system: System) -> None:
-    """Remove what was kept of the driver before: the loaded one stays."""
-    with locked(system, "keeping a driver"):
-        disarm(system, reading=True)
-        systemctl(system, "daemon-reload")
-
-
 VERBS = {
     "load": Verb(LoadInput, load),
     "reboot": Verb(RebootInput, reboot),
     "require_booted": Verb(NothingInput, require_booted),
     "require_driver": Verb(RebootedInput, require_driver),
-    "report_taken_back": Verb(TakenBackInput, report_taken_back),
-    "settle": Verb(SettleInput, settle),
-    "keep_reading": Verb(ReadingInput, keep_reading),
-    "forget_before": Verb(NothingInput, forget_before),
 }

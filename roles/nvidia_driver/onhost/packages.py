@@ -141,7 +141,7 @@ def _complete(given: InstallInput, system: System) -> None:
     _enable_persistence(version, system)
     # What the kernel has already needs no boot that judges it.
     if given.way_back and loaded_version(system) == version:
-        disarm(system, reading=given.way_back.undo.judged)
+        disarm(system)
     system.report(f"driver {version} is installed")
 
 

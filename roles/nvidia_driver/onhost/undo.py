@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from llamaherd.layout import (
     APT_ARCHIVES,
-    DRIVER_READING,
     DRIVER_REFUSED,
     DRIVER_UNDO,
     DRIVER_UNDO_UNIT,
@@ -25,12 +24,9 @@ from llamaherd.onhost.services import last_lines, locked
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.nvidia_driver.onhost import (
-    ANSWERED,
     ARMED,
     BEFORE,
     PERSISTENCE,
-    SLOWER,
-    UNIT_FILE,
     WRITTEN,
     compile_modules,
     disarm,
@@ -77,7 +73,7 @@ def keep_driver(system: System, way: WayBack, actions: Sequence[Action], names: 
         kept = f"driver {(system.read(f'{BEFORE}/from') or '').strip()} is kept"
         system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
     elif not works:
-        disarm(system, reading=way.undo.judged)
+        disarm(system)
         system.report(f"no driver answers here now, so that there is none to go back to where {to} does not come up")
     else:
         _keep(system, way, works, new, replaced_parts(actions, names), to)
@@ -107,7 +103,7 @@ def _keep(system: System, way: WayBack, works: str, new: Sequence[str], old: Seq
         kept = f"driver {works} is kept ({size >> 20} MiB)"
         system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
         return
-    disarm(system, reading=way.undo.judged)
+    disarm(system)
     cannot = f"driver {works} cannot be kept, so that nothing brings it back by itself where {to} does not come up"
     system.report(f"{cannot}: {why}")
 
@@ -210,17 +206,6 @@ class UndoInput:
     kind: str
     """Its modules and its source: another kind of the same version is another driver."""
     may_reboot: bool
-    judged: bool
-    """Whether servers are measured before and after: then what is kept stays after the boot."""
-
-
-@dataclass(frozen=True)
-class TakeBackInput:
-    """A driver that responds, and by which servers are slower."""
-
-    why: str
-    undo: UndoInput
-    unit: WrittenFile
 
 
 @dataclass(frozen=True)
@@ -243,21 +228,6 @@ def arm(system: System, undo: UndoInput, unit: WrittenFile) -> None:
         raise FailedError(f"cannot enable {DRIVER_UNDO_UNIT}", log=last_lines(enabled, 3))
 
 
-def take_back(given: TakeBackInput, system: System) -> None:
-    """Go back to the driver before. If something ends this, the next boot resumes it."""
-    with locked(system, "taking a driver back"):
-        if not system.entry(ANSWERED):
-            raise FailedError("what was kept of the driver before is gone")
-        system.write(SLOWER, f"{given.why}\n", mode=0o644)
-        arm(system, given.undo, given.unit)
-        # The mark is gone after the reboot: until then no run takes this for its end.
-        system.write(str(REBOOT_MARK), "", mode=0o644)
-        sync(system)
-        started = systemctl(system, "--no-block", "start", DRIVER_UNDO_UNIT)
-        if not started.ok:
-            raise FailedError(f"cannot start {DRIVER_UNDO_UNIT}", log=last_lines(started, 3))
-
-
 def judge(given: UndoInput, system: System) -> None:
     """Judge the driver of this boot. Raise FailedError where it cannot be judged, or the one before cannot come."""
     if system.entry(ARMED):
@@ -265,15 +235,14 @@ def judge(given: UndoInput, system: System) -> None:
     with locked(system, "judging a driver"):
         before = _read_before(system)
         if before is None:
-            disarm(system, reading=given.judged)
+            disarm(system)
             raise FailedError(f"what was kept of the driver before is not complete in {BEFORE}")
-        # Servers were measured since, and are slower by it: then it goes, though it responds.
-        slower = (system.read(SLOWER) or "").removesuffix("\n") if given.judged else ""
-        why = slower or _interrupted(before, system) or wait_for_answer(system, before.gpus, ANSWER_SECONDS)
-        if not why:
-            _accept(given, system)
+        why = _interrupted(before, system) or wait_for_answer(system, before.gpus, ANSWER_SECONDS)
+        if why:
+            _go_back(given, before, why, system)
             return
-        _go_back(given, before, why, bool(slower), system)
+        system.remove(str(DRIVER_REFUSED))
+        disarm(system)
 
 
 def _read_before(system: System) -> Before | None:
@@ -289,44 +258,29 @@ def _interrupted(before: Before, system: System) -> str:
     return refused[4] if len(refused) > 4 and refused[0] == before.new else "the host went down while it was judged"
 
 
-def _accept(given: UndoInput, system: System) -> None:
-    """Keep the new driver. Where servers are measured by it, the one before is kept until then."""
-    system.remove(str(DRIVER_REFUSED))
-    reading = system.entry(str(DRIVER_READING))
-    if not given.judged or reading is None or not reading.size:
-        disarm(system, reading=given.judged)
-        return
-    system.write(ANSWERED, "")
-    systemctl(system, "-q", "disable", DRIVER_UNDO_UNIT)
-    system.remove(UNIT_FILE)
-    sync(system)
-
-
-def _go_back(given: UndoInput, before: Before, why: str, slower: bool, system: System) -> None:
+def _go_back(given: UndoInput, before: Before, why: str, system: System) -> None:
     """Record why the new driver goes, restore the one before, and boot it."""
-    _refuse(given, before, why, slower, system)
+    _refuse(given, before, why, system)
     tries = len((system.read(_TRIED) or "").splitlines()) + 1
     with suppress(OSError):
         system.write(_TRIED, "again\n" * tries)
     if tries > _TRIES or not _is_restored(before, system):
         why = f"{why}; driver {before.version} could not be brought back, {LOG} on the host says why"
-        _refuse(given, before, why, slower, system)
-        if given.judged:
-            system.remove(str(REBOOT_MARK))  # the run that asked for it waits for the end of this
-        disarm(system, reading=given.judged)
+        _refuse(given, before, why, system)
+        disarm(system)
         raise FailedError(f"driver {before.version} could not be restored", f"see {LOG}")
     system.remove(str(REBOOT_NOTE))
     if given.may_reboot:
         # The mark is gone after the reboot; until then no run takes this for its end.
         system.write(str(REBOOT_MARK), "", mode=0o644)
-        disarm(system, reading=given.judged)
+        disarm(system)
         systemctl(system, "--no-block", "reboot")
         system.sleep(_REBOOT_SECONDS)
         raise FailedError("the host was not rebooted", "run `systemctl reboot`")
     run_admin(system, ["modprobe", "-r", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"])
     if not wait_for_answer(system, before.gpus, _AGAIN_SECONDS):
         systemctl(system, "start", PERSISTENCE)
-    disarm(system, reading=given.judged)
+    disarm(system)
 
 
 def wait_for_answer(system: System, gpus: int, seconds: float) -> str:
@@ -353,11 +307,10 @@ def _lacks_answer(system: System, gpus: int) -> str:
     return "" if shown >= gpus else f"nvidia-smi shows {shown} of {gpus} GPUs"
 
 
-def _refuse(given: UndoInput, before: Before, why: str, slower: bool, system: System) -> None:
+def _refuse(given: UndoInput, before: Before, why: str, system: System) -> None:
     """Record that the new driver was tried, so that it is not tried again."""
     at = time.strftime("%F %T UTC", time.gmtime(system.clock()))
-    fields = [before.new, given.kind, at, before.version, why]
-    fields += ["slower" if slower else ""] if given.judged else []
+    fields = (before.new, given.kind, at, before.version, why)
     with suppress(OSError):
         system.write(str(DRIVER_REFUSED), "\t".join(fields) + "\n", mode=0o644)
     system.report(f"driver {before.new} did not come up: {why}")
@@ -413,4 +366,4 @@ def install_kept(system: System) -> bool:
     return bool(debs) and run_logged(system, "apt-get", "-q", "-y", *words, *how, *debs, *removed).ok
 
 
-VERBS = {"judge": Verb(UndoInput, judge), "take_back": Verb(TakeBackInput, take_back)}
+VERBS = {"judge": Verb(UndoInput, judge)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -11,10 +11,10 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Reading, logits_bytes
-from llamaherd.measure.trials.host import ArmsHost
-from llamaherd.measure.trials.units import arms_input
+from llamaherd.measure.trials.trial import Trial, TrialHost
+from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.quality import Precision
-from llamaherd.measure.tune.target import QualityJudge, TuneTarget, tune_target
+from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.box.bench import Bench
 from tests.box.coarse import coarse
@@ -22,6 +22,19 @@ from tests.box.coarse import coarse
 READING = Reading(512, 2, 512, logits_bytes(262_144, 512, 2))
 """Two short chunks: this is about how it runs, and not about how good Gemma is."""
 COARSE = Precision("q8_0")
+
+
+class ShortTarget(TuneTarget):
+    """An instance whose quality is measured on two short chunks."""
+
+    def readings(self, _candidate: Candidate, _precision: Precision) -> Sequence[Reading]:
+        return [READING]
+
+
+def short(of: TuneTarget) -> ShortTarget:
+    return ShortTarget(**vars(of))
+
+
 LEFT = "ls -d /run/systemd/system/llamaherd-arm* /run/llamaherd/arms* /var/tmp/*llamaherd-arm* 2>/dev/null"
 LOGITS = "stat -c %s /var/tmp/systemd-private-*-llamaherd-arm-c-chat.service-*/tmp/logits 2>/dev/null"
 
@@ -38,11 +51,13 @@ def judged(bench: Bench) -> TuneTarget:
 
 
 @contextmanager
-def measuring(of: TuneTarget) -> Iterator[ArmsHost]:
+def measuring(of: TuneTarget) -> Iterator[TrialHost]:
     """The host with the declared server stopped, as in a search."""
     arm = of.arm(of.start, None)
-    given = arms_input((arm,), (of.declared,), 600, "a test", others=True, text=of.text)
-    with ArmsHost(of.rig.connect, given, {"C": arm}, {"C": None}, "salts") as host:
+    trial = Trial(
+        of.rig.rig, of.rig.connect, (arm,), (of.declared,), 600, "a test", print, replaceable=True, text=of.text
+    )
+    with TrialHost(trial, "salts") as host:
         yield host
 
 
@@ -60,7 +75,7 @@ def test_it_is_judged_and_leaves_nothing(bench: Bench, judged: TuneTarget) -> No
     candidate = judged.start.with_keys({"kv": "q8_0"})
     assert [each.context for each in judged.readings(candidate, COARSE)] == [512]
     with measuring(judged) as host:
-        found = QualityJudge(host, judged.judge_unit, lambda *_: [READING]).judged(candidate, COARSE, 500)
+        found = short(judged).judge(host, candidate, COARSE, 500)
         assert bench.sh(LOGITS, check=False) == ""
         full = host.run_to_end(judged.judge_unit(candidate, COARSE, READING, 60), 1 << 50)
         host.stop()
@@ -87,8 +102,7 @@ def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
     assert of.known.finest == "gemma-3-270m"
     candidate = of.start.with_keys({"model": "coarse"})
     with measuring(of) as host:
-        judge = QualityJudge(host, of.judge_unit, lambda *_: [READING])
-        found = judge.judged(candidate, Precision("f16", "coarse", of.known.finest), 500)
+        found = short(of).judge(host, candidate, Precision("f16", "coarse", of.known.finest), 500)
     assert found.quality, found.says
     assert 0.01 < found.quality.kld.value < 2
     assert 40 < found.quality.same_top.value < 99
@@ -98,8 +112,7 @@ def test_other_weights_are_judged_beside_the_largest(bench: Bench) -> None:
 def test_whatever_ends_it_the_tool_and_its_file_go_and_the_server_comes_back(bench: Bench, judged: TuneTarget) -> None:
     candidate = judged.start.with_keys({"kv": "q8_0"})
     with ThreadPoolExecutor(1) as pool, measuring(judged) as host:
-        judge = QualityJudge(host, judged.judge_unit, lambda *_: [READING])
-        running = pool.submit(judge.judged, candidate, COARSE, 500)
+        running = pool.submit(short(judged).judge, host, candidate, COARSE, 500)
         until = time.monotonic() + 300
         while not bench.sh(LOGITS, check=False):
             assert time.monotonic() < until

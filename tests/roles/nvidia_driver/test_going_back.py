@@ -56,7 +56,7 @@ def test_what_would_come_back_is_said_with_the_change(nvidia: dict[str, Any], sa
     assert plan.driver
     change = driver_changes(plan, host(**nvidia))[-1]
     assert change.reasons[-1] == said
-    assert input_of(change, InstallInput).way_back == way_back(plan.driver, judged=False)
+    assert input_of(change, InstallInput).way_back == way_back(plan.driver)
 
 
 def test_what_moves_no_driver_arms_nothing() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from llamaherd.layout import DRIVER_READING, DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
+import pytest
+
+from llamaherd.layout import DRIVER_REFUSED, REBOOT_MARK, REBOOT_NOTE
 from llamaherd.onhost.system import NOT_STARTED, Ended
-from roles.nvidia_driver.onhost import ANSWERED, BEFORE, Found, InspectInput, PersistenceFound, inspect
+from roles.nvidia_driver.onhost import BEFORE, Found, InspectInput, PersistenceFound, inspect
 from tests.support.recording import InspectedHost
 
 KERNEL = "6.8.0-88-generic"
@@ -90,11 +92,20 @@ def test_what_a_reboot_was_for() -> None:
 def test_what_is_kept_of_the_driver_before() -> None:
     played = host()
     played.write(f"{BEFORE}/from", "570.1\n")
-    played.write(ANSWERED, "")
-    played.write(str(DRIVER_READING), "measured")
-    played.write(str(DRIVER_REFUSED), "590.1\topen\t2026-11-23\t580\tslow\tslower\nold\n")
+    played.write(str(DRIVER_REFUSED), "590.1\topen\t2026-11-23\t580\tit hangs\nold\n")
     found = inspect(QUESTION, played)
-    assert (found.kept, found.answered, found.judging, found.reading) == ("570.1", True, False, "measured")
-    assert found.refused == ("590.1", "open", "2026-11-23", "580", "slow", "slower")
+    assert (found.kept, found.judging) == ("570.1", False)
+    assert found.refused == ("590.1", "open", "2026-11-23", "580", "it hangs")
+
+
+@pytest.mark.parametrize(("end", "refused"), [("", True), ("\t", True), ("\tslower", False)])
+def test_a_driver_that_an_earlier_version_refused_for_its_speed_alone_may_be_tried(end: str, *, refused: bool) -> None:
+    played = host()
+    played.write(str(DRIVER_REFUSED), f"590.1\topen\t2026-11-23\t580\tit hangs{end}\n")
+    assert bool(inspect(QUESTION, played).refused) is refused
+
+
+def test_a_record_that_cannot_be_read_refuses_nothing() -> None:
+    played = host()
     played.write(str(DRIVER_REFUSED), "odd\n")
     assert inspect(QUESTION, played).refused == ()

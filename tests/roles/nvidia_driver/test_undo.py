@@ -16,10 +16,8 @@ from llamaherd.host.program import packed_program
 from llamaherd.layout import (
     DRIVER_BEFORE,
     DRIVER_HELD,
-    DRIVER_READING,
     DRIVER_UNDO_UNIT,
     DRIVER_WANTED,
-    REBOOT_MARK,
     REBOOT_NOTE,
 )
 from llamaherd.onhost.apt import LOG
@@ -27,32 +25,23 @@ from llamaherd.onhost.document import VERSION, dump
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.nvidia_driver.onhost.booting import (
     LoadInput,
-    NothingInput,
     RebootInput,
-    SettleInput,
-    forget_before,
     load,
     reboot,
-    require_booted,
-    settle,
 )
 from roles.nvidia_driver.onhost.packages import install
-from roles.nvidia_driver.onhost.undo import TakeBackInput, UndoInput, judge, take_back
+from roles.nvidia_driver.onhost.undo import judge
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, FAILED, KERNEL, LIBRARY, DriverHost
 from tests.support.driver_inputs import (
-    BACK,
     BEFORE,
-    JUDGED,
     NEW,
     OLD,
     REFUSED,
     TO,
     UNDO,
-    bytes_of,
     given,
     installed,
     serves,
-    slower,
     working,
 )
 from tests.support.hostile import PLAIN
@@ -67,15 +56,14 @@ from tests.support.played_host import File, Killed
     ],
     ids=["refused by the kernel", "hangs"],
 )
-@pytest.mark.parametrize("undo", [UNDO, JUDGED], ids=["", "judged"])
-def test_one_that_does_not_respond_goes_back(undo: UndoInput, more: dict[str, Any], why: str) -> None:
-    host = installed(undo, **more)
+def test_one_that_does_not_respond_goes_back(more: dict[str, Any], why: str) -> None:
+    host = installed(**more)
     host.files[str(REBOOT_NOTE)] = File(f"{NEW} {KERNEL}\n")
     host.boot()
     assert serves(host, OLD)
     assert (host.boots, host.left(), host.read(str(REBOOT_NOTE))) == (2, [], None)
     fields = (host.read(REFUSED) or "").removesuffix("\n").split("\t")
-    assert [*fields[:2], *fields[3:]] == [NEW, "open nvidia", OLD, why, *([""] if undo.judged else [])]
+    assert [*fields[:2], *fields[3:]] == [NEW, "open nvidia", OLD, why]
     assert fields[2].endswith(" UTC")
     assert host.read(str(DRIVER_WANTED)) == "wants 580\n"
     assert host.read(str(DRIVER_HELD)) is None
@@ -144,11 +132,9 @@ def test_what_is_not_complete_is_not_judged() -> None:
         assert (host.installed[LIBRARY], host.left()) == (TO, [])
 
 
-@pytest.mark.parametrize("undo", [UNDO, JUDGED], ids=["", "judged"])
 @pytest.mark.parametrize("breaks", ["apt-get -q -y -o Dir", "no module", "no packages", "a full disk"])
-def test_one_that_cannot_be_restored_is_reported_once(breaks: str, undo: UndoInput) -> None:
-    host = installed(undo, refused={NEW})
-    host.files[str(REBOOT_MARK)] = File("")
+def test_one_that_cannot_be_restored_is_reported_once(breaks: str) -> None:
+    host = installed(refused={NEW})
     if breaks == "no module":
         host.uncompiled = {OLD}
     elif breaks == "no packages":
@@ -177,52 +163,6 @@ def test_where_the_power_goes_again_and_again_it_ends_after_three_tries() -> Non
     host.boot()
     assert (host.boots, host.left(), host.installed[LIBRARY]) == (1, [], TO)
     assert "could not be brought back" in (host.read(REFUSED) or "")
-
-
-# --- servers that judge --------------------------------------------------------------------------------------
-
-
-def test_one_that_responds_is_kept_until_servers_were_measured() -> None:
-    host = installed(JUDGED)
-    host.files[str(DRIVER_READING)] = File("figures")
-    host.boot()
-    assert serves(host, NEW)
-    assert host.read(f"{DRIVER_BEFORE}/answered") == ""
-    assert not [each for each in host.left() if "undo.service" in each or each in host.enabled]
-    # The next boot judges nothing.
-    host.boot()
-    assert serves(host, NEW)
-    forget_before(NothingInput(), host)
-    assert (host.left(), host.read(str(DRIVER_READING))) == ([], None)
-
-
-def test_one_that_servers_are_slower_by_goes_back() -> None:
-    host = slower()
-    take_back(bytes_of(BACK, TakeBackInput), host)
-    steps = [("write", f"{DRIVER_BEFORE}/slower"), ("-q", "enable", DRIVER_UNDO_UNIT), ("write", str(REBOOT_MARK))]
-    found = [host.index(*words) for words in (*steps, ("--no-block", "start"))]
-    assert found == sorted(found)
-    with pytest.raises(FailedError):
-        require_booted(NothingInput(), host)
-    host.judge()
-    assert host.rebooting
-    host.boot()
-    require_booted(NothingInput(), host)
-    assert serves(host, OLD)
-    assert (host.left(), host.read(str(DRIVER_READING))) == ([], None)
-    fields = (host.read(REFUSED) or "").removesuffix("\n").split("\t")
-    assert (fields[0], *fields[3:]) == (NEW, OLD, "chat is slower by it", "slower")
-
-
-def test_nothing_goes_back_to_what_is_gone() -> None:
-    host = slower()
-    host.remove(f"{DRIVER_BEFORE}/answered")
-    with pytest.raises(FailedError, match="what was kept of the driver before is gone"):
-        take_back(BACK, host)
-    host = slower()
-    host.ends["systemctl --no-block start"] = Ended(1, "", "it is masked\n")
-    with pytest.raises(FailedError, match="cannot start llamaherd-driver-undo"):
-        take_back(BACK, host)
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -258,13 +198,12 @@ def ends_everywhere(make: Any, run: Any, then: Any) -> list[DriverHost]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("undo", [UNDO, JUDGED], ids=["", "judged"])
-def test_killed_while_it_is_installed_the_next_run_completes_it(undo: UndoInput) -> None:
+def test_killed_while_it_is_installed_the_next_run_completes_it() -> None:
     def again(host: DriverHost) -> None:
-        install(given(undo=undo), host)
+        install(given(), host)
         host.boot()
 
-    hosts = ends_everywhere(lambda: working(refused={NEW}), lambda host: install(given(undo=undo), host), again)
+    hosts = ends_everywhere(lambda: working(refused={NEW}), lambda host: install(given(), host), again)
     assert len(hosts) > 20
     for host in hosts:
         assert serves(host, OLD), host.kill_at
@@ -288,37 +227,13 @@ def test_the_power_may_go_while_it_is_judged() -> None:
         assert (host.entry(str(DRIVER_BEFORE)), (host.read(REFUSED) or "").partition("\t")[0]) == (None, NEW)
 
 
-def test_the_power_may_go_while_a_slower_one_is_taken_back() -> None:
-    def run(host: DriverHost) -> None:
-        take_back(BACK, host)
-        host.judge()
-
-    def resume(host: DriverHost) -> None:
-        host.boot()
-        if host.entry(f"{DRIVER_BEFORE}/answered"):  # the next run measures again
-            take_back(BACK, host)
-            host.judge()
-            host.boot()
-
-    hosts = ends_everywhere(slower, run, resume)
-    assert len(hosts) > 20
-    for host in hosts:
-        assert serves(host, OLD)
-        assert (host.entry(str(DRIVER_BEFORE)), (host.read(REFUSED) or "").rstrip().split("\t")[-1]) == (None, "slower")
-
-
 # --- hostile texts -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_no_shell_reads_a_value(text: str) -> None:
-    host = slower()
-    take_back(replace(BACK, why=text), host)
-    host.judge()
-    host.boot()
-    assert serves(host, OLD)
+    host = installed()
     reboot(RebootInput(text, text), host)
-    settle(SettleInput((text,), 1), host)
     with suppress(FailedError):
         load(LoadInput(text), host)
     assert not [each for each in host.done if each[0] == "sh" and each != ["sh", "-c", "command -v nvidia-smi"]]

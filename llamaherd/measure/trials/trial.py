@@ -1,0 +1,342 @@
+"""`Trial`: servers that are tried on a host for a while, in place of the declared servers or side by side with them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Self
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.host_lock import HostLock
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.host.remote import Patience, Shell
+from llamaherd.host.ssh import Forward, RemoteError
+from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.layout import ARMS_TEXT, KEPT
+from llamaherd.measure.bench.depth import Ladder
+from llamaherd.measure.bench.job import WorkloadContext
+from llamaherd.measure.client.endpoint import Served, count_tokens
+from llamaherd.measure.client.http_client import Answer, Failure, Target
+from llamaherd.measure.client.requests import Requests, RequestSpec
+from llamaherd.measure.results.result import Run, Start
+from llamaherd.measure.trials.units import LISTEN, SCRATCH, Arm, ArmName, arm_unit
+from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
+from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput
+from llamaherd.plan import RAM, InstancePlan, TextFile
+from llamaherd.role.changes import written_files
+from llamaherd.text.numbers import whole_number
+
+OUT_OF_MEMORY_WORDS = {
+    "out of memory": (
+        "CUDA's name of cudaErrorMemoryAllocation, which ggml/src/ggml-cuda/ggml-cuda.cu prints after `CUDA error: ` "
+        "and PyTorch after `CUDA `; Linux' OOM killer, mm/oom_kill.c"
+    ),
+    "cudaMalloc": "ggml_backend_cuda_buffer_type_alloc_buffer in ggml/src/ggml-cuda/ggml-cuda.cu",
+    "failed to allocate": "ggml_gallocr_reserve_n in ggml/src/ggml-alloc.c, and llama_context in src/llama-context.cpp",
+    "unable to allocate": "load_tensors in src/llama-model.cpp; ik_llama.cpp's src/llama.cpp",
+    "bad_alloc": "what() of C++'s std::bad_alloc, by libstdc++",
+    "for want of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
+}
+"""The words, in any case, and the source of each."""
+_PATTERN = re.compile("|".join(map(re.escape, OUT_OF_MEMORY_WORDS)), re.IGNORECASE)
+
+
+def is_out_of_memory(says: str) -> bool:
+    """Return whether a program that ended with these words lacked memory."""
+    return bool(_PATTERN.search(says))
+
+
+_SILENCE = 120
+"""Seconds without a line from the host, which sends one every 15."""
+_WORD_SECONDS = 4 * 3600.0
+"""Seconds until the response to one command: a server loads for two hours at most, and another run comes first."""
+_DOES = {
+    MINE: "preparing a measurement",
+    READY_TO_START: "stopping what serves",
+    "ready": "starting a server",
+    "judged": "reading a text as a server",
+    "placed": "writing a unit",
+    "stopped": "stopping a server",
+    "back": "starting again what served before",
+}
+"""What a host does before each word; a wait for several words is listed by the first of them."""
+_ANSWER_SECONDS = 900.0
+_SPARE = 900
+"""Seconds beyond the budget: the block that it ends in, and a connection that was cut and is not detected yet."""
+_MOST_CHARACTERS = 200
+"""Of the user who measures."""
+_RECORDS = "/run/llamaherd/started"
+_LETTERS = 4
+"""Of a token, roughly, where a server has no tokenizer to ask."""
+
+
+class NotStartedError(UserError):
+    """A server that did not start; `says` is the end of its log."""
+
+    def __init__(self, title: str, says: str) -> None:
+        super().__init__(
+            f"{title} does not start: {says or 'it says nothing'}",
+            "change what its own words name; it was a unit of its own, and what served before is started again",
+        )
+        self.says = says
+
+
+@dataclass(frozen=True)
+class UnitRun:
+    """How a unit ended that ran in place of a server, and the end of its output."""
+
+    well: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Servers to try on a host, one at a time, and the declared servers that stop for it.
+
+    Without `stops`, the declared servers keep running, and the tried servers run side by side with them.
+    """
+
+    rig: str
+    connect: Connect
+    servers: tuple[Arm, ...]
+    stops: tuple[InstancePlan, ...]
+    seconds: float
+    """The budget of all measurements."""
+    who: str
+    """The user who measures, for messages to other runs."""
+    say: Callable[[str], None]
+    drain: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Keeps new requests off the declared servers, from before they stop until they serve again."""
+    keys: Mapping[ArmName, str | None] = field(default_factory=dict, repr=False)
+    """The API key of each server; see `read_keys`."""
+    replaceable: bool = False
+    """Whether the controller may replace the unit of the only server, one after the other."""
+    text: str = ""
+    """A text that a unit may read: see `TrialHost.run_to_end`."""
+
+    @property
+    def input(self) -> TrialsInput:
+        """The input of the verb that runs the trial on the host."""
+        longest = int(self.seconds) + _SPARE
+        units = [arm_unit(each, longest) for each in self.servers]
+        files = [*units, *([TextFile(path=str(ARMS_TEXT), text=self.text)] if self.text else [])]
+        return TrialsInput(
+            name=self.servers[0].instance.service,
+            who=" ".join(self.who.split())[:_MOST_CHARACTERS],
+            servers=tuple(_needs(each, side_by_side=not self.stops) for each in self.servers),
+            stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in self.stops),
+            drain_seconds=max((each.drain for each in self.stops), default=0),
+            longest=longest,
+            patience=60 + max(each.instance.server.stop.seconds for each in self.servers),
+            files=written_files(files),
+            leftovers=(*(each.path for each in files), *(f"{_RECORDS}/{each.service}" for each in self.servers)),
+            placed=units[0].path if self.replaceable else "",
+            scratch=SCRATCH if self.text else "",
+        )
+
+
+def _needs(arm: Arm, *, side_by_side: bool) -> TrialServer:
+    """Return a server and the memory that it needs; without memory if that is uncertain."""
+    memory = arm.instance.memory
+    sure = memory is not None and not memory.doubts
+    at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
+    holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
+    taken = {} if arm.instance.server.one_card else holds
+    more = MARGIN if side_by_side else 0
+    gpus = tuple(NeededGpu(name, at[name], need + more) for name, need in taken.items() if name in at)
+    resident = (memory.resident or 0) if memory and sure else 0
+    ram = holds.get(RAM, 0) + SYSTEM_RAM if side_by_side else resident
+    return TrialServer(arm.name, arm.service, ram, gpus)
+
+
+def read_keys(servers: Iterable[Arm]) -> dict[ArmName, str | None]:
+    """Return the API key of each server; None for a server without one. Raise UserError if one cannot be read."""
+    secrets = {each.name: each.instance.endpoint.key for each in servers}
+    try:
+        return {name: read_key(secret) if secret else None for name, secret in secrets.items()}
+    except UnreadableKeyError as error:
+        raise UserError(str(error), "put the key there, or name its place in the inventory") from None
+
+
+@contextmanager
+def locked_host(rig: str, connect: Connect, who: str, say: Callable[[str], None], wait: int) -> Iterator[None]:
+    """Hold the lock of a host. Raise UserError if another run keeps it for longer than `wait` seconds."""
+    lock = HostLock(rig, connect, who)
+    lock.take(say, wait)
+    try:
+        yield
+    finally:
+        lock.give_back()
+
+
+class TrialHost:
+    """A trial that runs on its host, from `with` to its end: then the declared servers serve again.
+
+    `cache_buster` begins each prompt, so that no cache of an earlier trial contains it.
+    """
+
+    def __init__(self, trial: Trial, cache_buster: str) -> None:
+        self._trial, self._cache_buster = trial, cache_buster
+        self._servers = {each.name: each for each in trial.servers}
+        self._drained = ExitStack()
+        self._there = trial.servers[0].instance.endpoint.port
+        self._here = self._there
+        self._running: Arm | None = None
+        self._shell: Shell | None = None
+        self._lines: Iterator[str] = iter(())
+        self._patience = Patience(_SILENCE, _WORD_SECONDS)
+
+    def __enter__(self) -> Self:
+        """Stop the declared servers. Raise UserError if the host refuses the trial."""
+        forward = None
+        if self._trial.connect.host != LOCAL:
+            self._here = _free_port()
+            forward = Forward(self._here, LISTEN, self._there)
+        self._shell = Shell(self._trial.connect, fresh=True, forward=forward)
+        try:
+            self._lines = self._shell.converse("serve.trials.run", self._trial.input, self._patience)
+            if self._hear(MINE, READY_TO_START) == [MINE]:
+                self._drained.enter_context(self._trial.drain())
+                self._tell("go")
+                self._hear(READY_TO_START)
+        except BaseException:
+            with self._drained:
+                self._shell.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the tried servers, and wait until the declared servers serve again."""
+        assert self._shell
+        with self._drained:
+            seconds = self._restore(self._shell)
+        names = " and ".join(each.service for each in self._trial.stops)
+        if not names:
+            return
+        if seconds is None:
+            self._trial.say(f"the host restores {names} by itself; run `herd verify {self._trial.rig}` to check it")
+        else:
+            self._trial.say(f"{names} is as before, after {seconds:.1f} s")
+
+    def _restore(self, shell: Shell) -> float | None:
+        """Return the seconds until the declared servers serve again; None where they do not, or nobody knows."""
+        try:
+            shell.hang_up()
+            word, *said = self._hear("back", "away")
+            return _seconds(said, 0) if word == "back" else None
+        except UserError:
+            return None
+        finally:
+            shell.close()
+
+    def start(self, name: ArmName) -> Start:
+        """Start a server, and wait until it responds. Raise NotStartedError if it does not."""
+        arm = self._running = self._servers[name]
+        self._tell(f"start {name}")
+        word, *said = self._hear("ready", "failed")
+        if word == "failed":
+            raise NotStartedError(arm.title, " ".join(said[1:]))
+        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
+
+    def place(self, arm: Arm, longest: int) -> None:
+        """Replace the only server of a replaceable trial."""
+        self._place(arm_unit(arm, longest).text)
+        self._servers = {**self._servers, arm.name: arm}
+
+    def run_to_end(self, unit: str, room: int) -> UnitRun:
+        """Run a unit to its end in place of the only server of a replaceable trial, which has a text for it.
+
+        The unit needs `room` bytes on the disk for its files. Stop it afterwards: that removes the files.
+        """
+        self._place(unit)
+        self._tell(f"judge {room}")
+        word, *said = self._hear("judged", "failed")
+        if word == "failed":
+            return UnitRun(well=False, says=" ".join(said[1:]))
+        try:
+            return UnitRun(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+        except ValueError:
+            raise UnexpectedLineError("".join(said)) from None
+
+    def _place(self, unit: str) -> None:
+        self._tell(f"unit {base64.b64encode(unit.encode()).decode()}")
+        word, *said = self._hear("placed", "failed")
+        if word == "failed":
+            raise UserError(" ".join(said), "look at the disk of the host")
+
+    def stop(self) -> None:
+        """Stop the running server."""
+        self._running = None
+        self._tell("stop")
+        self._hear("stopped")
+
+    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+        """Return one streamed response of the running server."""
+        arm = self._arm
+        chat = arm.instance.endpoint.chat_path
+        return Requests(self._target, chat, arm.instance.endpoint.models[0], self._cache_buster).send(
+            wanted, _ANSWER_SECONDS
+        )
+
+    def climb(self, depth: int) -> list[Run]:
+        """Let the running server read `depth` tokens and write after them; return the runs of both. Raise UserError."""
+        endpoint, target = self._arm.instance.endpoint, self._target
+        served = Served(target, target, endpoint.chat_path, endpoint.models[0], native=True)
+        return [run for _, run in Ladder((depth,)).runs(WorkloadContext(served, self._cache_buster, self.clock))]
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text, by the tokenizer of the running server."""
+        counted = count_tokens(self._target, self._arm.instance.endpoint.models[0], text)
+        return len(text) // _LETTERS if counted is None else counted
+
+    def clock(self) -> float:
+        """Return the monotonic time in seconds."""
+        return time.monotonic()
+
+    @property
+    def _arm(self) -> Arm:
+        assert self._running
+        return self._running
+
+    @property
+    def _target(self) -> Target:
+        return Target(f"http://{LISTEN}:{self._here}", self._trial.keys.get(self._arm.name))
+
+    def _tell(self, line: str) -> None:
+        assert self._shell
+        self._shell.tell(line)
+
+    def _hear(self, *words: str) -> list[str]:
+        """Return the next line that begins with one of these words. Raise UserError if none arrives in time."""
+        self._patience.renew(_WORD_SECONDS, _DOES[words[0]])
+        for line in self._lines:
+            said = line.split(" ")
+            if said[0] in words:
+                return said
+        assert self._shell
+        *_, why = ("it does not report why", *self._shell.complaints)
+        raise RemoteError(
+            f"measuring ended halfway: {why[:300]}", "what served before comes back by itself; run again to go on"
+        )
+
+
+def _free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.socket() as one:
+        one.bind((LISTEN, 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _seconds(said: Sequence[str], at: int) -> float:
+    """Return the seconds of a word of milliseconds. Raises UnaskedError where there is no such word."""
+    milliseconds = whole_number(said[at]) if len(said) > at else None
+    if milliseconds is None:
+        raise UnexpectedLineError(" ".join(said))
+    return milliseconds / 1000
