@@ -14,6 +14,7 @@ from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
 from llamaherd.pipeline.selection import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
+from llamaherd.role.services import Services
 
 
 def selected_roles() -> tuple[Role, ...]:
@@ -27,11 +28,11 @@ def preflight(plan: Plan, roles: Sequence[Role]) -> None:
     deploy("preflight")(_preflight)(plan=plan, roles=roles, _sudo=True)
 
 
-def apply_role(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
+def apply_role(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
     """Run the tasks of a role. Each inspects the host and makes the changes that follow."""
     if role.deploy and plan.whole(role.thing):
         _apply_own(role)
-    deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, _sudo=True)
+    deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, services=services, _sudo=True)
 
 
 def apply_own_roles() -> None:
@@ -71,7 +72,7 @@ def _preflight(plan: Plan, roles: Sequence[Role]) -> None:
     operations.preflight(name=name, plan=plan, roles=roles, inspecting=_inspecting(roles))
 
 
-def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
+def _tasks(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
     try:
         tasks = tuple(tasks_of(plan, role))
     except operations.HOST_ERRORS as error:
@@ -84,6 +85,7 @@ def _tasks(role: Role, plan: Plan, roles: Sequence[Role]) -> None:
             roles=roles,
             inspecting=_inspecting(roles),
             task=task,
+            services=services,
             _ignore_errors=task.alone,
             _continue_on_error=task.goes_on,
         )

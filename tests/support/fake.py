@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -26,8 +27,12 @@ from llamaherd.onhost.document import dump
 from llamaherd.pipeline.inspection import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
+from llamaherd.role.services import Services
 from roles import ROLES
 from tests.support.host_lines import inspected
+
+SERVICES = Services(gate=lambda _: None, drain=lambda *_: nullcontext())
+"""A run in which each gate accepts, and no gateway exists."""
 
 
 class Host(FakeConnector):
@@ -204,5 +209,5 @@ def _deploy(plan: Plan, roles: Sequence[Role]) -> None:
     """What deploy.py has pyinfra do."""
     deploys.preflight(plan, roles)
     for role in host.loop(roles):
-        deploys.apply_role(role, plan, roles)
+        deploys.apply_role(role, plan, roles, SERVICES)
     deploys.finish()

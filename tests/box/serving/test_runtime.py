@@ -24,11 +24,12 @@ from pyinfra import host
 from llamaherd.deploy.roles import apply_role, preflight
 from llamaherd.plan import Plan
 from roles import ROLES
+from tests.support.fake import SERVICES
 
 plan = Plan.model_validate(host.data.plan)
 preflight(plan, ROLES)
 for role in host.loop([role for role in ROLES if role.name in ("cuda_toolkit", "container_runtime")]):
-    apply_role(role, plan, ROLES)
+    apply_role(role, plan, ROLES, SERVICES)
 """
 # All that is faked of the GPU: that there is one.
 SMI = f"#!/bin/sh\necho 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUID})'\n"
