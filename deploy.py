@@ -1,14 +1,18 @@
-"""From a plan to a serving host: `pyinfra inventory.py deploy.py`."""
+"""Bring a host to its plan, from packages to servers: `pyinfra inventory.py deploy.py`."""
 
 from pyinfra import host
 
-from llamaherd.deploy.roles import apply, check, settle, taking_part
+from llamaherd.deploy.roles import apply_role, finish, preflight, selected_roles
+from llamaherd.fleet.drain import drained_for_change
+from llamaherd.measure.trials.run_gate import judge_change
 from llamaherd.plan import Plan
+from llamaherd.role.services import Services
 
 plan = Plan.model_validate(host.data.plan)
-roles = taking_part()  # roles/__init__.py has ours in their order, from packages to servers
+services = Services(gate=judge_change, drain=drained_for_change)  # measure changed servers, drain running ones
+roles = selected_roles()  # roles/__init__.py has their order; a fleet's own roles come before the servers
 
-check(plan, roles)
+preflight(plan, roles)  # refuses a host that cannot be brought to its plan, before anything changes
 for role in host.loop(roles):
-    apply(role, plan, roles)
-settle()
+    apply_role(role, plan, roles, services)
+finish()  # records the release, and fails the host if a part of the run has failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -182,6 +183,7 @@ def looking_or_exit(
     making: bool = False,
 ) -> Iterator[tuple[dict[str, tuple[Rig, Plan]], Hosts]]:
     """The plans of the rigs that are named, or of all, and their hosts, logged in to. As `usable_plans`."""
+    from llamaherd.deploy.proposals import proposed_changes
     from llamaherd.host.program import packed_program
     from llamaherd.pipeline.load import inventory_folder, inventory_path
     from llamaherd.pipeline.preview import Hosts
@@ -191,8 +193,9 @@ def looking_or_exit(
     def look(rigs_to_ask: Mapping[str, Rig]) -> None:
         sound(rigs_to_ask)
         say(f"--> Looking at {counted(len(rigs_to_ask), 'host')}...", err=True)
-        program = packed_program(inventory_folder(inventory_path(inventory)) / "roles")
-        hosts.append(Hosts(rigs_to_ask, program))
+        path = inventory_path(inventory)
+        program = packed_program(inventory_folder(path) / "roles")
+        hosts.append(Hosts(rigs_to_ask, program, partial(proposed_changes, path)))
 
     try:
         planned = usable_plans(inventory, rigs, deploying=True, sound=look, only=only, making=making)

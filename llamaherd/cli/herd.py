@@ -7,11 +7,8 @@ cannot be used; 130 interrupted. Imports stand inside the commands: --help and c
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -48,9 +45,6 @@ from llamaherd.cli.verify import verify
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
-
-_LATER = 0.001
-"""Seconds."""
 
 
 class Herd(click.Group):
@@ -97,8 +91,6 @@ def _short_usage() -> Iterator[None]:
 def _raised() -> Iterator[None]:
     """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
     before = {each: signal.getsignal(each) for each in END_SIGNALS}
-    hook = sys.unraisablehook
-    sys.unraisablehook = _asked_again
     try:
         for each, handler in before.items():
             if handler is not signal.SIG_IGN:
@@ -110,40 +102,8 @@ def _raised() -> Iterator[None]:
             raise error.__cause__ from None
         raise
     finally:
-        late = signal.setitimer(signal.ITIMER_REAL, 0)[0] and signal.getsignal(signal.SIGALRM)
-        sys.unraisablehook = hook
         for each, handler in before.items():
             signal.signal(each, handler)
-        if callable(late):
-            late(signal.SIGALRM, None)  # of which the command was over before it came once more
-
-
-def _asked_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Have a signal come once more whose exception Python has dropped, as it does in what it calls around a fork.
-
-    It comes a little later: here, what it raises would be dropped again.
-    """
-    error = dropped.exc_value
-    code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
-    by = next((each for each in END_SIGNALS if code == 128 + each), None)
-    if by is None:
-        sys.__unraisablehook__(dropped)
-    else:
-        handler = signal.getsignal(by)
-        if callable(handler):
-            signal.signal(signal.SIGALRM, partial(_again, handler, by))
-            signal.setitimer(signal.ITIMER_REAL, _LATER)
-
-
-def _again(handler: Callable[[int, FrameType | None], object], by: int, _: int, frame: FrameType | None) -> None:
-    """Handle the signal, once `_asked_again` is over: what is raised in it is dropped, too."""
-    under = frame
-    while under:
-        if under.f_code is _asked_again.__code__:  # on a busy machine it is still there
-            signal.setitimer(signal.ITIMER_REAL, _LATER)
-            return
-        under = under.f_back
-    handler(by, frame)
 
 
 def _ended(number: int, _frame: object) -> NoReturn:

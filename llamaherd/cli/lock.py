@@ -102,13 +102,10 @@ def _plan_trial(inventory: Path | None, path: Path, lock: Lock, rig: str) -> Loc
 
 def _install(wanted: LockTrial, lock_wait: int) -> None:
     """Build and fetch what is new, as `herd up --only engines --only models` does. Raises UserError."""
-    from llamaherd.deploy.lean import load_pyinfra
-    from llamaherd.pipeline.load import plans
-
-    load_pyinfra()
     from llamaherd.deploy.hosts import RunOptions
     from llamaherd.deploy.run import deploy
     from llamaherd.host.signals import END_SIGNALS
+    from llamaherd.pipeline.load import plans
 
     roles, name = roles_of(wanted.inventory), wanted.rig.rig
     part = plans(wanted.path, roles, (name,), locked=wanted.lock, deploying=True, only=TRIAL_ROLES)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -70,12 +71,18 @@ def rollback(
     say(f"{rig}: the inventory is as it was, and the next `herd up` goes to what it declares", err=True)
 
 
+def _load_pyinfra() -> None:
+    """Load pyinfra before the first connection opens: it replaces the functions that wait for connections."""
+    import_module("pyinfra_cli")
+    from llamaherd.deploy.hosts import end_on_signals
+
+    end_on_signals()
+
+
 @contextmanager
 def _turn(rig: Rig, path: Path, asks: bool) -> Iterator[HostLock | None]:
     """A turn on the host, to be taken at once; none where a person is asked first, who may take a while."""
-    from llamaherd.deploy.lean import load_pyinfra
-
-    load_pyinfra()
+    _load_pyinfra()
     from llamaherd.deploy.origin import origin
     from llamaherd.host.host_lock import HostLock
 

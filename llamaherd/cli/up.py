@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,14 +208,11 @@ def _with_something_to_do(wish: Wish) -> Begun:
 
 def _carry_out(wish: Wish, begun: Begun) -> bool:
     """Change the rigs, wave by wave; whether all are as planned."""
-    from llamaherd.deploy.lean import load_pyinfra
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
     from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.waves import Pace, halt, waves
-
-    load_pyinfra()  # what is refused, or has nothing to do, needs none of it
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
@@ -238,13 +236,16 @@ def _carry_out(wish: Wish, begun: Begun) -> bool:
 
 def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
     """Which rigs of a wave are not as planned though none failed; what they lack is said."""
+    from llamaherd.deploy.proposals import proposed_changes
     from llamaherd.pipeline.inspection import program_for
+    from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.preview import Hosts
 
     say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
     rigs = {name: rig for name, (rig, _) in planned.items()}
     roles = roles_of(wish.inventory)
-    found = Hosts(rigs, program_for(roles)).outlooks(planned, roles, retry=wish.retry)
+    propose = partial(proposed_changes, inventory_path(wish.inventory))
+    found = Hosts(rigs, program_for(roles), propose).outlooks(planned, roles, retry=wish.retry)
     for name, each in found.items():
         _show_left(name, each)
     return tuple(name for name, each in found.items() if not each.as_planned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -17,9 +18,13 @@ from llamaherd.deploy.run_state import note_failure
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.errors import explain_failure
 from llamaherd.host.program import request
+from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.undo import UNDONE, DisarmInput
+from llamaherd.pipeline.release import Origin
+from llamaherd.plan import Plan
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredVerb, Guard, RebootHost, RunScript, RunVerb, SendFile
+from llamaherd.role.changes import Change, DeferredVerb, Gated, Guard, RebootHost, RunScript, RunVerb, Say, SendFile
+from llamaherd.role.services import GateRefusal, GateRequest
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
@@ -233,6 +238,38 @@ class RebootHostCommand(PyinfraCommand):
             except OSError:
                 continue  # it went down just then
         return False
+
+
+class GateCommand(PyinfraCommand):
+    """Measures a changed server by its gate. A rejected change fails the host, and the host keeps the reason."""
+
+    def __init__(self, gate: Callable[[GateRequest], GateRefusal | None], gated: Gated, say: Say) -> None:
+        super().__init__()
+        self.gate = gate
+        self.gated = gated
+        self.say = say
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
+        data = host.data
+        request = GateRequest(
+            gated=self.gated,
+            plan=Plan.model_validate(data.plan),
+            connect=Connect.model_validate(data.rig_connect),
+            inventory=Path(data.inventory),
+            user=Origin.model_validate(data.rig_origin).who,
+            say=self.say,
+        )
+        try:
+            refusal = self.gate(request)
+        except UserError as error:
+            return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
+        if refusal is None:
+            return True
+        if refusal.kept:
+            VerbCommand(self.gated.refused(refusal.why)).execute(state, host, dict(connector_arguments))
+        sentence = f"{self.gated.instance.name} serves as before, and not as declared: {refusal.why}"
+        return RefuseCommand([f"{sentence}\n  help: {refusal.help}"]).execute(state, host, connector_arguments)
 
 
 class RefuseCommand(PyinfraCommand):

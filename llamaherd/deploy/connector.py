@@ -5,10 +5,11 @@ What a host says is decoded whatever it is, bounded, and shown without what a te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from io import IOBase
-from pathlib import Path
+from io import BytesIO, IOBase
+from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
 import gevent
@@ -19,7 +20,13 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
-from llamaherd.deploy.run_state import HeldLock, holds_host_lock, log_in_for_lock
+from llamaherd.deploy.run_state import (
+    HeldLock,
+    holds_host_lock,
+    log_in_for_lock,
+    record_release,
+    release_host_lock,
+)
 from llamaherd.host.program import Events, packed_program
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.time_limits import STEP_SECONDS, show_limit, transfer_seconds
@@ -95,18 +102,22 @@ class RigConnector(BaseConnector):
         """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
-        turn = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
+        login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
             held = self.data["rig_held"]
             self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
         except RemoteError as error:
+            gevent.joinall(login)
+            release_host_lock(self.host)
             raise ConnectError(str(error)) from None
-        finally:
-            gevent.joinall(turn)
+        gevent.joinall(login)
 
     @override
     def disconnect(self) -> None:
-        """Let the shell go, and the one that may be on its way."""
+        """Close the shell, and the shell that is being opened. Record what a run that failed has done here."""
+        if self.host in self.state.failed_hosts:  # its run ended before its last operation
+            record_release(self.host)
+            release_host_lock(self.host)
         if self._coming is not None:
             self._coming.kill()
             self._arrived()
@@ -137,12 +148,13 @@ class RigConnector(BaseConnector):
 
     @override
     def run_shell_command(
-        self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
+        self, command: str | StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
     ) -> tuple[bool, CommandOutput]:
         """Run a command; where it could not be run, the sentence that says why is its output.
 
         While it is our turn on the host, another one follows, until the `_last`: that is logged in for meanwhile.
         """
+        command = StringCommand(command) if isinstance(command, str) else command
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
         said = Said(self.host.print_prefix, aloud=print_output)
@@ -180,19 +192,32 @@ class RigConnector(BaseConnector):
         print_input: bool = False,
         **arguments: Any,
     ) -> bool:
-        """Send a file, as whoever logs in; one that was cut off goes on where it ended.
+        """Write a file of one of pyinfra's operations; with `settled`, send a file of ours."""
+        if "settled" in arguments:
+            return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
+        data = BytesIO(_read(filename_or_io))
+        said = Said(self.host.print_prefix, aloud=True)
+        patience = Patience(SEND_SILENCE, transfer_seconds([len(data.getbuffer())]), f"writing {remote_filename}")
+        try:
+            with self._shell(root=bool(arguments.get("_sudo"))) as shell:
+                script = f"{{\necho 'go 0'\ncat >{shlex.quote(remote_filename)}\n}}\n"
+                return shell.send(script, data, said.hear, patience) == 0
+        except RemoteError as error:
+            said.hear_all(error)
+            return False
 
-        `settled` are the places where it ends up: what another run has brought there meanwhile is not sent again.
+    def _send_file(self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath]) -> bool:
+        """Send a file as the user who logs in. A file that was cut off continues where it ended.
+
+        `settled`: where the file ends up. If another run has brought it there meanwhile, it is not sent again.
         """
         said = Said(self.host.print_prefix, aloud=True)
-        assert isinstance(filename_or_io, str)
-        file = Path(filename_or_io)
         total = transfer_seconds([file.stat().st_size])
         script = render(
             "deploy/receive.sh.j2",
             path=remote_filename,
             size=file.stat().st_size,
-            settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
+            settled=[(str(place.parent), place.name) for place in settled],
             standing=STANDING,
             total=total,
             limit=show_limit(total),
@@ -240,6 +265,14 @@ class Said:
         """Take a sentence and its help, as if the host had said so."""
         for line in str(error).splitlines():
             self.hear("stderr", line)
+
+
+def _read(filename_or_io: str | IOBase) -> bytes:
+    if isinstance(filename_or_io, str):
+        return Path(filename_or_io).read_bytes()
+    filename_or_io.seek(0)
+    content: str | bytes = filename_or_io.read()
+    return content.encode() if isinstance(content, str) else content
 
 
 def _script(command: StringCommand, arguments: dict[str, Any], *, root: bool) -> str:

@@ -1,10 +1,12 @@
-"""From the inventory to pyinfra's hosts. Everything that can be wrong is said here, before a host is touched."""
+"""The hosts of a run of pyinfra. An unusable inventory ends the run here, before a host is touched."""
 
 from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib.metadata import entry_points
@@ -18,7 +20,7 @@ from llamaherd.deploy.origin import origin
 from llamaherd.deploy.run_state import HeldLock
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.layout import LOCK_WAIT
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.own_roles import all_roles
@@ -31,18 +33,24 @@ RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
 """What pyproject.toml calls our way to a rig."""
 
+INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; `herd up` resumes the run\n"
+
+_prepared: ContextVar[list[RigHost] | None] = ContextVar("prepared", default=None)
+"""The hosts of a run that `herd` has started."""
+
 GROUPS = ("inventory", "rigs")
 """What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
 
 
 def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
-    """Every rig with its plan: of `source`, or of the usual inventory.
+    """Return the hosts that `herd` has prepared; else every rig of `source`, or of the usual inventory, with its plan.
 
-    Raises pyinfra's InventoryError, which it prints as one message.
+    Raise pyinfra's InventoryError, which pyinfra prints as one message.
     """
-    for ending in END_SIGNALS:
-        if signal.getsignal(ending) is not signal.SIG_IGN:
-            signal.signal(ending, leave)
+    end_on_signals()
+    prepared = _prepared.get()
+    if prepared is not None:
+        return prepared
     if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
         raise PyinfraInventoryError(
             "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
@@ -58,8 +66,35 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
                 raise InventoryError([missing])
     except (InventoryError, UserError) as error:
         raise PyinfraInventoryError(f"\n{error}") from None
-    by = origin(path)
-    return [(f"@{CONNECTOR}/{name}", host_data(*each, path, by, RunOptions())) for name, each in planned.items()]
+    return rig_hosts(planned, path, RunOptions(), {})
+
+
+def rig_hosts(
+    planned: Mapping[str, tuple[Rig, Plan]], inventory: Path, options: RunOptions, unreached: Mapping[str, str]
+) -> list[RigHost]:
+    """Return pyinfra's host and data of each rig. `unreached`: by rig, why its inspection did not reach it."""
+    by = origin(inventory)
+    return [
+        (f"@{CONNECTOR}/{name}", host_data(rig.connect, plan, inventory, by, options, unreached.get(name, "")))
+        for name, (rig, plan) in planned.items()
+    ]
+
+
+@contextmanager
+def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
+    """Have `inventory.py` return these hosts while the context is open."""
+    token = _prepared.set(hosts)
+    try:
+        yield
+    finally:
+        _prepared.reset(token)
+
+
+def end_on_signals() -> None:
+    """Have Ctrl-C and other signals that end a program end this one at once, except signals that are ignored."""
+    for ending in END_SIGNALS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, leave)
 
 
 @dataclass(frozen=True)
@@ -81,29 +116,29 @@ class RunOptions:
 
 
 def host_data(
-    rig: Rig, plan: Plan, inventory: Path, by: Origin, asked: RunOptions, unreached: str = ""
+    connect: Connect, plan: Plan, inventory: Path, by: Origin, options: RunOptions, unreached: str = ""
 ) -> dict[str, Any]:
-    """What deploy.py is told of a host; `unreached` says why a look could not ask it just now, if one could not."""
+    """Return what deploy.py reads of a host. `unreached`: why an inspection a moment ago did not reach it."""
     return {
-        "rig_turn_first": rig.rig in asked.changing,
-        "rig_held": asked.held,
-        "rig_retry": asked.retry,
-        "rig_roles": list(asked.roles),
-        "rig_back_to": asked.back_to,
-        "rig_lock_wait": asked.lock_wait,
+        "rig_turn_first": plan.rig in options.changing,
+        "rig_held": options.held,
+        "rig_retry": options.retry,
+        "rig_roles": list(options.roles),
+        "rig_back_to": options.back_to,
+        "rig_lock_wait": options.lock_wait,
         "rig_origin": by.model_dump(mode="json"),
         "rig_unreached": unreached,
-        "rig_connect": rig.connect.model_dump(mode="json"),
+        "rig_connect": connect.model_dump(mode="json"),
         "plan": plan.model_dump(mode="json"),
         "inventory": str(inventory),
     }
 
 
 def leave(number: int, _frame: object) -> NoReturn:
-    """On Ctrl-C: pyinfra's own handler would wait for the remote step to end, a build perhaps, and report success."""
-    # Past Python's own buffer, which may be in the middle of a line: it refuses to be entered twice.
+    """Print one line and exit. pyinfra's own handler waits for the remote step, perhaps a build, and exits with 0."""
+    # os.write does not use Python's buffer, which refuses to be entered twice.
     with suppress(OSError):
-        os.write(2, b"\nended; what a host is in the middle of goes on there, and the next run goes on from that\n")
+        os.write(2, INTERRUPTED.encode())
     os._exit(128 + number)
 
 

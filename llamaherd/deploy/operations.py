@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -14,8 +14,7 @@ from pyinfra.api import Host, StringCommand, operation
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.context import ctx_host
 
-from llamaherd.deploy.commands import RefuseCommand, command, wrong_file
-from llamaherd.deploy.gates import GateCommand
+from llamaherd.deploy.commands import GateCommand, RefuseCommand, command, wrong_file
 from llamaherd.deploy.run_state import (
     HELP_PREFIX,
     note_begin,
@@ -28,7 +27,6 @@ from llamaherd.deploy.run_state import (
     take_host_lock,
 )
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.fleet.drain import ServerGateways, gateways_of
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import result_of
 from llamaherd.host.remote import NoPythonError
@@ -41,8 +39,9 @@ from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, 
 from llamaherd.pipeline.preview import run_on
 from llamaherd.pipeline.selection import role_parts
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, SendFile
+from llamaherd.role.changes import Change, Say, SendFile, operation_change
 from llamaherd.role.role import Role, Task
+from llamaherd.role.services import Services
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
 
@@ -120,9 +119,9 @@ def _install_python(here: Host) -> None:
         raise _own_words(said.stderr_lines) or UserError("python3 could not be installed", "install it on the host")
 
 
-def settled_state(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> HostState:
+def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> HostState:
     """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
-    seen = observe(plan, looking)
+    seen = observe(plan, inspecting)
     for again in range(SETTLING_INSPECTIONS if host.state.is_executing else 0):
         if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
             break
@@ -130,7 +129,7 @@ def settled_state(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) ->
             logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
         sleep(1)
         _inspections.pop(ctx_host.get(), None)
-        seen = observe(plan, looking)
+        seen = observe(plan, inspecting)
     return seen
 
 
@@ -144,35 +143,18 @@ _SPARE_SECONDS = 300
 """Seconds beyond what a switch takes: downloads that its host is in the middle of slow all down."""
 
 
-@contextmanager
-def drained_servers(host: Host, change: Change) -> Iterator[None]:
-    """While a server that serves is changed, those of its gateways that have others for it send it nothing new.
-
-    What is in flight there is waited for by its own host. A run that is ended in the middle leaves timers on the hosts
-    of gateways, which take it back.
-    """
-    with ExitStack() as stack:
-        for front in _fronts(host, change):
-            if aside := front.step_aside():
-                stack.callback(front.step_back, aside)
-        yield
-
-
-def _fronts(host: Host, change: Change) -> Iterator[ServerGateways]:
-    """Yield what stands in front of each server that serves and is changed, where that is known."""
+def _drained(host: Host, services: Services, change: Change) -> AbstractContextManager[None]:
+    """Return a context in which gateways send nothing new to the running servers that a change concerns."""
     names = {part.name for part in change.parts if part.away is not None}
-    if not names:
-        return
+    if not names or not host.state.is_executing:
+        return nullcontext()
     plan = Plan.model_validate(host.data.plan)
-    changed = [each for each in plan.instances if each.service in names]
+    changed = {each.name: _change_seconds(each) for each in plan.instances if each.service in names}
+    return services.drain(Path(host.data.inventory), plan, dict.fromkeys(changed, sum(changed.values())), _say_on(host))
 
-    def say(line: str) -> None:
-        logger.info(f"{host.print_prefix}{plain(line)}")
 
-    seconds = sum(map(_change_seconds, changed))
-    for instance in changed:
-        if front := gateways_of(Path(host.data.inventory), plan, instance, seconds, say):
-            yield front
+def _say_on(host: Host) -> Say:
+    return lambda line: logger.info(f"{host.print_prefix}{plain(line)}")
 
 
 def _change_seconds(instance: InstancePlan) -> int:
@@ -187,7 +169,7 @@ HOST_ERRORS = (UserError, InventoryError, UnreadableKeyError)
 
 
 @operation()
-def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Commands:
+def preflight(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
     """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
 
     Where a look has just found something to do, its turn comes first, so that what is seen now holds until it begins.
@@ -201,7 +183,7 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
                 if not take_host_lock(here) and (held := host.data.rig_held):
                     remember_inspection(plan, held.seen, held.at)
                 pause_host_lock(here)
-        seen = settled_state(plan, roles, looking)
+        seen = settled_state(plan, roles, inspecting)
         to_send = files_to_send(plan, seen, roles)
         found = survey_host(plan, seen, roles, local_sizes(to_send))
     except HOST_ERRORS as error:
@@ -219,7 +201,9 @@ def preflight(plan: Plan, roles: Sequence[Role], looking: Sequence[Role]) -> Com
 
 
 @operation()
-def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task) -> Commands:
+def carry_out(
+    plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task, services: Services
+) -> Commands:
     """Look at the host, and carry out the changes that follow for a task: none, where all is as planned.
 
     A look of the operation before does, where that has changed nothing, and just now. The task's notes are told of that
@@ -227,11 +211,11 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
     """
     here = ctx_host.get()
     try:
-        changes, told = _decide(plan, roles, looking, task)
+        changes, told = _decide(plan, roles, inspecting, task)
         if changes and host.state.is_executing and take_host_lock(here):
             # Before that another run may have done it, or something else.
             forget_inspection()
-            changes, told = _decide(plan, roles, looking, task)
+            changes, told = _decide(plan, roles, inspecting, task)
     except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
@@ -239,7 +223,7 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
         # What is done now is to be seen by whoever comes next.
         forget_inspection()
     try:
-        yield from _commands(here, changes)
+        yield from _commands(here, services, changes)
     finally:
         pause_host_lock(here)
     # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
@@ -247,13 +231,13 @@ def carry_out(plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: 
         logger.warning(f"{host.print_prefix}{plain(remark)}")
 
 
-def _commands(here: Host, changes: Sequence[Change]) -> Commands:
+def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Commands:
     """What carries changes out, one after the other."""
     for change in changes:
-        with drained_servers(here, change) if host.state.is_executing else nullcontext():
+        with _drained(here, services, change):
             for part in change.parts:
                 if part.gated:
-                    yield GateCommand(part.gated)
+                    yield GateCommand(services.gate, part.gated, _say_on(here))
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local
@@ -267,10 +251,10 @@ def _commands(here: Host, changes: Sequence[Change]) -> Commands:
 
 
 def _decide(
-    plan: Plan, roles: Sequence[Role], looking: Sequence[Role], task: Task
+    plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task
 ) -> tuple[Sequence[Change], Sequence[str]]:
     """What a task changes on the host as it is now, and what it tells people of it."""
-    seen = observe(plan, looking)
+    seen = observe(plan, inspecting)
     note_running(ctx_host.get(), seen)
     for role in roles if host.state.is_executing else ():
         if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
@@ -288,13 +272,38 @@ def _decide(
 
 
 @operation()
+def hold_lock() -> Commands:
+    """Take the host's lock, for operations of a fleet's own role. They change what was inspected before."""
+    if host.state.is_executing:
+        forget_inspection()
+        try:
+            take_host_lock(ctx_host.get())
+        except HOST_ERRORS as error:
+            yield RefuseCommand([str(error)])
+
+
+@operation()
+def note_own(hashes: Sequence[str]) -> Commands:
+    """Note which operations of a fleet's own role have changed the host, for the release. `hashes` are pyinfra's."""
+    here = ctx_host.get()
+    for each in hashes if host.state.is_executing else ():
+        done = host.state.get_op_data_for_host(here, each).operation_meta
+        if done.is_complete() and done.did_change():
+            note_begin(here)
+            for name in host.state.get_op_meta(each).names:
+                note_change(here, operation_change(name, "it has changed something"))
+    pause_host_lock(here)
+    yield from ()
+
+
+@operation()
 def refuse(why: str) -> Commands:
     """Fail a host whose tasks cannot even be told."""
     yield RefuseCommand([why])
 
 
 @operation()
-def settle() -> Commands:
+def finish() -> Commands:
     """Write down what was done; fail a host where something has failed, and say all of that again."""
     here = ctx_host.get()
     if host.state.is_executing:

@@ -104,6 +104,23 @@ def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: in
 
 
 @contextmanager
+def drained_for_change(inventory: Path, plan: Plan, seconds: Mapping[str, int], say: Say) -> Iterator[None]:
+    """Drain instances while they are changed, at those gateways that have other servers for their models.
+
+    `seconds`: the longest that the change takes, by instance. If the run ends in the middle, timers on the hosts of
+    gateways undo the drain.
+    """
+    with ExitStack() as stack:
+        for instance in plan.instances:
+            if instance.name not in seconds:
+                continue
+            front = gateways_of(inventory, plan, instance, seconds[instance.name], say)
+            if front and (aside := front.step_aside()):
+                stack.callback(front.step_back, aside)
+        yield
+
+
+@contextmanager
 def drained(inventory: Path, plan: Plan, instances: Sequence[InstancePlan], say: Say, wait: int = 0) -> Iterator[None]:
     """While instances are measured, however long that takes, their gateways that have others send them nothing new.
 

@@ -8,12 +8,13 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import GenericAlias, ModuleType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -49,6 +50,9 @@ Function = Callable[..., Any]
 
 STRICT = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
 """Nothing is taken for something else, and values that are made already are looked into."""
+
+DEPLOY = "deploy.py"
+"""The file of a role that is plain pyinfra."""
 
 MODULE_PREFIX = "_fleet_role_"
 """How the names of these roles' modules begin."""
@@ -257,7 +261,9 @@ def all_roles(inventory: Path) -> tuple[Role, ...]:
     The fleet's own come before servers, by name. Raises InventoryError.
     """
     servers = next(number for number, role in enumerate(ROLES) if role.name == "serve")
-    found = [_own_role(module) for module in sorted(_roles_folder(inventory).glob("*/__init__.py"))]
+    folder = _roles_folder(inventory)
+    files = {file.parent.name: file for name in (DEPLOY, "__init__.py") for file in folder.glob(f"*/{name}")}
+    found = [_own_role(file) for _, file in sorted(files.items())]
     if wrong := [each for each in found if isinstance(each, Finding)]:
         raise InventoryError(wrong)
     return (*ROLES[:servers], *(each for each in found if isinstance(each, Role)), *ROLES[servers:])
@@ -271,7 +277,7 @@ def _own_role(file: Path) -> Role | Finding:
     """A role of the fleet's, or why it is none."""
     name = file.parent.name
     try:
-        found = getattr(_load_module(file), "ROLE", None)
+        found = _deploy_role(file) if file.name == DEPLOY else getattr(_load_module(file), "ROLE", None)
         is_role = isinstance(found, Role)
     except BaseException as error:  # whatever the module raises is told as what is wrong with it
         if not is_own(error):
@@ -290,6 +296,39 @@ def _own_role(file: Path) -> Role | Finding:
     if role.thing in {each.thing for each in ROLES}:
         return OWN_ROLE.at(Place(file), f"`{role.thing}` is a role of llamaherd's", "call it otherwise")
     return role
+
+
+def _deploy_role(file: Path) -> Role:
+    """Return a role that is plain pyinfra. Its module is loaded when pyinfra runs it."""
+    name = file.parent.name
+    line = f"  {name:<10} operations of {file.parent.parent.name}/{name}/{DEPLOY}"
+    return Role(name=name, summary="Its operations have run.", deploy=file, describe=lambda *_: [line])
+
+
+def load_deploy(role: Role) -> Function:
+    """Return the `@deploy` function of a role that is plain pyinfra. Raise InventoryError if it has none."""
+    file, name = role.deploy, role.name.replace("-", "_")
+    assert file
+    function = getattr(_load_module(file), name, None)
+    if not callable(function):
+        way_out = f"write `@deploy({name!r})` and below it `def {name}():`"
+        raise InventoryError([OWN_ROLE.at(Place(file), f"role `{role.name}` has no function `{name}`", way_out)])
+    return cast(Function, function)
+
+
+@contextmanager
+def deploy_errors(role: Role) -> Iterator[None]:
+    """Raise InventoryError, with file and line, for what the `deploy.py` of a role raises."""
+    assert role.deploy
+    try:
+        yield
+    except OWN_ERRORS:
+        raise
+    except BaseException as error:
+        if not is_own(error):
+            raise
+        message = f"{DEPLOY} of role `{role.name}` ends in {as_raised(error)}"
+        raise InventoryError([OWN_ROLE.at(place_of(error, role.deploy), message, "correct it there")]) from None
 
 
 def _load_module(file: Path) -> ModuleType:

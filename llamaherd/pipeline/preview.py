@@ -138,11 +138,16 @@ ROLE_ERRORS = (UserError, InventoryError, UnreadableKeyError)
 """What roles raise, in a sentence."""
 
 
+Proposed = Callable[[Connect, Plan, Sequence[Role]], Sequence[Change]]
+"""Returns the changes that roles of plain pyinfra would make on a host. Raises UserError."""
+
+
 class Hosts:
     """Hosts that are logged in to while their plans are made. Each then gets its one question."""
 
-    def __init__(self, rigs: Mapping[str, Rig], program: Program) -> None:
-        """Begin to log in to all of them, and to start the program there."""
+    def __init__(self, rigs: Mapping[str, Rig], program: Program, proposed: Proposed = lambda *_: ()) -> None:
+        """Begin to log in to all of them, and to start the program there. `proposed` previews plain pyinfra roles."""
+        self._proposed = proposed
         self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
         self._further: ThreadPoolExecutor | None = None
         self._requests: dict[str, Future[bytes]] = {name: Future() for name in rigs}
@@ -207,6 +212,8 @@ class Hosts:
                 return Preview(problems=missing)
             sizes = local_sizes(files_to_send(plan, seen, roles))
             found = preview_changes(plan, roles, seen, rig.connect, sizes, retry=retry)
+            if not found.problems:
+                found = replace(found, changes=(*found.changes, *self._proposed(rig.connect, plan, roles)))
             return replace(found, notes=(*found.notes, *filter(None, kept)))
         except NoPythonError:
             return Preview(changes=(python_change(),), notes=(NO_PYTHON_NOTE,))

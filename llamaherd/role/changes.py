@@ -184,6 +184,11 @@ class Change:
         return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
+def operation_change(name: str, reason: str) -> Change:
+    """Return the change that an operation of a fleet's own pyinfra role makes. pyinfra itself runs the operation."""
+    return Change("update", "operation", name, (reason,), RunScript(""))
+
+
 def file_difference(file: TextFile, state: HostState) -> str:
     """Return how the host's file differs, by bytes, mode or owner; empty if it matches."""
     have = state.files.get(file.path)

@@ -239,6 +239,8 @@ class Role:
     `brings`."""
     folder: Path | None = None
     """Where it is, if it is a fleet's own: its `onhost.py` becomes a part of the program on hosts."""
+    deploy: Path | None = None
+    """The `deploy.py` of a fleet's own role that is plain pyinfra. Such a role has no tasks."""
     inspection: Inspection[Any] | None = None
     """How it inspects its part of the host's state."""
     inspect: Callable[[Plan], str] = _no_text

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.deploy import lean
 from llamaherd.host import host_lock
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.releases import Stored, StoredRelease
@@ -57,7 +56,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
     monkeypatch.setattr(history, "query_verb", lambda *_: told)
     monkeypatch.setattr(host_lock, "HostLock", Alone)
-    monkeypatch.setattr(lean, "load_pyinfra", lambda: None)  # which would change what all other tests wait by
+    monkeypatch.setattr("llamaherd.cli.rollback._load_pyinfra", lambda: None)  # it changes how this process waits
     return tmp_path
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_a_host_that_is_silent_fails_with_a_sentence(here: Host) -> None:
 
 
 def sent(here: Host, file: Path, to: Path) -> bool:
-    done: bool = here.put_file(str(file), str(to), _sudo=False)
+    done: bool = here.put_file(str(file), str(to), settled=(), _sudo=False)
     return done
 
 
@@ -150,6 +151,20 @@ def test_a_part_that_is_longer_than_the_file_is_of_another(here: Host, file: Pat
     (tmp_path / "there.part").write_bytes(b"-" * 400_000)
     assert sent(here, file, tmp_path / "there")
     assert (tmp_path / "there").read_bytes() == file.read_bytes()
+
+
+SOURCES = {"bytes": BytesIO(b"\0text\n"), "text": StringIO("\0text\n"), "file": None}
+"""What pyinfra's operations write; None is a file of the controller's."""
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_files_of_pyinfras_operations_are_written(here: Host, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "local").write_bytes(b"\0text\n")
+    there = tmp_path / "a name with 'quotes'"
+    source = SOURCES[kind] or str(tmp_path / "local")
+    assert here.put_file(source, str(there), remote_temp_filename="/nowhere", _sudo=True)
+    assert there.read_bytes() == b"\0text\n"
+    assert not here.put_file(source, str(tmp_path / "no folder" / "file"), _sudo=True)
 
 
 @contextmanager

@@ -28,8 +28,8 @@ OPERATIONS = {name for name, value in vars(operations).items() if hasattr(value,
 
 
 def test_operations_are_found() -> None:
-    assert {"carry_out", "preflight", "refuse", "settle"} == OPERATIONS
-    assert len(calls_of_operations()) == 4
+    assert {"carry_out", "finish", "hold_lock", "note_own", "preflight", "refuse"} == OPERATIONS
+    assert len(calls_of_operations()) == 6
 
 
 def test_every_operation_has_a_name_that_people_read() -> None:
@@ -49,3 +49,24 @@ def test_roles_only_act_when_they_are_called() -> None:
     for file in sorted((ROOT / "roles").rglob("*.py")):
         body = ast.parse(file.read_text(encoding="utf-8")).body
         assert not [node for node in body if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
+
+
+def test_the_edge_uses_pyinfra_as_it_is() -> None:
+    """No attribute of pyinfra, gevent or paramiko is set, no private name is imported, and no text is compiled."""
+    theirs = ("pyinfra", "pyinfra_cli", "gevent", "paramiko")
+    for file in sorted((ROOT / "llamaherd" / "deploy").glob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        imported = [
+            alias
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+            if (node.module or "" if isinstance(node, ast.ImportFrom) else alias.name).split(".")[0] in theirs
+        ]
+        names = {alias.asname or alias.name.split(".")[0] for alias in imported}
+        assert not [alias.name for alias in imported if alias.name.startswith("_")], file
+        targets = [target for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
+        assert not [target for target in targets if ast.unparse(target).split(".")[0] in names], file
+        called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+        assert not called & {"exec", "compile", "setattr", "vars"}, file
+        assert "sys.modules" not in {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}, file

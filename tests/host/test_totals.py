@@ -186,7 +186,7 @@ def test_a_file_that_is_received_for_ever_fails_with_a_sentence(
     monkeypatch.setattr(connector, "transfer_seconds", lambda _: LIMIT)
     monkeypatch.setattr(connector, "render", lambda *_, **__: READS_SLOWLY)
     with ends_in_time():
-        assert not rig.put_file(str(tmp_path / "mine"), str(tmp_path / "there"))
+        assert not rig.put_file(str(tmp_path / "mine"), str(tmp_path / "there"), settled=())
     assert sent[-2] == "this machine did not finish receiving mine within 1 s"
 
 

@@ -16,7 +16,7 @@ from tests.support.rigs import ROOT
 
 CORE = ROOT / "llamaherd"
 ORDER = (
-    *("cli", "deploy", "fleet", "measure", "recipes", "scaffold", "pipeline", "store", "role", "host", "plan", "lock"),
+    *("cli", "fleet", "measure", "recipes", "scaffold", "deploy", "pipeline", "store", "role", "host", "plan", "lock"),
     *("checks", "memory", "engines", "gguf", "inventory", "reference", "bounded.py", "diagnostics", "render.py"),
     *("text", "onhost", "layout.py", "resources.py"),
 )
@@ -114,6 +114,17 @@ def test_a_package_imports_only_what_comes_after_it(package: str) -> None:
         if (target := room_of(name)) and target not in after
     }
     assert sorted(upwards) == []
+
+
+def test_only_commands_and_deploy_py_know_the_houses() -> None:
+    """Measuring, draining and recipes are handed to the core as values."""
+    houses = {"cli", "fleet", "measure", "recipes"}
+    core = [file for file in files() if place(file).split("/")[0] not in houses]
+    whole = [*core, *sorted((ROOT / "roles").rglob("*.py")), ROOT / "inventory.py", ROOT / "deploy.py"]
+    knowing = {
+        file.relative_to(ROOT).as_posix() for file in whole if houses & {room_of(name) for name in imports(file)}
+    }
+    assert knowing - {"roles/monitoring/__init__.py"} == {"deploy.py"}
 
 
 def test_the_core_knows_no_role_and_no_box() -> None:

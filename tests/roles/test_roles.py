@@ -16,7 +16,7 @@ import pytest
 from llamaherd.pipeline import inspection
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
-from tests.support.fake import Ran, is_question, look, run
+from tests.support.fake import Ran, host_data, is_question, run
 from tests.support.ours import tasks
 from tests.support.rigs import KEY, ROOT, SHA, converged, cpu_rig, gpu_rig, planned
 
@@ -284,23 +284,7 @@ def test_a_key_is_in_no_command(plan: Plan) -> None:
 
 def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     """The user's own command, with deploy.py as it is."""
-    data = {
-        "plan": plan.model_dump(mode="json"),
-        "inventory": "inventory",
-        "rig_connect": {"host": "@local"},
-        "rig_retry": False,
-        "rig_turn_first": False,
-        "rig_held": None,
-        "rig_roles": [],
-        "rig_back_to": None,
-        "rig_lock_wait": 0,
-        "rig_origin": {},
-        "fake_responses": {"sh -s": look(world)},
-        "world": world,
-        "fake_delay": 0,
-        "fake_delay_jitter": 0,
-    }
-    (tmp_path / "data.json").write_text(json.dumps(data))
+    (tmp_path / "data.json").write_text(json.dumps(host_data(plan, world)))
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
         f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"

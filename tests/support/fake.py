@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -26,8 +27,12 @@ from llamaherd.onhost.document import dump
 from llamaherd.pipeline.inspection import install_script
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
+from llamaherd.role.services import Services
 from roles import ROLES
 from tests.support.host_lines import inspected
+
+SERVICES = Services(gate=lambda _: None, drain=lambda *_: nullcontext())
+"""A run in which each gate accepts, and no gateway exists."""
 
 
 class Host(FakeConnector):
@@ -128,6 +133,27 @@ def look(world: Iterable[str]) -> list[str]:
     return ["Welcome home", "", BEGIN, *world, END]
 
 
+def host_data(plan: Plan, world: Iterable[str]) -> dict[str, Any]:
+    """Return pyinfra's data of a @fake host that is in the state of these lines."""
+    world = list(world)
+    return {
+        "plan": plan.model_dump(mode="json"),
+        "inventory": "inventory",
+        "rig_connect": {"host": "@local"},
+        "rig_retry": False,
+        "rig_turn_first": False,
+        "rig_held": None,
+        "rig_roles": [],
+        "rig_back_to": None,
+        "rig_lock_wait": 0,
+        "rig_origin": {},
+        "fake_responses": {"sh -s": look(world)},
+        "world": world,
+        "fake_delay": 0,
+        "fake_delay_jitter": 0,
+    }
+
+
 def run(
     plan: Plan,
     world: Iterable[str],
@@ -143,21 +169,8 @@ def run(
     The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
     With a `turn`, the host is locked by it before preflight.
     """
-    data = {
-        "rig_connect": {"host": "@local"},
-        "rig_retry": False,
-        "rig_turn_first": turn is not None,
-        "rig_held": None,
-        "rig_roles": [],
-        "rig_back_to": None,
-        "rig_lock_wait": 0,
-        "rig_origin": {},
-        "inventory": "/nowhere/box.yaml",
-        "plan": plan.model_dump(mode="json"),
-        "fake_responses": {**(responses or {}), "sh -s": look(world)},
-        "fake_delay": 0,
-        "fake_delay_jitter": 0,
-    }
+    data = host_data(plan, world) | {"rig_turn_first": turn is not None, "inventory": "/nowhere/box.yaml"}
+    data["fake_responses"] |= responses or {}
     inventory = Inventory((["@fake/box"], data))
     state = State(inventory, Config())
     connect_all(state)
@@ -194,7 +207,7 @@ def run(
 
 def _deploy(plan: Plan, roles: Sequence[Role]) -> None:
     """What deploy.py has pyinfra do."""
-    deploys.check(plan, roles)
+    deploys.preflight(plan, roles)
     for role in host.loop(roles):
-        deploys.apply(role, plan, roles)
-    deploys.settle()
+        deploys.apply_role(role, plan, roles, SERVICES)
+    deploys.finish()

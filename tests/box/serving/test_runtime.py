@@ -21,14 +21,15 @@ NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release {0}, V{0}.88'\n"
 # The roles under test, before what they change anything for.
 DEPLOY = """\
 from pyinfra import host
-from llamaherd.deploy.roles import apply, check
+from llamaherd.deploy.roles import apply_role, preflight
 from llamaherd.plan import Plan
 from roles import ROLES
+from tests.support.fake import SERVICES
 
 plan = Plan.model_validate(host.data.plan)
-check(plan, ROLES)
+preflight(plan, ROLES)
 for role in host.loop([role for role in ROLES if role.name in ("cuda_toolkit", "container_runtime")]):
-    apply(role, plan, ROLES)
+    apply_role(role, plan, ROLES, SERVICES)
 """
 # All that is faked of the GPU: that there is one.
 SMI = f"#!/bin/sh\necho 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUID})'\n"

@@ -21,11 +21,13 @@ from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 # The role under test alone.
 DEPLOY = """\
 from pyinfra import host
-from llamaherd.deploy.roles import apply
+from llamaherd.deploy.roles import apply_role
 from llamaherd.plan import Plan
 from roles import ROLES
+from tests.support.fake import SERVICES
 
-apply(next(role for role in ROLES if role.name == "container_runtime"), Plan.model_validate(host.data.plan), ROLES)
+plan = Plan.model_validate(host.data.plan)
+apply_role(next(role for role in ROLES if role.name == "container_runtime"), plan, ROLES, SERVICES)
 """
 ARMED = "ls /run/llamaherd/undo 2>/dev/null | grep -v log; systemctl list-units --plain --no-legend 'llamaherd-undo-*'"
 
