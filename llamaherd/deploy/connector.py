@@ -20,12 +20,12 @@ from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
 from llamaherd.deploy.run_state import HeldLock, holds_host_lock, log_in_for_lock
-from llamaherd.host.program import Events, packed_program
+from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.time_limits import STEP_SECONDS, show_limit, transfer_seconds
+from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.upload import ReceiveInput
 from llamaherd.pipeline.load import inventory_folder
-from llamaherd.render import render
 from llamaherd.text.terminal import shown
 
 CONNECTOR = "llamaherd"
@@ -38,7 +38,7 @@ SEND_SILENCE = 120
 """Seconds that a file on its way may stand still."""
 
 STANDING = SEND_SILENCE + 30
-"""Seconds that a file which another run sends may stand still, before it is no longer waited for."""
+"""Seconds that another run may send no byte of a file, before this run gives up."""
 
 END = "LLAMAHERD_END_OF_STDIN"
 
@@ -180,27 +180,23 @@ class RigConnector(BaseConnector):
         print_input: bool = False,
         **arguments: Any,
     ) -> bool:
-        """Send a file, as whoever logs in; one that was cut off goes on where it ended.
+        """Send a file as the login user. An upload that was interrupted resumes.
 
-        `settled` are the places where it ends up: what another run has brought there meanwhile is not sent again.
+        `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
         said = Said(self.host.print_prefix, aloud=True)
         assert isinstance(filename_or_io, str)
         file = Path(filename_or_io)
-        total = transfer_seconds([file.stat().st_size])
-        script = render(
-            "deploy/receive.sh.j2",
-            path=remote_filename,
-            size=file.stat().st_size,
-            settled=[(str(place.parent), place.name) for place in arguments.get("settled", ())],
-            standing=STANDING,
-            total=total,
-            limit=show_limit(total),
-        )
+        size = file.stat().st_size
+        total = transfer_seconds([size])
+        settled = tuple(map(str, arguments.get("settled", ())))
+        given = ReceiveInput(remote_filename, size, settled, STANDING, total)
+        document = request("llamaherd.upload.receive", given)
         try:
             with file.open("rb") as data, self._shell(root=False) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
-                return shell.send(f"{{\n{script}\n}}\n", data, said.hear, patience) == 0
+                program = packed_program(self._own_roles)
+                return shell.send(program, document, data, Events(said.hear), patience) == 0
         except RemoteError as error:
             said.hear_all(error)
             return False

@@ -311,25 +311,6 @@ class Shell:
             if rest:
                 yield stream, rest.decode(errors="replace")
 
-    def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
-        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code.
-
-        What it says before goes to `heard` as it comes; until then it may be silent for as long as a login.
-        """
-        pieces: Iterator[bytes] = iter(())
-        for said in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
-            if said.startswith(b"go "):
-                data.seek(int(said.removeprefix(b"go ")))
-                pieces = iter(lambda: data.read(PIECE), b"")
-                break
-            heard("stdout", said.decode(errors="replace") + "\n")
-        for _ in self._talk(pieces, patience):
-            pass  # it says why it fails, which is kept
-        self._require_end(patience)
-        for line in self._err.decode(errors="replace").splitlines():
-            heard("stderr", line)
-        return self._ended(patience)
-
     def run_program(
         self,
         program: Program,
@@ -387,6 +368,25 @@ class Shell:
                 events.hear(stream, text)
                 while events.values:
                     yield events.values.pop(0)
+
+    def send(self, program: Program, document: bytes, data: BinaryIO, events: Events, patience: Patience) -> int:
+        """Run a verb that sends the number of the first byte that it lacks. Send it the bytes of `data` from there on.
+
+        A verb that lacks none sends no number. Return the exit code. Before the number, the host may be silent for as
+        long as a login. Raise as `run_program` does.
+        """
+        before = replace(patience, silence=LOGIN_SECONDS)
+        with closing(self.values(program, document, events, before)) as values:
+            first = next(values, None)
+        if first is None:
+            return self._ended(patience)
+        if type(first) is not int or not 0 <= first <= data.seek(0, os.SEEK_END):
+            message = f"{place(self._connect)} lacks a file from byte {first!r:.40} on, which the file does not have"
+            raise RemoteError(message, "run the command again")
+        data.seek(first)
+        for stream, text in self._lines(iter(lambda: data.read(PIECE), b""), patience):
+            events.hear(stream, text)
+        return self._ended(patience)
 
     def _start_program(
         self,

@@ -71,7 +71,7 @@ def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatc
             logins.append(self)
 
     monkeypatch.setattr(connector, "Shell", Counted)
-    monkeypatch.setattr(connector, "is_ours", lambda host: host is here)
+    monkeypatch.setattr(connector, "holds_host_lock", lambda host: host is here)
     # By the shell that waited; the next one logs in meanwhile, and the one after that.
     assert run(here, "echo 1")[1] == ["1"]
     assert run(here, "echo 2")[1] == ["2"]
@@ -85,7 +85,7 @@ def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatc
 def test_a_shell_that_is_gone_meanwhile_is_no_reason_to_fail(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Shell(Connect(host=LOCAL))
     gone.close()
-    monkeypatch.setattr(connector, "is_ours", lambda _: True)
+    monkeypatch.setattr(connector, "holds_host_lock", lambda _: True)
     for ahead in (None, gone):
         monkeypatch.setattr(connector, "_shell_or_none", lambda _, ahead=ahead: ahead)
         assert run(here, "echo 1")[1] == ["1"]
@@ -174,7 +174,7 @@ def test_a_file_that_another_run_sends_is_waited_for_and_there(
     there, part = tmp_path / "there", tmp_path / "there.part"
     with another_run_sends(part, up_to=320_000) as end, ThreadPoolExecutor(5) as pool:
         waiting = [pool.submit(sent, here, file, there) for _ in range(5)]
-        until(lambda: sum("another run sends it" in line for line in said) == 5)
+        until(lambda: sum("another run that sends this file" in line for line in said) == 5)
         end(there)
         assert [each.result() for each in waiting] == [True] * 5
     assert there.read_bytes() == b"-" * 320_000
@@ -241,7 +241,7 @@ def test_a_run_that_sends_nothing_any_more_is_not_waited_for(
     monkeypatch.setattr(connector, "STANDING", 2)
     with another_run_sends(tmp_path / "there.part"):
         assert not sent(here, file, tmp_path / "there")
-    assert "has got no further than 10 bytes for 2 s" in said[-1]
+    assert "has sent nothing for 2 s: 10 of 320000 bytes have arrived" in said[-2]
     assert (tmp_path / "there.part").stat().st_size == 10
 
 
@@ -263,13 +263,14 @@ def until(so: Callable[[], bool]) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(here: Host, file: Path, said: list[str]) -> None:
     assert not sent(here, file, Path("/proc/there"))
-    assert "cannot write /proc/there.part" in said[-1]
+    assert "cannot write /proc/there.part" in said[-2]
 
 
 def test_a_full_disk_is_named(here: Host, file: Path, tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "there.part").symlink_to("/dev/full")
     assert not sent(here, file, tmp_path / "there")
-    assert any(f"cannot write {tmp_path}/there.part" in line and "once there is room" in line for line in said)
+    assert f"cannot write {tmp_path}/there.part: No space left on device" in said[-2]
+    assert "help: make room on /" in said[-1]
 
 
 def test_blanks_are_kept_and_sequences_go_whole() -> None:
