@@ -109,7 +109,7 @@ def test_what_is_shown_holds_nothing_that_a_terminal_obeys(here: Host, said: lis
 def test_a_host_that_never_ends_fails_with_a_sentence(here: Host) -> None:
     done, _, err = run(here, "yes")
     assert not done
-    assert "this machine answers without end" in err[-2]
+    assert "this machine does not stop printing" in err[-2]
     assert err[-1].startswith("  help: ")
 
 

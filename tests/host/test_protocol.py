@@ -28,7 +28,7 @@ from llamaherd.host.protocol import (
     parse_texts,
     query_verb,
 )
-from llamaherd.host.remote import Patience, Remote, Result
+from llamaherd.host.remote import Patience, Remote
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.engine_memory import ToolRun, ToolRuns
@@ -61,12 +61,6 @@ class Saying(Remote):
     out: str
     err: str = ""
     code: int = 0
-
-    def run(self, script: str | Callable[[], str], timeout: float) -> Result:
-        """What it says."""
-        assert script
-        assert timeout
-        return Result(self.code, self.out, self.err)
 
     def perform(
         self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience

@@ -77,13 +77,20 @@ def send(script: str, data: BinaryIO) -> Callable[[Shell, Patience], object]:
     return run
 
 
+def converse(shell: Shell, patience: Patience) -> list[str]:
+    """Talk with a verb that never stops."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        play_verb(monkeypatch, SPEAKS)
+        return list(shell.converse("a.verb", None, patience))
+
+
 KINDS: dict[str, Callable[[Shell, Patience], object]] = {
     "lines": lambda shell, patience: list(shell.lines(SPEAKS, patience)),
     "a closed output": lambda shell, patience: list(shell.lines(CLOSED, patience)),
     "a step": lambda shell, patience: shell.run(SPEAKS, nothing, patience),
     "a step on stderr": lambda shell, patience: shell.run(f"exec >&2; {SPEAKS}", nothing, patience),
     "a step that drips": lambda shell, patience: shell.run("while printf x; do sleep 0.1; done", nothing, patience),
-    "a conversation": lambda shell, patience: list(shell.before_it_listens(SPEAKS, patience)),
+    "a conversation": converse,
     "before a file": send(SPEAKS, io.BytesIO(b"x" * 100)),
     "a file": send(READS_SLOWLY, Zeros()),
     "after a file": send(f"{FIRST}; {CLOSED}", io.BytesIO()),
@@ -99,15 +106,18 @@ def test_every_reader_of_a_shell_ends_by_its_total(kind: str) -> None:
 
 @pytest.mark.usefixtures("starts_processes")
 def test_what_ends_in_time_is_no_error() -> None:
-    assert list(Remote(HERE).lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE))) == ["1", "2"]
+    with Shell(HERE) as shell:
+        lines = list(shell.lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE)))
+        assert lines == [("stdout", "1\n"), ("stdout", "2\n")]
     with Shell(HERE) as shell:
         assert shell.run("exec >&- 2>&-; sleep 0.5; exit 3", nothing, Patience(SILENCE, SILENCE)) == 3
 
 
-def test_each_response_in_a_conversation_has_a_total_of_its_own() -> None:
+def test_each_response_in_a_conversation_has_a_total_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = Patience(SILENCE, LIMIT)
+    play_verb(monkeypatch, "for n in 1 2 3 4; do sleep 0.5; echo $n; done; " + SPEAKS)
     with Shell(HERE) as shell:
-        lines = shell.before_it_listens("for n in 1 2 3 4; do sleep 0.5; echo $n; done; " + SPEAKS, patience)
+        lines = shell.converse("a.verb", None, patience)
         for number in "1234":
             patience.renew(LIMIT, f"number {number}")
             assert next(lines) == number

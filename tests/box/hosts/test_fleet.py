@@ -113,8 +113,8 @@ MADE: dict[str, tuple[str, str, str]] = {
     ),
     "no sudo": ("mv /usr/bin/sudo /root/", "there is no sudo on", "connect as root"),
     "shell that ends": (f"sed -i '1i echo bye; exit 0' {BASHRC}", "its last words: bye", "start files"),
-    "shell that never ends talking": (f"sed -i '1i yes' {BASHRC}", "talks without end", "start files"),
-    "shell that is silent": (f"sed -i '1i exec sleep 100' {BASHRC}", "gave no shell within", "host's load"),
+    "shell that never ends talking": (f"sed -i '1i yes' {BASHRC}", "does not stop printing", "start files"),
+    "shell that is silent": (f"sed -i '1i exec sleep 100' {BASHRC}", "started no shell within", "host's load"),
 }
 
 
