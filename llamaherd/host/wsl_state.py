@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 
 class TextState(NamedTuple):
-    """A file of the user's: when it was written (seconds since the epoch), and its bytes."""
+    """A file of the user: the time of its last write (seconds since the epoch), and its bytes."""
 
     written: float
     content: bytes
 
 
 class ScriptState(NamedTuple):
-    """A script in Windows: its sha256, and that of the one which was run last."""
+    """A script in Windows: its sha256, and the sha256 of the script that ran last."""
 
     sha256: str
     applied: str
 
 
 class WslMachineState(NamedTuple):
-    """The virtual machine: when it started (seconds since the epoch), its memory in bytes, its processors."""
+    """The virtual machine: its start (seconds since the epoch), its memory in bytes, and its processors."""
 
     started: float
     memory: int
@@ -30,12 +30,12 @@ class WslMachineState(NamedTuple):
 
 @dataclass
 class WslState:
-    """The WSL around a host; what was not there is not in it."""
+    """The WSL around a host. Absent items have no entry."""
 
     release: str
-    """Of the kernel, which WSL 1 only plays."""
+    """The release of the kernel, which WSL 1 emulates."""
     profiles: dict[str, bool] = field(default_factory=dict)
-    """The folders of Windows' users that WSL can open; of several, whether the disk of a distribution lies in each."""
+    """The folders of Windows' users that WSL can open. Of several, whether each contains the disk of a distribution."""
     files: dict[str, TextState] = field(default_factory=dict)
     scripts: dict[str, ScriptState] = field(default_factory=dict)
     machine: WslMachineState | None = None
