@@ -400,8 +400,8 @@ class Shell:
     def _while_it_listens(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[bytes]:
         """Yield the lines on stdout as they come, after these pieces, while stdin stays open."""
         begun = b""
-        with closing(self._talk(pieces, patience, more=True)) as said:
-            for stream, piece in said:
+        with closing(self._talk(pieces, patience, more=True)) as output:
+            for stream, piece in output:
                 *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
                 yield from lines
                 if len(begun) > _BEFORE:

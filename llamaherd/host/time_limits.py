@@ -19,7 +19,7 @@ _SLOWEST_LINE = 500_000 // 8
 """Bytes a second, on average over a day and more. A slower fetch resumes with the next run."""
 
 _SLOWEST_DISK = 1_000_000
-"""Bytes a second that a host hashes with idle priority beside its servers."""
+"""Bytes a second that a host hashes with idle priority while its servers run."""
 
 _UNKNOWN_SIZE = 500_000_000_000
 """Bytes that a file of unknown size is assumed to have: no published file is larger."""
