@@ -6,9 +6,10 @@ What a host says is decoded whatever it is, bounded, and shown without what a te
 from __future__ import annotations
 
 import shlex
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from io import BytesIO, IOBase
+from io import IOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
@@ -27,12 +28,12 @@ from llamaherd.deploy.run_state import (
     record_release,
     release_host_lock,
 )
-from llamaherd.host.program import Events, packed_program
+from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.time_limits import STEP_SECONDS, show_limit, transfer_seconds
+from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.upload import ReceiveInput
 from llamaherd.pipeline.load import inventory_folder
-from llamaherd.render import render
 from llamaherd.text.terminal import shown
 
 CONNECTOR = "llamaherd"
@@ -45,7 +46,7 @@ SEND_SILENCE = 120
 """Seconds that a file on its way may stand still."""
 
 STANDING = SEND_SILENCE + 30
-"""Seconds that a file which another run sends may stand still, before it is no longer waited for."""
+"""Seconds that another run may send no byte of a file, before this run gives up."""
 
 END = "LLAMAHERD_END_OF_STDIN"
 
@@ -195,37 +196,32 @@ class RigConnector(BaseConnector):
         """Write a file of one of pyinfra's operations; with `settled`, send a file of ours."""
         if "settled" in arguments:
             return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
-        data = BytesIO(_read(filename_or_io))
+        data = b64encode(_read(filename_or_io)).decode()
         said = Said(self.host.print_prefix, aloud=True)
-        patience = Patience(SEND_SILENCE, transfer_seconds([len(data.getbuffer())]), f"writing {remote_filename}")
+        patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
+        script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
         try:
             with self._shell(root=bool(arguments.get("_sudo"))) as shell:
-                script = f"{{\necho 'go 0'\ncat >{shlex.quote(remote_filename)}\n}}\n"
-                return shell.send(script, data, said.hear, patience) == 0
+                return shell.run(script, said.hear, patience) == 0
         except RemoteError as error:
             said.hear_all(error)
             return False
 
     def _send_file(self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath]) -> bool:
-        """Send a file as the user who logs in. A file that was cut off continues where it ended.
+        """Send a file as the login user. An upload that was interrupted resumes.
 
-        `settled`: where the file ends up. If another run has brought it there meanwhile, it is not sent again.
+        `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
         said = Said(self.host.print_prefix, aloud=True)
-        total = transfer_seconds([file.stat().st_size])
-        script = render(
-            "deploy/receive.sh.j2",
-            path=remote_filename,
-            size=file.stat().st_size,
-            settled=[(str(place.parent), place.name) for place in settled],
-            standing=STANDING,
-            total=total,
-            limit=show_limit(total),
-        )
+        size = file.stat().st_size
+        total = transfer_seconds([size])
+        given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
+        document = request("llamaherd.upload.receive", given)
         try:
             with file.open("rb") as data, self._shell(root=False) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
-                return shell.send(f"{{\n{script}\n}}\n", data, said.hear, patience) == 0
+                program = packed_program(self._own_roles)
+                return shell.send(program, document, data, Events(said.hear), patience) == 0
         except RemoteError as error:
             said.hear_all(error)
             return False

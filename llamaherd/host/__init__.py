@@ -1,1 +1,1 @@
-"""One host: reached, and asked what it looks like."""
+"""SSH connections to hosts, the program that runs there, and the state of a host."""

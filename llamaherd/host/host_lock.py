@@ -14,11 +14,11 @@ from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput
 
 _SECONDS = 60
 _MOST_CHARACTERS = 200
-"""Of who holds it."""
+"""Characters of the user and machine that hold the lock."""
 
 
 class HostLock:
-    """A run's turn on a host. Others wait until it is given back, or until its connection is gone."""
+    """The lock of a run on a host. Other runs wait until it is released, or until its connection ends."""
 
     def __init__(self, rig: str, connect: Connect, who: str) -> None:
         self._rig, self._connect = rig, connect
@@ -27,11 +27,11 @@ class HostLock:
         self._ready: Shell | None = None
 
     def log_in(self) -> None:
-        """Log in for it, to take it quickly; or, where it is ours, for the first script. Raises RemoteError."""
+        """Log in ahead: for the lock, or for the first change if this run holds the lock. Raise RemoteError."""
         self._ready = Shell(self._connect)
 
     def ready(self) -> Shell | None:
-        """The shell that was logged in to, if it still waits. It is the caller's."""
+        """Return the shell of `log_in`, if it still runs. The caller closes it."""
         shell, self._ready = self._ready, None
         return shell if shell and shell.alive else None
 
@@ -63,18 +63,18 @@ class HostLock:
                     self._shell = shell
                     return True
             result_of(events, complaints)
-            raise RemoteError("the host has not given its lock to this run", "run the command again")
+            raise RemoteError("this run did not get the lock of the host", "run the command again")
         finally:
             if self._shell is not shell:
                 shell.close()
 
     def give_back(self) -> None:
-        """Let the next run have it."""
+        """Release the lock, and close the shells."""
         for shell in filter(None, (self._shell, self._ready)):
             shell.close()
         self._shell = self._ready = None
 
 
 def unlock_host(connect: Connect) -> Unlocked:
-    """Break the lock of a host. Return what became of it. Raise RemoteError."""
+    """Break the lock of a host. Return the result. Raise RemoteError."""
     return query_verb(Remote(connect), "llamaherd.host_lock.unlock", UnlockInput(), Unlocked, _SECONDS)

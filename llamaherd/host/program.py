@@ -16,8 +16,8 @@ from llamaherd.onhost.document import VERSION, dump
 from llamaherd.render import render
 
 GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3 on "
-"""What templates/host/program.sh.j2 prints: before the document is sent, before both are, and why neither is, with the
-host's distribution."""
+"""What templates/host/program.sh.j2 prints: it reads the document, it reads the program and the document, or the host
+has no python3. The host's distribution follows the last."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MAIN = "import sys\n\nfrom llamaherd.onhost.verbs import main\n\nsys.exit(main(sys.argv[1:]))\n"
@@ -90,7 +90,7 @@ def bootstrap(program: Program, *, keep: bool) -> str:
 
 
 def request(verb: str, given: object) -> bytes:
-    """Return the document that asks for a verb, with its secrets: it goes to stdin and nowhere else."""
+    """Return the document of a verb. It contains secrets, and is for stdin only."""
     return dump({"version": VERSION, "verb": verb, "input": given}).encode()
 
 
@@ -100,17 +100,17 @@ class Events:
     def __init__(self, heard: Callable[[str, str], None]) -> None:
         self._heard = heard
         self.result: object = None
-        """What the verb returned."""
+        """The result of the verb."""
         self.values: list[object] = []
-        """Values that the verb has sent, without those that the caller has removed."""
+        """Values that the verb has sent. The caller removes those that it has read."""
         self.finished = False
         self.no_python = False
         """Whether the host has no python3, so that nothing ran."""
         self.error: tuple[str, str] | None = None
-        """Why it failed, and what to do about it."""
+        """The message of its error, and the help."""
 
     def hear(self, stream: str, line: str) -> None:
-        """Take a line of the program, with its end. What is no event is shown as it is."""
+        """Read a line of the program, with its line break. Show a line that is not an event as it is."""
         event = parse_event(line) if stream == "stdout" else None
         match event:
             case {"event": "progress", "text": str(text)}:

@@ -1,20 +1,20 @@
-"""How a host is asked, and how it answers: a script, and lines between two marks. All questions go this way.
+"""Query hosts: by verbs of the program, and by scripts of own roles that print lines between two marks.
 
-- The script is `templates/host/question.sh.j2` around what is asked. It stands in braces, so that a shell reads it to
-  the end before it starts: one that is cut off on its way does nothing.
-- The answer is UTF-8, a line each, between the marks. What comes before and after them is of start files.
-- A line is a fact or a part of a text. A fact is its kind and its fields, parted by tabs: no field holds a tab or a
-  line break; what may hold either goes as base64, or as a text. A text begins with `@ what TAB of what`, and then each
-  of its lines comes after a tab. So no line of an answer can be taken for a mark.
-- An answer without its end is no answer: CutOffError, and nothing of it is believed. A line that the script cannot
-  have printed is an UnaskedError.
+- `templates/host/question.sh.j2` wraps a script. Its braces make the shell read the whole script before it starts: a
+  script that is cut off does nothing.
+- The output is UTF-8 lines between the marks. Lines before and after the marks are from start files.
+- A line is a fact or a part of a text. A fact is its kind and its fields, separated by tabs. A field contains no tab
+  and no line break: such values are base64, or texts. A text begins with `@ what TAB of what`, and each of its lines
+  follows a tab. So no line of the output can equal a mark.
+- An output without its end mark is a CutOffError, and all of it is discarded. A line that the script cannot have
+  printed is an UnexpectedLineError.
 
-Bytes, lines and seconds of an answer are bounded where it comes in: `llamaherd/host/remote.py`.
+`llamaherd/host/remote.py` limits the bytes, lines and seconds of an output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from llamaherd.host.program import Events, Program, packed_program, request
@@ -29,27 +29,27 @@ BEGIN, END = "@ begin", "@ end"
 T = TypeVar("T")
 
 _SHOWN = 200
-"""Characters of what a host said that an error shows."""
+"""Characters of a host's output that an error shows."""
 
 
 class CutOffError(RemoteError):
-    """An answer ended before its end: the host, its shell or the script gave up on the way."""
+    """An output ended before its end mark: the host, its shell or the script failed."""
 
-    def __init__(self, said: Iterable[str]) -> None:
-        last = next((line.strip() for line in reversed([*said]) if line.strip()), "it does not say why")
+    def __init__(self, printed: Iterable[str]) -> None:
+        last = next((line.strip() for line in reversed([*printed]) if line.strip()), "it printed no reason")
         super().__init__(
-            f"the host stopped answering halfway: {last[:_SHOWN]}",
-            "run again; if it stops there again, see whether that host is a Linux with memory and disk to spare",
+            f"the output of the host ended early: {last[:_SHOWN]}",
+            "run the command again; if it fails again, check that the host is a Linux with free memory and disk space",
         )
 
 
 class UnexpectedLineError(RemoteError):
-    """A line of an answer is none that the script can have printed."""
+    """A line of an output that the script cannot have printed."""
 
     def __init__(self, line: str) -> None:
         super().__init__(
-            f"the host answered with a line that was not asked for: {line[:_SHOWN]!r}",
-            "see what on that host is called so or prints so, and put it right there",
+            f"the host printed an unexpected line: {line[:_SHOWN]!r}",
+            "find the program or the name on that host that this line comes from, and correct it",
         )
 
 
@@ -65,7 +65,7 @@ class NotInspectedError(RemoteError):
 
 
 def probe_script(template: str, **values: Any) -> Written:
-    """The script that asks what a template asks."""
+    """Return the script of a template, with its marks."""
     return render("host/question.sh.j2", begin=Written(BEGIN), end=Written(END), body=render(template, **values))
 
 
@@ -76,10 +76,10 @@ def query_host(
     limit: float | Patience,
     report: Callable[[str], None] | None = None,
 ) -> object:
-    """Run a verb on a rig's host, and return its result. What it reports meanwhile goes to `report`, line by line.
+    """Run a verb on a rig's host, and return its result. Pass each line of its progress to `report`.
 
-    A host that is not set up stores nothing of the program. A document that is yet to be made is requested once a shell
-    is there. Raise RemoteError where the verb fails, and CutOffError where the program does not finish.
+    A host that is not set up does not store the program. A document that is a function is made after the login. Raise
+    RemoteError where the verb fails, and CutOffError where the program does not finish.
     """
     complaints: list[str] = []
 
@@ -102,9 +102,9 @@ def query_verb(
     limit: float | Patience,
     report: Callable[[str], None] | None = None,
 ) -> T:
-    """Run a verb of ours on a rig's host, and return its result, which is of this kind.
+    """Run a verb on a rig's host, and return its result, which is of this type.
 
-    Raise RemoteError as `query_host` does, and UnaskedError where the program cannot have returned the result.
+    Raise RemoteError as `query_host` does, and UnexpectedLineError if the result is of another type.
     """
     result = query_host(remote, packed_program(), request(verb, given), limit, report)
     try:
@@ -123,19 +123,15 @@ def result_of(events: Events, complaints: Iterable[str]) -> object:
 
 
 def marked_lines(lines: Iterable[str], complaints: Iterable[str] = ()) -> list[str]:
-    """The lines between the marks. Raises CutOffError, with the last of the host's complaints."""
-    return list(stream_marked_lines(lines, complaints))
-
-
-def stream_marked_lines(lines: Iterable[str], complaints: Iterable[str] = ()) -> Iterator[str]:
-    """The lines between the marks, as they come. Raises CutOffError after the last where the end is missing."""
+    """Return the lines between the marks. Raise CutOffError, with the last line that the host printed on stderr."""
     before: list[str] = []
+    found: list[str] = []
     begun = False
     for line in lines:
         if begun and line == END:
-            return
+            return found
         if begun:
-            yield line
+            found.append(line)
         elif line == BEGIN:
             begun = True
         else:
@@ -154,15 +150,15 @@ def is_unread(fact: Sequence[str]) -> bool:
 
 
 def parse_texts(lines: Iterable[str]) -> dict[tuple[str, str], str]:
-    """The texts of an answer, by what they are and of what. Raises UnaskedError for a line that is of none."""
+    """Return the texts of an output, by their kind and their subject. Raise UnexpectedLineError for any other line."""
     found: dict[tuple[str, str], list[str]] = {}
-    text: list[str] | None = None
+    current: list[str] | None = None
     for line in lines:
         if line.startswith("@ "):
             what, _, of_what = line[2:].partition("\t")
-            text = found.setdefault((what, of_what), [])
-        elif line.startswith("\t") and text is not None:
-            text.append(line[1:])
+            current = found.setdefault((what, of_what), [])
+        elif line.startswith("\t") and current is not None:
+            current.append(line[1:])
         else:
             raise UnexpectedLineError(line)
-    return {asked: "\n".join(said) for asked, said in found.items()}
+    return {key: "\n".join(text) for key, text in found.items()}

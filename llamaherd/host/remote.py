@@ -1,4 +1,4 @@
-"""Run a script or the program on a rig, as root, in one connection: by the OpenSSH client, or locally."""
+"""Run a script or the program on a host in one connection: by the OpenSSH client, or on this machine."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.text.numbers import show_size
 
 PIECE = 1 << 16
-"""Bytes that are read or written at once: a pipe holds as many."""
+"""Bytes of one read or write: the capacity of a pipe."""
 
 
 @dataclass
 class Patience:
     """The limits of a wait: seconds without a byte either way, and seconds in all since `began`.
 
-    There is none without a total: a peer that sends a byte now and then is never silent. `what` is the subject of the
-    sentence that reports the end of the wait.
+    Each wait has a total: a peer that sends a byte now and then is never silent. `what` is the work that the error
+    message names.
     """
 
     silence: float
@@ -40,50 +40,50 @@ class Patience:
 
     @classmethod
     def within(cls, seconds: float, what: str = "") -> Patience:
-        """Return the patience for so many seconds in all, silent or not."""
+        """Return the limits of a wait that may be silent until its total ends."""
         return cls(seconds, seconds, what)
 
     def renew(self, total: float, what: str = "") -> None:
-        """Begin to count anew, for the next response in a conversation."""
+        """Start a new total, for the next response of a verb that reads commands."""
         self.total, self.what, self.began = total, what or self.what, time.monotonic()
 
     @property
     def rest(self) -> float:
-        """Seconds of the total that are left; negative after its end."""
+        """Return the seconds of the total that are left: negative after its end."""
         return self.began + self.total - time.monotonic()
 
     def left(self) -> float:
-        """Return the seconds to wait for the next byte. Raises TimeoutError after the end of the total."""
+        """Return the seconds to wait for the next byte. Raise TimeoutError after the end of the total."""
         if self.rest <= 0:
             raise TimeoutError
         return min(self.rest, self.silence)
 
 
 def talk(
-    process: subprocess.Popen[bytes], told: Iterator[bytes], patience: Patience, *, more: bool = False
+    process: subprocess.Popen[bytes], pieces: Iterator[bytes], patience: Patience, *, more: bool = False
 ) -> Iterator[tuple[str, bytes]]:
-    """Tell a process these pieces, and give what it says on `stdout` and `stderr` until it has closed both.
+    """Write these pieces to a process, and yield its output on `stdout` and `stderr` until it has closed both.
 
-    Its stdin is closed after the last piece, unless there is `more` to tell later. Raises TimeoutError.
+    Close its stdin after the last piece, unless there is `more` to write later. Raise TimeoutError.
     """
     assert process.stdin
     assert process.stdout
     assert process.stderr
     os.set_blocking(process.stdin.fileno(), False)
-    feed = _Feed(process.stdin.fileno(), told)
+    feed = _Feed(process.stdin.fileno(), pieces)
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
         selector.register(process.stdout, selectors.EVENT_READ, "stdout")
         selector.register(process.stderr, selectors.EVENT_READ, "stderr")
-        saying = 2
-        while saying:
+        open_outputs = 2
+        while open_outputs:
             ready = selector.select(patience.left())
             if not ready:
                 raise TimeoutError
-            # What comes on both at once: a script says what it does, then why it fails.
+            # A script prints its progress, and then why it fails: stdout first where both have output.
             for key, _ in sorted(ready, key=lambda each: str(each[0].data), reverse=True):
                 if key.data == "stdin":
-                    if not feed.goes_on():
+                    if not feed.write():
                         selector.unregister(process.stdin)
                         if not more:
                             process.stdin.close()
@@ -91,18 +91,18 @@ def talk(
                     yield key.data, piece
                 else:
                     selector.unregister(key.fileobj)
-                    saying -= 1
+                    open_outputs -= 1
 
 
 class _Feed:
-    """Pieces on their way into a pipe that takes no more than it has room for."""
+    """Writes pieces into a pipe that does not block."""
 
-    def __init__(self, pipe: int, told: Iterator[bytes]) -> None:
-        self._pipe, self._told, self._piece = pipe, told, b""
+    def __init__(self, pipe: int, pieces: Iterator[bytes]) -> None:
+        self._pipe, self._pieces, self._piece = pipe, pieces, b""
 
-    def goes_on(self) -> bool:
-        """Write what there is room for; False where all is told, or nobody listens any more."""
-        self._piece = self._piece or next(self._told, b"")
+    def write(self) -> bool:
+        """Write as much as the pipe has room for. Return False after the last piece, and if the reader has ended."""
+        self._piece = self._piece or next(self._pieces, b"")
         if not self._piece:
             return False
         try:
@@ -114,38 +114,38 @@ class _Feed:
         return True
 
 
-__all__ = ["AT_ONCE", "Remote", "RemoteError", "Result", "Shell", "as_they_come"]
+__all__ = ["AT_ONCE", "Remote", "RemoteError", "Shell", "as_they_come"]
 
 AT_ONCE = 16
-"""Hosts that are asked at the same time: each is an ssh client, which waits more than it works."""
+"""Hosts that are queried at the same time. Each is an ssh client, which mostly waits."""
 
 MOST, MOST_LINES = 8 << 20, 100_000
-"""Bytes and lines of one answer: a look is some kB, the table of a large store some 100. Logs stay on the host."""
+"""Bytes and lines of one output: an inspection has some kB, the table of a large store some 100 kB."""
 
 LOGIN_SECONDS = 30
-"""How long a host may take from the connection to a shell: name servers that do not answer are waited for."""
+"""Seconds from the connection to a shell. A host may wait for name servers that do not respond."""
 
 _MARK = b"llamaherd: a shell is there\n"
-"""What a shell says before its script: all before it is of start files and banners."""
+"""The line that a shell prints before its script. Start files and banners print before this line."""
 
 _BEFORE = 1 << 20
-"""Bytes that those may say."""
+"""Bytes that start files and banners may print."""
 
 _ENDING_SECONDS = 5
-"""How long a script that nobody listens to any more is waited for."""
+"""Seconds to wait for the end of a script whose output is no longer read."""
 
 IN_ORDER_SECONDS = 5
-"""How long results are shown in their order: hosts that take longer come after those that have responded."""
+"""Seconds in which results are shown in their order. Hosts that take longer come last."""
 
 Heard = Callable[[str, str], None]
-"""Takes `stdout` or `stderr`, and a line with its end."""
+"""Receives `stdout` or `stderr`, and a line with its line break."""
 
 
 _T = TypeVar("_T")
 
 
 def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_SECONDS) -> Iterator[tuple[str, _T]]:
-    """Yield the results of hosts: in their order for `in_order` seconds, then each when it is there."""
+    """Yield the results of hosts: in their order for `in_order` seconds, then each as it arrives."""
     until = time.monotonic() + in_order
     late: dict[Future[_T], str] = {}
     for name, result in results.items():
@@ -158,15 +158,6 @@ def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_S
         yield late[result], result.result()
 
 
-@dataclass(frozen=True)
-class Result:
-    """How a script ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
 class NoPythonError(RemoteError):
     """A host has no python3, which the program on hosts needs."""
 
@@ -177,53 +168,27 @@ class NoPythonError(RemoteError):
 
 @dataclass(frozen=True)
 class Remote:
-    """A rig that scripts are run on."""
+    """A host that runs verbs as root."""
 
     connect: Connect
     note_key: bool = field(default=False, kw_only=True)
-    """Whether the key of a host that is not known yet is noted and taken, unless the inventory names known ones."""
-
-    def run(self, script: str | Callable[[], str], timeout: float) -> Result:
-        """Run a POSIX shell script as root; one that is yet to be made is asked for once a shell is there.
-
-        Login and script have `timeout` seconds together, whatever the host prints meanwhile. Raises RemoteError where
-        it could not be started or never ended.
-        """
-        said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        began = time.monotonic()
-        with Shell(self.connect, note_key=self.note_key, login_seconds=min(timeout, LOGIN_SECONDS)) as shell:
-            took = time.monotonic() - began
-            text = script if isinstance(script, str) else script()
-            patience = Patience(timeout, timeout, began=time.monotonic() - took)
-            code = shell.run(text, lambda stream, line: said[stream].append(line), patience)
-        return Result(code, *("".join(said[stream]).replace("\r\n", "\n") for stream in ("stdout", "stderr")))
+    """Whether to accept and store the key of an unknown host, unless the inventory has `known_hosts:`."""
 
     def perform(
         self, program: Program, document: bytes | Callable[[], bytes], events: Events, limit: float | Patience
     ) -> int:
-        """Run a verb, and return the exit code of the program. A host that is not set up stores nothing of it.
+        """Run a verb, and return the exit code of the program. A host that is not set up does not store the program.
 
-        Login and verb have so many seconds together, or end with the patience. Raise RemoteError as `run` does, and
-        NoPythonError.
+        Login and verb have so many seconds together, or the limits of a patience. Raise RemoteError where the verb
+        could not be started or did not end in time, and NoPythonError.
         """
         patience = limit if isinstance(limit, Patience) else Patience.within(limit)
         with Shell(self.connect, note_key=self.note_key, login_seconds=min(patience.total, LOGIN_SECONDS)) as shell:
             return shell.run_program(program, document, events, patience, keep=False)
 
-    def lines(self, script: str, patience: Patience) -> Generator[str, None, None]:
-        """Run a script that holds no secret as root; its lines as they come.
-
-        Raises RemoteError where it could not be run, or did not keep within its limits. Whoever stops listening ends
-        it.
-        """
-        with Shell(self.connect) as shell:
-            for stream, line in shell.lines(script, patience):
-                if stream == "stdout" and line.endswith("\n"):  # else it was cut off
-                    yield line[:-1]
-
 
 class Shell:
-    """A shell on a rig that waits for its script: there, and root, before it is told anything."""
+    """A shell on a host, root's or the login user's, that waits for its script."""
 
     def __init__(
         self,
@@ -235,14 +200,14 @@ class Shell:
         forward: Forward | None = None,
         login_seconds: float | None = None,
     ) -> None:
-        """Log in; `forward` lasts as long as this does. Raises RemoteError where that fails."""
+        """Log in. `forward` lasts as long as the shell. Raise RemoteError."""
         require_key(connect)
         self._connect = connect
         self._err = b""
         command = argv(connect, root=root, note_key=note_key, fresh=fresh)
         command[1:1] = forward.options if forward else ()
         try:
-            # The client's sentences are read: in English.
+            # llamaherd/host/ssh.py reads the client's messages, in English.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -250,7 +215,7 @@ class Shell:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env=os.environ | {"LC_ALL": "C"},
-                # Ctrl-C is for us: who measures has something to say to the host before the line goes.
+                # Ctrl-C must not end the client: a measurement sends commands to the host before it disconnects.
                 process_group=0,
                 preexec_fn=end_with_parent,
             )
@@ -265,29 +230,29 @@ class Shell:
             raise
 
     def __enter__(self) -> Self:
-        """The shell, which is closed at the end."""
+        """Return the shell."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, whatever it does."""
+        """End the shell and its script."""
         self.close()
 
     @property
     def alive(self) -> bool:
-        """Whether it still waits."""
+        """Return whether the shell still runs."""
         return self._process.poll() is None
 
     def run(self, script: str, heard: Heard, patience: Patience) -> int:
-        """Run a script; each line goes to `heard` as it comes. Returns the exit code.
+        """Run a script, and pass each line to `heard` as it arrives. Return the exit code.
 
-        Raises RemoteError where the answer ends in the middle, never ends, or does not come.
+        Raise RemoteError if the connection is lost, and if the output is too long or exceeds the limits of time.
         """
         for stream, line in self.lines(script, patience):
             heard(stream, line)
         return self._ended(patience)
 
     def lines(self, script: str, patience: Patience) -> Iterator[tuple[str, str]]:
-        """What a script says, line by line with its end, and the stream that it comes on. Raises as `run` does."""
+        """Yield the stream and the text of each line that a script prints, with its line break. Raise as `run` does."""
         return self._lines(iter([script.encode()]), patience)
 
     def _lines(
@@ -300,8 +265,8 @@ class Shell:
             lines += piece.count(b"\n")
             if heard > MOST or lines > MOST_LINES:
                 raise RemoteError(
-                    f"{place(self._connect)} answers without end: {show_size(heard)} by now to one question",
-                    "look at what the programs there print",
+                    f"{place(self._connect)} does not stop printing: {show_size(heard)} so far",
+                    "check what the programs on that host print",
                 )
             *whole, begun[stream] = (begun[stream] + piece).split(b"\n")
             for line in whole:
@@ -310,25 +275,6 @@ class Shell:
         for stream, rest in begun.items():
             if rest:
                 yield stream, rest.decode(errors="replace")
-
-    def send(self, script: str, data: BinaryIO, heard: Heard, patience: Patience) -> int:
-        """Run a script that says `go N` and then reads the bytes of `data` from the N-th on. Returns its exit code.
-
-        What it says before goes to `heard` as it comes; until then it may be silent for as long as a login.
-        """
-        pieces: Iterator[bytes] = iter(())
-        for said in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
-            if said.startswith(b"go "):
-                data.seek(int(said.removeprefix(b"go ")))
-                pieces = iter(lambda: data.read(PIECE), b"")
-                break
-            heard("stdout", said.decode(errors="replace") + "\n")
-        for _ in self._talk(pieces, patience):
-            pass  # it says why it fails, which is kept
-        self._require_end(patience)
-        for line in self._err.decode(errors="replace").splitlines():
-            heard("stderr", line)
-        return self._ended(patience)
 
     def run_program(
         self,
@@ -339,11 +285,11 @@ class Shell:
         *,
         keep: bool = True,
     ) -> int:
-        """Run the program with a document on stdin; it is sent first where the host does not have this version.
+        """Run the program with a document on stdin. Send the program first if the host lacks this version.
 
-        Return the exit code; `events` reads each line that the program writes. A document that is yet to be made is
-        requested once a shell is there. Without `keep`, a host that is not set up stores nothing. Raise as `run` does,
-        and NoPythonError.
+        Return the exit code; `events` reads each line that the program writes. A document that is a function is made
+        after the login. Without `keep`, a host that is not set up stores nothing. Raise as `run` does, and
+        NoPythonError.
         """
         pieces = self._start_program(program, document, events, patience, keep=keep)
         for stream, text in self._lines(pieces, patience):
@@ -388,6 +334,25 @@ class Shell:
                 while events.values:
                     yield events.values.pop(0)
 
+    def send(self, program: Program, document: bytes, data: BinaryIO, events: Events, patience: Patience) -> int:
+        """Run a verb that sends the number of the first byte that it lacks. Send it the bytes of `data` from there on.
+
+        A verb that lacks none sends no number. Return the exit code. Before the number, the host may be silent for as
+        long as a login. Raise as `run_program` does.
+        """
+        before = replace(patience, silence=LOGIN_SECONDS)
+        with closing(self.values(program, document, events, before)) as values:
+            first = next(values, None)
+        if first is None:
+            return self._ended(patience)
+        if type(first) is not int or not 0 <= first <= data.seek(0, os.SEEK_END):
+            message = f"{place(self._connect)} lacks a file from byte {first!r:.40} on, which the file does not have"
+            raise RemoteError(message, "run the command again")
+        data.seek(first)
+        for stream, text in self._lines(iter(lambda: data.read(PIECE), b""), patience):
+            events.hear(stream, text)
+        return self._ended(patience)
+
     def _start_program(
         self,
         program: Program,
@@ -399,7 +364,7 @@ class Shell:
     ) -> Iterator[bytes]:
         """Start the program. Return what to send: first the program, if the host lacks it, then the document."""
         script = f"{{\n{bootstrap(program, keep=keep)}\n}}\n"
-        for line in self._before_it_reads(script, replace(patience, silence=LOGIN_SECONDS)):
+        for line in self._while_it_listens(iter([script.encode()]), replace(patience, silence=LOGIN_SECONDS)):
             text = line.decode(errors="replace")
             if text in (GO, SEND):
                 sent = [b"%d\n" % len(program.data), program.data] if text == SEND else []
@@ -413,43 +378,30 @@ class Shell:
             events.hear("stdout", text + "\n")
         return iter(())
 
-    def before_it_listens(self, script: str, patience: Patience) -> Iterator[str]:
-        """The lines of a script that goes on until this is closed. Raises RemoteError at the end of its limits.
-
-        Whoever waits for one response after the other renews `patience` for each.
-        """
-        for line in self._before_it_reads(f"{{\n{script}\n}}\n", patience):
-            yield line.decode(errors="replace")
-        self._require_end(patience)
-
     def tell(self, line: str) -> None:
-        """Say a line to a script that listens; it is short. Raises RemoteError where nobody is there any more."""
+        """Send a short line to a verb that reads commands. Raise RemoteError if the connection has ended."""
         assert self._process.stdin
         try:
             os.write(self._process.stdin.fileno(), line.encode() + b"\n")
         except (OSError, ValueError):
-            raise RemoteError(f"{place(self._connect)} does not listen any more", "look at the connection") from None
+            raise RemoteError(f"the connection to {place(self._connect)} has ended", "check the connection") from None
 
     def hang_up(self) -> None:
-        """Say nothing more: a script that listens ends, and what it says by then is still heard."""
+        """Close stdin: a verb that reads commands ends. Its output until then can still be read."""
         assert self._process.stdin
         with suppress(OSError):
             self._process.stdin.close()
 
     @property
     def complaints(self) -> list[str]:
-        """The last lines of its script on stderr."""
+        """Return the last lines that the script has printed on stderr."""
         return self._err.decode(errors="replace").splitlines()
-
-    def _before_it_reads(self, script: str, patience: Patience) -> Iterator[bytes]:
-        """The lines of a script on stdout, as they come, while it is told nothing."""
-        return self._while_it_listens(iter([script.encode()]), patience)
 
     def _while_it_listens(self, pieces: Iterator[bytes], patience: Patience) -> Iterator[bytes]:
         """Yield the lines on stdout as they come, after these pieces, while stdin stays open."""
         begun = b""
-        with closing(self._talk(pieces, patience, more=True)) as said:
-            for stream, piece in said:
+        with closing(self._talk(pieces, patience, more=True)) as output:
+            for stream, piece in output:
                 *lines, begun = (begun + piece * (stream == "stdout")).split(b"\n")
                 yield from lines
                 if len(begun) > _BEFORE:
@@ -457,12 +409,12 @@ class Shell:
 
     def _talks_without_end(self) -> RemoteError:
         return RemoteError(
-            f"{place(self._connect)} talks without end before its shell takes anything",
-            "look at the start files of the login user's shell there",
+            f"the login shell of {place(self._connect)} does not stop printing before it reads a script",
+            "check the start files of the login user's shell on that host",
         )
 
     def close(self) -> None:
-        """End it: a script of another user cannot be sent a signal, but finds nobody listening."""
+        """End the shell. A script of another user cannot be sent a signal: it ends when its pipes are closed."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe
             with suppress(OSError):
@@ -475,7 +427,7 @@ class Shell:
                 return
 
     def _log_in(self, patience: Patience) -> None:
-        """Wait for the shell; what its start files and the client say before it is for nobody."""
+        """Wait for the shell. The output of its start files and of the client is discarded."""
         try:
             out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n", patience)
         except TimeoutError:
@@ -483,16 +435,16 @@ class Shell:
         if _MARK not in out:
             code = self._ended(Patience.within(_ENDING_SECONDS, "its login"))
             raise not_started(self._connect, code, self._err.decode(errors="replace"), out.decode(errors="replace"))
-        # What start files have said on it by then is not the script's.
+        # Start files may have printed on stderr: that is not the script's output.
         assert self._process.stderr
         while select.select([self._process.stderr], [], [], 0)[0] and os.read(self._process.stderr.fileno(), PIECE):
             pass
         self._err = b""
 
     def _until(self, mark: bytes, text: bytes, patience: Patience) -> bytes:
-        """What is said on stdout after this text, up to the mark; without it where that never comes.
+        """Write a text, and return the output on stdout up to the mark, or all of it if the mark is missing.
 
-        Raises TimeoutError.
+        Raise TimeoutError.
         """
         out = b""
         heard = 0
@@ -507,9 +459,9 @@ class Shell:
                 raise self._talks_without_end()
         return out
 
-    def _talk(self, told: Iterator[bytes], patience: Patience, *, more: bool = False) -> Generator[tuple[str, bytes]]:
+    def _talk(self, pieces: Iterator[bytes], patience: Patience, *, more: bool = False) -> Generator[tuple[str, bytes]]:
         try:
-            for stream, piece in talk(self._process, told, patience, more=more):
+            for stream, piece in talk(self._process, pieces, patience, more=more):
                 if stream == "stderr":
                     self._err = (self._err + piece)[-PIECE:]
                 yield stream, piece
@@ -517,12 +469,12 @@ class Shell:
             raise _too_slow(self._connect, patience) from None
 
     def _require_end(self, patience: Patience) -> None:
-        """Raise where the connection, and not the script, has ended."""
+        """Raise RemoteError if the connection was lost before the script ended."""
         if problem := lost(self._connect, self._ended(patience), self._err.decode(errors="replace")):
             raise problem
 
     def _ended(self, patience: Patience) -> int:
-        """Return the exit code. What has closed its output may go on without it, but not for ever."""
+        """Return the exit code. A script may close its output and run on, within the limits."""
         try:
             return self._process.wait(patience.left())
         except (subprocess.TimeoutExpired, TimeoutError):
@@ -531,8 +483,8 @@ class Shell:
 
 def _no_shell(connect: Connect, patience: Patience) -> RemoteError:
     return RemoteError(
-        f"{place(connect)} gave no shell within {patience.total:.0f} s",
-        "look at the host's load and at the start files of the login user's shell there, then try again",
+        f"{place(connect)} started no shell within {patience.total:.0f} s",
+        "check the host's load and the start files of the login user's shell there, then run the command again",
     )
 
 
@@ -542,9 +494,9 @@ def _too_slow(connect: Connect, patience: Patience) -> RemoteError:
         hangs = "which program hangs there (`ps -ef --forest`)" if what else "whether a server on it hangs"
         return RemoteError(
             f"{place(connect)} did not finish{what} within {show_limit(patience.total)}",
-            f"look at the host's load, and {hangs}",
+            f"check the host's load, and {hangs}",
         )
     return RemoteError(
-        f"{place(connect)} has said nothing for {patience.silence:.0f} s",
-        "look at the host's load and at the connection, then try again",
+        f"{place(connect)} has sent nothing for {patience.silence:.0f} s",
+        "check the host's load and the connection, then run the command again",
     )

@@ -14,26 +14,26 @@ SIZE = re.compile(r"[0-9]{1,18}")
 """Bytes of a file."""
 
 ProbeOutputs = Mapping[tuple[str, str], str]
-"""What the host said, by what was asked and of what."""
+"""The outputs of probes, by the kind and the subject of each probe."""
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """Lines of `key=value`, as systemctl show prints them."""
+    """Return the values of lines `key=value`, as `systemctl show` prints them."""
     return {key: value for key, equals, value in (line.partition("=") for line in text.split("\n")) if equals}
 
 
 def json_objects(value: object) -> list[dict[str, Any]]:
-    """The objects of a JSON list; servers answer what they like, and what is none of it is left out."""
+    """Return the objects of a JSON list. A server may return anything: other values are left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def json_object(value: object) -> dict[str, Any]:
-    """A JSON object, or nothing where there is another value."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def _number(value: object) -> float | None:
-    """A finite number, or None where there is another value."""
+    """Return a finite number; None for any other value."""
     return value if isinstance(value, int | float) and -1e15 < value < 1e15 else None
 
 
@@ -44,7 +44,7 @@ def _count(value: object) -> int | None:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP reply; the status is 0 where there was none, and `problem` says why it is not a good one."""
+    """An HTTP response. The status is 0 if there was none, and `problem` is the reason if it did not succeed."""
 
     status: int
     body: str
@@ -52,7 +52,7 @@ class Reply:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The body, if it is a JSON object; else nothing."""
+        """Return the body if it is a JSON object; otherwise an empty object."""
         try:
             value = parse_json(self.body)
         except ValueError:
@@ -61,14 +61,14 @@ class Reply:
 
 
 def parse_reply(text: str) -> Reply:
-    """What curl printed: the body, its own complaints, and the status code on the last line."""
+    """Parse the output of curl: the body, its errors, and the status code on the last line."""
     lines = text.rstrip("\n").split("\n")
-    complaint = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
+    problem = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
     if not (len(lines[-1]) == 3 and whole_number(lines[-1]) is not None):
-        return Reply(0, "", one_line(complaint or lines[-1].strip() or "no answer"))
+        return Reply(0, "", one_line(problem or lines[-1].strip() or "no answer"))
     status, body = int(lines[-1]), "\n".join(lines[:-1])
-    if complaint or status == 200:
-        return Reply(status, body, one_line(complaint))
+    if problem or status == 200:
+        return Reply(status, body, one_line(problem))
     error = Reply(status, body, "").json.get("error")
     message = error.get("message") if isinstance(error, dict) else None
     return Reply(status, body, one_line(f"HTTP {status}: {message or body.strip()}", 240))
@@ -76,18 +76,18 @@ def parse_reply(text: str) -> Reply:
 
 @dataclass(frozen=True)
 class Chat:
-    """What a chat completion came to."""
+    """The result of a chat completion."""
 
     answer: str = ""
     chunks: int = 0
-    """How many pieces with text in them it came in."""
+    """Events that contain text."""
     tokens_per_second: float | None = None
     draft_n: int | None = None
     draft_accepted: int | None = None
 
 
 def parse_chat(stream: str) -> Chat:
-    """The server-sent events of a streamed chat completion, put together."""
+    """Parse the server-sent events of a streamed chat completion."""
     pieces: list[str] = []
     timings: dict[str, Any] = {}
     for line in stream.split("\n"):
@@ -97,7 +97,7 @@ def parse_chat(stream: str) -> Chat:
         timings = json_object(event.get("timings")) or timings
         for choice in json_objects(event.get("choices")):
             delta = json_object(choice.get("delta"))
-            # A model that thinks first may not have come to its answer by then.
+            # A reasoning model may stop before its answer.
             if piece := delta.get("content") or delta.get("reasoning_content"):
                 pieces.append(str(piece))
     return Chat(
@@ -110,9 +110,9 @@ def parse_chat(stream: str) -> Chat:
 
 
 def decoded_per_second(timings: Mapping[str, Any]) -> float | None:
-    """Tokens after the first in each second: that one comes out of the prompt, and the clock begins with it.
+    """Return the tokens per second after the first token, which the prompt yields and which starts the clock.
 
-    What an engine says itself is not taken: ik_llama.cpp divides all tokens by that time, llama.cpp one less.
+    The rates of engines are not comparable: ik_llama.cpp divides all tokens by this time, llama.cpp one less.
     """
     count, milliseconds = _number(timings.get("predicted_n")), _number(timings.get("predicted_ms"))
     if not count or not milliseconds or count < 2 or milliseconds <= 0:
@@ -120,12 +120,12 @@ def decoded_per_second(timings: Mapping[str, Any]) -> float | None:
     return _number((count - 1) * 1000 / milliseconds)
 
 
-def build_manifest(build: str, answers: ProbeOutputs) -> dict[str, Any]:
-    """What a build says of itself; nothing where it is not there, or not finished."""
-    return Reply(200, answers.get(("build", build), ""), "").json
+def build_manifest(build: str, outputs: ProbeOutputs) -> dict[str, Any]:
+    """Return the manifest of a build; an empty one if the build is absent or unfinished."""
+    return Reply(200, outputs.get(("build", build), ""), "").json
 
 
-def stored_files(folder: str, answers: ProbeOutputs) -> dict[str, int]:
-    """The files of a model's folder, in bytes."""
-    rows = (line.partition("\t") for line in answers.get(("model", folder), "").split("\n"))
+def stored_files(folder: str, outputs: ProbeOutputs) -> dict[str, int]:
+    """Return the bytes of each file in a model's folder."""
+    rows = (line.partition("\t") for line in outputs.get(("model", folder), "").split("\n"))
     return {name: int(size) for size, tab, name in rows if tab and SIZE.fullmatch(size)}

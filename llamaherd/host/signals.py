@@ -6,15 +6,15 @@ import ctypes
 import signal
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a program to end: a person's, the system's, and that of a terminal that is gone."""
+"""Signals that end a program: of a user, of the system, and of a closed terminal."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)
-"""The C library's; nothing where it is not Linux's."""
+"""The function of the C library, which only Linux has."""
 
 
 def end_with_parent() -> None:
-    """Have this process sent SIGTERM when its parent is gone."""
+    """Have Linux send SIGTERM to this process when its parent ends."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

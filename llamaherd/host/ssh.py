@@ -17,7 +17,7 @@ from llamaherd.text.textfile import UnreadableError, read_bytes
 
 
 class Forward(NamedTuple):
-    """From `here` on the loopback of this machine to an address and a port of the host's; IPv6 in brackets."""
+    """A port `here` on this machine's loopback that leads to an address and a port of the host; IPv6 in brackets."""
 
     here: int
     address: str
@@ -25,38 +25,38 @@ class Forward(NamedTuple):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For the ssh client, which ends where the port cannot be had."""
+        """Return the options of the ssh client, which ends if the port is not free."""
         return ("-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{self.here}:{self.address}:{self.port}")
 
 
 ROOT_SHELL = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n sh -s; fi'
-"""Without asking for a password: nobody is there to type it. The script comes on stdin, not in a process list."""
+"""Starts a root shell without a password prompt. The script arrives on stdin, so no process list contains it."""
 
-AS_WHO_LOGS_IN = "exec sh -s"
+LOGIN_SHELL = "exec sh -s"
 
 _SSH_ENDED = 255
-"""What the ssh client ends with when it, and not what it ran, has failed."""
+"""The exit code of the ssh client if the client itself fails."""
 
 _USUAL_PORT = 22
 
 _SETTINGS_SECONDS = 10
-"""For what the client says of a host; its own files may run commands for that (`Match exec`)."""
+"""Seconds for `ssh -G`. Files of the client may run commands (`Match exec`)."""
 
 _LARGEST_KEY = 64 << 10
-"""Bytes of a private key's file; the longest that ssh-keygen makes has 13 kB."""
+"""Bytes of a file of a private key: the largest of ssh-keygen has 13 kB."""
 
 
 class RemoteError(UserError):
-    """A script could not be run on a rig: a sentence that says why, and a way out."""
+    """A script could not be run on a host: contains the reason and the fix."""
 
 
 def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> list[str]:
-    """The command that reads a script on stdin. What the inventory leaves open, the ssh client's own files decide.
+    """Return the command that reads a script on stdin. The ssh client's own files decide what the inventory omits.
 
-    With `note_key`, the key of a host that is not known yet is noted and taken, unless the inventory names known ones;
-    with `fresh`, no connection is shared.
+    With `note_key`, the client accepts and stores the key of an unknown host, unless the inventory has `known_hosts:`.
+    With `fresh`, the client shares no connection.
     """
-    shell = ROOT_SHELL if root else AS_WHO_LOGS_IN
+    shell = ROOT_SHELL if root else LOGIN_SHELL
     if connect.host == LOCAL:
         return ["sh", "-c", shell]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
@@ -70,22 +70,22 @@ def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: 
     command = ["ssh", "-T", *_where(connect)]
     for option in options:
         command += ["-o", option]
-    # After `--` no host's name is taken for an option. Quoted once more: the login shell may be any.
+    # After `--`, a host's name is not an option. The script is quoted twice: any program may be the login shell.
     return [*command, "--", connect.host, f"sh -c '{shell}'"]
 
 
 def _where(connect: Connect) -> list[str]:
-    """What is declared of the way there: the rest is the client's to find."""
+    """Return the options for the declared port and user."""
     port = ["-p", str(connect.port)] if connect.port else []
     return [*port, *(["-l", connect.user] if connect.user else [])]
 
 
 def settings(connect: Connect) -> dict[str, str]:
-    """What the ssh client goes by for a rig, by `ssh -G`: `hostname`, `proxyjump` and the like; nothing is connected.
+    """Return the settings of the ssh client for a host, by `ssh -G`: `hostname`, `proxyjump` and others.
 
-    Raises OSError and SubprocessError.
+    Connect to nothing. Raise OSError and SubprocessError.
     """
-    said = subprocess.run(
+    printed = subprocess.run(
         ["ssh", "-G", *_where(connect), "--", connect.host],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -94,23 +94,23 @@ def settings(connect: Connect) -> dict[str, str]:
         check=True,
         timeout=_SETTINGS_SECONDS,
     ).stdout
-    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    return dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
 
 
 def require_key(connect: Connect) -> None:
-    """Raise RemoteError where the key that is declared is no file that can be read."""
+    """Raise RemoteError if the file of the declared key cannot be read."""
     if not connect.key:
         return
     try:
         read_bytes(connect.key, _LARGEST_KEY)
     except UnreadableError as error:
-        there = f"the SSH key {connect.key} cannot be read: {error}"
-        message = there if connect.key.exists() else f"there is no SSH key at {connect.key}"
+        unreadable = f"the SSH key {connect.key} cannot be read: {error}"
+        message = unreadable if connect.key.exists() else f"there is no SSH key at {connect.key}"
         raise RemoteError(message, "correct `connect: key:` of this rig") from None
 
 
 def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
-    """Why a script was not run, from how the client ended and what it said; None if it was run."""
+    """Return why a script did not run, by the exit code and the output of the client; None if the script ran."""
     if code == 0:
         return None
     for sign, message, help_ in _SUDO:
@@ -122,47 +122,47 @@ def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
         return _not_through(connect, err)
     for sign, message, help_ in _signs(connect):
         if sign in err:
-            return _said(connect, message, help_)
+            return _error(connect, message, help_)
     last = [line.strip() for line in map(shown, err.splitlines()) if line.strip()][-1:]
-    said = last[0] if last else "the ssh client said nothing"
-    return RemoteError(f"cannot log in at {place(connect)}: {said}", f"try `{_by_hand(connect)}`")
+    reason = last[0] if last else "the ssh client printed no reason"
+    return RemoteError(f"cannot log in at {place(connect)}: {reason}", f"try `{_by_hand(connect)}`")
 
 
 def _not_through(connect: Connect, err: str) -> RemoteError:
-    """Why another machine did not lead on to the rig, in the client's words: it says more after those that tell."""
-    said = [line.strip() for line in map(shown, err.splitlines()) if line.strip()]
-    tells = [line for line in said if not line.startswith(_FOLLOWS) and _NOT_THROUGH not in line] or said[:1]
+    """Return why a jump host did not connect to the host, in the client's words. Its last lines have no reason."""
+    lines = [line.strip() for line in map(shown, err.splitlines()) if line.strip()]
+    reasons = [line for line in lines if not line.startswith(_FOLLOWS) and _NOT_THROUGH not in line] or lines[:1]
     return RemoteError(
-        f"the way to {place(connect)} through another machine ends before it: {tells[-1][:200]}",
-        f"try `{_by_hand(connect)}`; is that machine up, does it let you in, and is `ProxyJump` or `ProxyCommand` in "
-        "~/.ssh/config right?",
+        f"the jump host does not connect to {place(connect)}: {reasons[-1][:200]}",
+        f"try `{_by_hand(connect)}`; check that the jump host is up and accepts your login, and check `ProxyJump` or "
+        "`ProxyCommand` in ~/.ssh/config",
     )
 
 
 def not_started(connect: Connect, code: int, err: str, out: str) -> RemoteError:
-    """Why no shell of the rig took a script, for certain: it has ended without one."""
+    """Return why a login ended before its shell read a script."""
     if problem := why_not_run(connect, code, err):
         return problem
-    said = [line.strip() for line in map(shown, (err + "\n" + out).splitlines()) if line.strip()][-1:]
-    last = f"; its last words: {said[0][:200]}" if said else ""
+    lines = [line.strip() for line in map(shown, (err + "\n" + out).splitlines()) if line.strip()][-1:]
+    last = f"; its last line: {lines[0][:200]}" if lines else ""
     return RemoteError(
-        f"the shell of {place(connect)} ends before it has run anything{last}",
-        f"try `{_by_hand(connect)} true`; the login shell and its start files must let a command through",
+        f"the login shell of {place(connect)} ended before it ran the command{last}",
+        f"try `{_by_hand(connect)} true`; the login shell and its start files must run a command",
     )
 
 
 def lost(connect: Connect, code: int, err: str) -> RemoteError | None:
-    """Why the rest of a script's answer did not come, where the connection was lost in the middle of it."""
+    """Return the error of a connection that was lost before the script ended; None if it was not lost."""
     if code != _SSH_ENDED or connect.host == LOCAL or not any(sign in err for sign in _LOST):
         return None
     return RemoteError(
-        f"the connection to {place(connect)} was lost in the middle of something",
-        "look whether the host is up, then run again: what was begun there goes on, or is left as it is",
+        f"the connection to {place(connect)} was lost while a command ran",
+        "check that the host is up, then run the command again: it resumes what this run began",
     )
 
 
 def place(connect: Connect) -> str:
-    """Where a rig is, in the words of its inventory."""
+    """Return the address of a host, as the inventory has it."""
     if connect.host == LOCAL:
         return "this machine"
     return connect.host if connect.port in (None, _USUAL_PORT) else f"{connect.host} port {connect.port}"
@@ -171,15 +171,13 @@ def place(connect: Connect) -> str:
 _SUDO = (
     (
         "password is required",
-        "sudo on {place} wants a password from {user}",
-        "let that user become root without one (a line `USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d), "
-        "or connect as root",
+        "sudo on {place} requires a password for {user}",
+        "allow sudo without a password (a line `USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d), or connect as root",
     ),
     (
         "interactive authentication is required",  # sudo-rs
-        "sudo on {place} wants a password from {user}",
-        "let that user become root without one (a line `USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d), "
-        "or connect as root",
+        "sudo on {place} requires a password for {user}",
+        "allow sudo without a password (a line `USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d), or connect as root",
     ),
     (
         "sudoers",
@@ -188,27 +186,27 @@ _SUDO = (
     ),
     (
         "no new privileges",
-        "sudo cannot become root on {place}: what runs the SSH server forbids it",
-        "connect as root, or take `NoNewPrivileges` from the SSH server's unit or container",
+        "sudo cannot become root on {place}: the unit or container of the SSH server forbids it",
+        "connect as root, or remove `NoNewPrivileges` from the SSH server's unit or container",
     ),
     ("sudo: not found", "there is no sudo on {place}", "install sudo there, or connect as root"),
 )
 
-# By what the client prints, more telling lines first: a changed key also ends in "Host key verification failed".
+# By what the client prints, the specific lines first: a changed key also ends in "Host key verification failed".
 _SSH = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "the host key of {place} is not the one that is known: another machine answers, or it was installed anew",
-        "if you know why, run `ssh-keygen -f {known} -R '{name}'` and let the new key be known",
+        "the host key of {place} has changed: the host was reinstalled, or another machine has its address",
+        "if the change is expected, run `ssh-keygen -f {known} -R '{name}'`, then add the new key to that file",
     ),
     (
         "Host key verification failed",
-        "the host key of {place} is not known here",
+        "the host key of {place} is unknown",
         "compare it at the host's console, then `ssh-keyscan {option}{host} >>{known}`",
     ),
     (
         "UNPROTECTED PRIVATE KEY FILE",
-        "others can read the SSH key {key}, so that the ssh client does not use it",
+        "the ssh client rejects the SSH key {key}: other users can read it",
         "chmod 600 {key}",
     ),
     (
@@ -223,8 +221,8 @@ _SSH = (
     ),
     (
         "Too many authentication failures",
-        "{place} does not accept the keys that it was offered, and takes no more",
-        "name the right one in `connect: key:`: then no other is offered",
+        "{place} closed the connection: the ssh client offered too many keys",
+        "set `connect: key:`: the client then offers this key only",
     ),
     (
         "Permission denied",
@@ -233,32 +231,32 @@ _SSH = (
     ),
     (
         "Could not resolve hostname",
-        "no machine is called what this rig is: {place} cannot be found",
+        "the name {place} cannot be resolved",
         "correct `connect: host:`, or give its address",
     ),
     (
         "Connection refused",
         "nothing listens for SSH at {place}: connection refused",
-        "is the host up, is sshd running, and is `connect: port:` right?",
+        "check that the host is up and that sshd runs there, and check `connect: port:`",
     ),
     (
         "kex_exchange_identification",
-        "{place} closes the connection before anyone has logged in",
-        "OpenSSH does so for a while after failed logins: wait a minute; or is it no SSH server at all?",
+        "{place} closes the connection before the login",
+        "wait a minute: OpenSSH refuses connections for a while after failed logins; check that sshd listens there",
     ),
     (
         "banner line contains invalid characters",
-        "what answers at {place} is no SSH server",
-        "is `connect: port:` right?",
+        "another program than an SSH server listens at {place}",
+        "check `connect: port:`",
     ),
-    ("timed out", "{place} does not answer", "is the host up, and does a firewall let SSH through?"),
-    ("not responding", "{place} answers no more", "is the host up, and in this network?"),
-    ("No route to host", "there is no way to {place}", "is the host up and in this network?"),
-    ("Network is unreachable", "there is no way to {place}", "is this machine in the host's network?"),
+    ("timed out", "{place} does not respond", "check that the host is up, and that its firewall allows SSH"),
+    ("not responding", "{place} stopped responding", "check that the host is up and in this network"),
+    ("No route to host", "there is no route to {place}", "check that the host is up and in this network"),
+    ("Network is unreachable", "there is no route to {place}", "check that this machine is in the host's network"),
 )
 
 _NOT_THROUGH = "closed by UNKNOWN port 65535"
-"""What the client says where a ProxyJump or a ProxyCommand ends before the rig has answered."""
+"""The client prints this if a ProxyJump or a ProxyCommand ends before the host responds."""
 
 _FOLLOWS = ("kex_exchange_identification", "stdio forwarding failed")
 
@@ -274,18 +272,18 @@ _LOST = (
 
 
 def _signs(connect: Connect) -> Iterator[tuple[str, str, str]]:
-    """What the client may say, what that means, and the way out; a key with a passphrase is only silently not used."""
+    """Yield what the client may print, its meaning and the fix. The client skips a key with a passphrase silently."""
     for sign, message, help_ in _SSH:
         if sign == "Permission denied" and connect.key and _has_passphrase(connect.key):
             yield (
                 sign,
-                "the SSH key {key} has a passphrase, and nobody is there to type it",
-                "`ssh-add {key}` gives it to your agent; or name a key without one in `connect: key:`",
+                "the SSH key {key} has a passphrase, and no agent has the key",
+                "add the key to your agent with `ssh-add {key}`, or set `connect: key:` to a key without a passphrase",
             )
         yield sign, message, help_
 
 
-def _said(connect: Connect, message: str, help_: str) -> RemoteError:
+def _error(connect: Connect, message: str, help_: str) -> RemoteError:
     words = {
         "place": place(connect),
         "known": connect.known_hosts or "~/.ssh/known_hosts",
@@ -299,7 +297,7 @@ def _said(connect: Connect, message: str, help_: str) -> RemoteError:
 
 
 def _has_passphrase(key: Path) -> bool:
-    """Whether a private key is encrypted: OpenSSH's own format names the cipher first, PEM in its first lines."""
+    """Return whether a private key is encrypted, by the cipher in OpenSSH's format or the first lines of PEM."""
     with suppress(UnreadableError, ValueError):
         lines = read_bytes(key, _LARGEST_KEY)[:4096].splitlines()
         if lines[:1] == [b"-----BEGIN OPENSSH PRIVATE KEY-----"]:

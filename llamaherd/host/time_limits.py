@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llamaherd.text.quoting import Written
-
 HOUR = 3600
 
 STEP_SECONDS = 24 * HOUR
@@ -21,10 +19,10 @@ _SLOWEST_LINE = 500_000 // 8
 """Bytes a second, on average over a day and more. A slower fetch resumes with the next run."""
 
 _SLOWEST_DISK = 1_000_000
-"""Bytes a second that a host hashes with idle priority beside its servers."""
+"""Bytes a second that a host hashes with idle priority while its servers run."""
 
 _UNKNOWN_SIZE = 500_000_000_000
-"""Bytes of a file whose size nothing tells: no larger one is published."""
+"""Bytes that a file of unknown size is assumed to have: no published file is larger."""
 
 
 def transfer_seconds(sizes: Iterable[int | None]) -> int:
@@ -41,6 +39,6 @@ def _bytes(sizes: Iterable[int | None]) -> int:
     return sum(_UNKNOWN_SIZE if size is None else size for size in sizes)
 
 
-def show_limit(seconds: float) -> Written:
-    """Return a limit for people: `33 s`, `12 h`."""
-    return Written(f"{seconds / HOUR:.0f} h" if seconds >= 2 * HOUR else f"{seconds:.0f} s")
+def show_limit(seconds: float) -> str:
+    """Return a limit as text: `33 s`, `12 h`."""
+    return f"{seconds / HOUR:.0f} h" if seconds >= 2 * HOUR else f"{seconds:.0f} s"

@@ -10,21 +10,21 @@ from llamaherd.host.state import StatePart
 
 
 class TextState(NamedTuple):
-    """A file of the user: when it was written (seconds since the epoch), and its bytes."""
+    """A file of the user: the time of its last write (seconds since the epoch), and its bytes."""
 
     written: float
     content: bytes
 
 
 class ScriptState(NamedTuple):
-    """A script in Windows: its sha256, and the sha256 of the version that was run last."""
+    """A script in Windows: its sha256, and the sha256 of the script that ran last."""
 
     sha256: str
     applied: str
 
 
 class WslMachineState(NamedTuple):
-    """The virtual machine: when it started (seconds since the epoch), its memory in bytes, its processors."""
+    """The virtual machine: its start (seconds since the epoch), its memory in bytes, and its processors."""
 
     started: float
     memory: int

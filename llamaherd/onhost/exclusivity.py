@@ -68,7 +68,7 @@ _BEAT_SECONDS = 30
 
 @dataclass(frozen=True)
 class ExclusivityInput:
-    """The user and the machine that measure."""
+    """The user and the machine that measure, as the lock stores them."""
 
     who: str
 

@@ -8,9 +8,11 @@ import os
 import pwd
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from threading import Thread
 from typing import TextIO
@@ -66,12 +68,8 @@ class HostLockFile:
 
     def take(self) -> bool:
         """Hold the lock if no other program does. Return whether this program holds it."""
-        try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        self._held = True
-        return True
+        self._held = _lock(self._file.fileno())
+        return self._held
 
     def holder(self) -> str:
         """Return what the program that holds the lock has written there; empty where it has written nothing."""
@@ -92,6 +90,57 @@ class HostLockFile:
         self._file.truncate()
         self._file.write(text)
         self._file.flush()
+
+
+class HostPartialFile:
+    """An open file that the controller sends. Its lock is free again once the file is closed, also by a kill."""
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path, self._file = path, file
+
+    def take(self) -> bool:
+        """Hold the lock if no other program does. Return whether this program holds it."""
+        return _lock(self._file.fileno())
+
+    def is_in_place(self) -> bool:
+        """Return whether its path still leads to it."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def size(self) -> int:
+        """Return its size in bytes."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def clear(self) -> None:
+        """Remove its content. Raise OSError."""
+        self._file.truncate(0)
+
+    def receive(self) -> None:
+        """Append what arrives on stdin until it ends. Raise OSError."""
+        buffer = memoryview(bytearray(_PIECE))
+        while count := os.readv(sys.stdin.fileno(), [buffer]):
+            rest = buffer[:count]
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                error.filename = str(self._path)
+                raise
+
+    def rename(self, to: str) -> None:
+        """Rename it. Its content is read and hashed before it is used: a wait for the disk would gain nothing."""
+        self._path.replace(to)
+
+
+def _lock(handle: int) -> bool:
+    """Hold the lock of an open file if no other program does. Return whether this program holds it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 MOST_OUTPUT = 1 << 20

@@ -26,6 +26,7 @@ from llamaherd.onhost.posix import (
     PIPE_SECONDS,
     SHELLS_DESCRIPTOR,
     HostLockFile,
+    HostPartialFile,
     ended_by_force,
     ids_of,
     make_folder,
@@ -133,6 +134,28 @@ class LockFile(Protocol):
         """Write who holds the lock, since when, and in which process."""
 
 
+class PartialFile(Protocol):
+    """An open file of which a part is missing, and its lock."""
+
+    def take(self) -> bool:
+        """Hold the lock if no other program does. Return whether this program holds it."""
+
+    def is_in_place(self) -> bool:
+        """Return whether its path still leads to it: another program may have renamed or removed it."""
+
+    def size(self) -> int:
+        """Return its size in bytes."""
+
+    def clear(self) -> None:
+        """Remove its content. Raise OSError."""
+
+    def receive(self) -> None:
+        """Append what the controller sends until it has ended. Raise OSError."""
+
+    def rename(self, to: str) -> None:
+        """Rename it, without a wait until the disk has its content. Raise OSError."""
+
+
 class System(Protocol):
     """A host. Paths are absolute; what is written is complete or absent, also after a power failure."""
 
@@ -217,6 +240,9 @@ class System(Protocol):
 
     def lock_file(self, name: str) -> AbstractContextManager[LockFile]:
         """Open a lock of the host, and release it at the end. Raise FailedError if no lock can be held."""
+
+    def partial_file(self, path: str) -> AbstractContextManager[PartialFile]:
+        """Open a file that the controller sends, and make it where it is missing. Raise OSError."""
 
     def kill(self, pid: int) -> None:
         """Kill a process; do nothing if there is none."""
@@ -512,6 +538,12 @@ class Host:
                 yield lock
             finally:
                 lock.clear()
+
+    @contextmanager
+    def partial_file(self, path: str) -> Iterator[PartialFile]:
+        """Open a file that arrives; see System."""
+        with Path(path).open("ab", buffering=0) as file:
+            yield HostPartialFile(Path(path), file)
 
     def kill(self, pid: int) -> None:
         """Kill a process; see System."""

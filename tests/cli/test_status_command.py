@@ -177,7 +177,7 @@ def test_a_host_that_lies_is_a_line(fleet: Fleet) -> None:
     fleet.at("attic", "active").write_text("\x1b[2J")
     done = fleet.status()
     assert done.returncode == 1
-    assert "attic: the host answered with a line that was not asked for" in done.stdout
+    assert "attic: the host printed an unexpected line" in done.stdout
     assert "\x1b" not in done.stdout
     assert "duo    one       serves" in done.stdout
 

@@ -135,7 +135,7 @@ def test_other_programs(line: str, path: str) -> None:
         (
             "Failed to start nvidia-persistenced.service: Unit nvidia-persistenced.service is masked.",
             "nvidia-persistenced.service",
-            "is-enabled nvidia-persistenced.service` says masked-runtime), then",
+            "is-enabled nvidia-persistenced.service` prints masked-runtime), then",
         ),
         (
             "Failed to start transient service unit: Unit llamaherd-fetch.service is masked.",

@@ -7,17 +7,21 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 
 import pytest
 
 from llamaherd.host import remote
-from llamaherd.host.remote import Patience, Remote, RemoteError
+from llamaherd.host.program import Events, packed_program
+from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.host.ssh import argv, lost, not_started, why_not_run
-from llamaherd.inventory.schema import Connect
+from llamaherd.inventory.schema import LOCAL, Connect
+from tests.support.conversations import play_verb
 from tests.support.stores import needs_root
 
+HERE = Connect(host=LOCAL)
 DUO = Connect(host="duo.lan", user="tom", key=Path("/keys/duo 50%"), known_hosts=Path("/keys/known_hosts"))
 
 CHANGED = """\
@@ -68,8 +72,8 @@ def test_a_login_of_its_own_shares_no_connection() -> None:
 @pytest.mark.parametrize(
     ("code", "err", "message", "help_"),
     [
-        (255, CHANGED, "is not the one that is known", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
-        (255, UNKNOWN, "is not known here", "ssh-keyscan duo.lan"),
+        (255, CHANGED, "host key of duo.lan has changed", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
+        (255, UNKNOWN, "is unknown", "ssh-keyscan duo.lan"),
         (255, "tom@duo.lan: Permission denied (publickey).\n", "does not accept /keys/duo", "authorized_keys"),
         (
             255,
@@ -78,11 +82,11 @@ def test_a_login_of_its_own_shares_no_connection() -> None:
             "connect: key",
         ),
         (255, "ssh: connect to host duo.lan port 22: Connection refused\n", "connection refused", "sshd"),
-        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be found", "host:"),
-        (255, "Connection timed out during banner exchange\n", "does not answer", "firewall"),
+        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be resolved", "host:"),
+        (255, "Connection timed out during banner exchange\n", "does not respond", "firewall"),
         (255, BANNED, "closes the connection", "wait a minute"),
         (255, "something new\n", "something new", "try `ssh tom@duo.lan`"),
-        (1, "sudo: a password is required\n", "wants a password from tom", "NOPASSWD"),
+        (1, "sudo: a password is required\n", "requires a password for tom", "NOPASSWD"),
         (127, "sh: 1: exec: sudo: not found\n", "there is no sudo", "as root"),
     ],
 )
@@ -109,7 +113,7 @@ CLOSED = "kex_exchange_identification: Connection closed by remote host\nConnect
 def test_a_jump_host_that_leads_nowhere_is_no_fault_of_the_rig(err: str, said: str) -> None:
     error = why_not_run(DUO, 255, err)
     assert error
-    assert error.message.startswith("the way to duo.lan through another machine ends before it: ")
+    assert error.message.startswith("the jump host does not connect to duo.lan: ")
     assert error.message.endswith(said)
     assert "`ssh tom@duo.lan`" in error.help
 
@@ -134,14 +138,14 @@ def test_a_key_with_a_passphrase_is_told_from_one_that_is_not_let_in(
 
 def test_a_shell_that_ends_at_once_is_said_with_its_last_words() -> None:
     error = not_started(DUO, 0, "", "bye \x1b[31m\x07now\n")
-    assert "ends before it has run anything; its last words: bye now" in error.message
+    assert "ended before it ran the command; its last line: bye now" in error.message
     assert "sudo" in not_started(DUO, 1, "sudo: a password is required\n", "").message
 
 
 def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
     error = lost(DUO, 255, "client_loop: send disconnect: Broken pipe")
     assert error
-    assert "lost in the middle" in error.message
+    assert "was lost while a command ran" in error.message
     assert lost(DUO, 255, "a script that ends with 255") is None
     assert lost(DUO, 1, "Broken pipe") is None
 
@@ -158,21 +162,43 @@ def test_a_port_that_is_declared_is_in_the_way_out() -> None:
         assert help_ in error.help
 
 
+@dataclass(frozen=True)
+class Ended:
+    """The exit code of a script, and its output."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(script: str, seconds: float = 60) -> Ended:
+    """Run a script on this machine, within so many seconds from its login to its end."""
+    printed = {"stdout": "", "stderr": ""}
+
+    def hear(stream: str, line: str) -> None:
+        printed[stream] += line
+
+    patience = Patience.within(seconds)
+    with Shell(HERE, login_seconds=min(seconds, remote.LOGIN_SECONDS)) as shell:
+        code = shell.run(script, hear, patience)
+    return Ended(code, printed["stdout"], printed["stderr"])
+
+
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
 @pytest.mark.parametrize("endless", ["yes", "tr '\\0' x </dev/zero", "yes oops >&2", "while :; do echo; done"])
 def test_an_answer_without_end_is_cut_off(endless: str) -> None:
     """Whether it is lines or one line, and on whichever stream; a host that does so is no reason to fill our memory."""
-    with pytest.raises(RemoteError, match="this machine answers without end"):
-        Remote(Connect(host="@local")).run(endless, timeout=60)
+    with pytest.raises(RemoteError, match="this machine does not stop printing"):
+        run(endless)
 
 
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["yes"])
-    with pytest.raises(RemoteError, match="talks without end before its shell takes anything"):
-        Remote(Connect(host="@local")).run("echo", timeout=60)
+    with pytest.raises(RemoteError, match="the login shell of this machine does not stop printing"):
+        run("echo")
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -180,8 +206,8 @@ def test_a_shell_that_talks_without_end_before_it_listens(monkeypatch: pytest.Mo
 def test_a_shell_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sleep", "60"])
     monkeypatch.setattr(remote, "LOGIN_SECONDS", 0.1)
-    with pytest.raises(RemoteError, match="gave no shell within 0 s"):
-        Remote(Connect(host="@local")).run("echo", timeout=60)
+    with pytest.raises(RemoteError, match="started no shell within 0 s"):
+        run("echo")
 
 
 DRIPS = "while :; do printf x; sleep 0.02; done"
@@ -193,7 +219,7 @@ DRIPS = "while :; do printf x; sleep 0.02; done"
 def test_a_script_that_drips_or_falls_silent_half_way_ends_in_time(says: str) -> None:
     began = time.monotonic()
     with pytest.raises(RemoteError, match="this machine did not finish within 1 s"):
-        Remote(Connect(host="@local")).run(says, timeout=1)
+        run(says, seconds=1)
     assert time.monotonic() - began < 4
 
 
@@ -202,22 +228,26 @@ def test_a_script_that_drips_or_falls_silent_half_way_ends_in_time(says: str) ->
 def test_a_login_that_drips_is_within_the_same_time(says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", says])
     began = time.monotonic()
-    with pytest.raises(RemoteError, match="this machine gave no shell within 1 s"):
-        Remote(Connect(host="@local")).run("echo", timeout=1)
+    with pytest.raises(RemoteError, match="this machine started no shell within 1 s"):
+        run("echo", seconds=1)
     assert time.monotonic() - began < 4
 
 
 @needs_root
-def test_the_time_of_a_login_counts_and_not_that_of_making_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_login_counts_and_not_that_of_making_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", "sleep 0.7; exec sh -s"])
 
-    def script() -> str:
+    def document() -> bytes:
         time.sleep(1)
-        return "sleep 0.1; echo done"
+        return b"{}"
 
-    assert Remote(Connect(host="@local")).run(script, timeout=1.6).out == "done\n"
+    def perform(script: str) -> int:
+        play_verb(monkeypatch, script)
+        return Remote(HERE).perform(packed_program(), document, Events(lambda *_: None), 1.6)
+
+    assert perform("sleep 0.1; exit 3") == 3
     with pytest.raises(RemoteError, match="did not finish within 2 s"):
-        Remote(Connect(host="@local")).run("exec sleep 1.2", timeout=1.6)
+        perform("exec sleep 1.2")
 
 
 def test_results_come_in_their_order_and_late_ones_after_all_others() -> None:
@@ -238,14 +268,14 @@ def test_what_start_files_print_is_nobodys_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         remote, "argv", lambda *_, **__: ["sh", "-c", "echo hello; printf 'ca\\351'; echo x >&2; exec sh -s"]
     )
-    ended = Remote(Connect(host="@local")).run("echo mine; echo oops >&2", timeout=60)
+    ended = run("echo mine; echo oops >&2")
     assert (ended.out, ended.err) == ("mine\n", "oops\n")
 
 
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_what_is_no_utf8_is_shown_as_that() -> None:
-    ended = Remote(Connect(host="@local")).run("printf 'caf\\351\\n'; printf '\\303' >&2", timeout=60)
+    ended = run("printf 'caf\\351\\n'; printf '\\303' >&2")
     assert (ended.out, ended.err) == ("caf\N{REPLACEMENT CHARACTER}\n", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -253,59 +283,51 @@ def test_what_is_no_utf8_is_shown_as_that() -> None:
 @needs_root
 def test_a_script_may_be_larger_than_a_pipe() -> None:
     script = f"wc -c <<'END'\n{'x' * 1_000_000}\nEND\n"
-    assert Remote(Connect(host="@local")).run(script, timeout=60).out.strip() == "1000001"
+    assert run(script).out.strip() == "1000001"
 
 
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
 def test_this_machine_runs_a_script_too() -> None:
-    here = Remote(Connect(host="@local"))
-    ended = here.run("id -u; echo oops >&2; exit 3", timeout=60)
+    ended = run("id -u; echo oops >&2; exit 3")
     assert (ended.code, ended.out, ended.err) == (3, "0\n", "oops\n")
     with pytest.raises(RemoteError, match="did not finish within 0 s"):
-        here.run("exec sleep 10", timeout=0.1)
+        run("exec sleep 10", seconds=0.1)
 
 
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
-def test_lines_come_while_the_script_runs(tmp_path: Path) -> None:
-    here = Remote(Connect(host="@local"))
+def test_lines_arrive_while_the_script_runs(tmp_path: Path) -> None:
     wait = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
-    lines = here.lines(f"echo one; printf 'tw\\303'; {wait}; printf '\\266o\\nrest'; exit 3", Patience.within(60))
-    assert next(lines) == "one"
-    (tmp_path / "go").touch()
-    assert list(lines) == ["twöo"]  # what ends in no line break was cut off
+    script = f"echo one; printf 'tw\\303'; {wait}; printf '\\266o\\nrest'; exit 3"
+    with Shell(HERE) as shell:
+        lines = shell.lines(script, Patience.within(60))
+        assert next(lines) == ("stdout", "one\n")
+        (tmp_path / "go").touch()
+        assert list(lines) == [("stdout", "twöo\n"), ("stdout", "rest")]
 
 
-def told(folder: Path) -> str:
-    """What makes a script say when it is ended, at once."""
-    return f"trap 'echo gone >{folder}/said; kill $!; exit' TERM"
-
-
-@pytest.mark.usefixtures("starts_processes")
-@needs_root
-def test_a_script_that_says_nothing_is_ended(tmp_path: Path) -> None:
-    # Seconds for it to begin in, and more of silence than it is granted.
-    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", Patience(3, 60))
-    assert next(lines) == ""
-    with pytest.raises(RemoteError, match="has said nothing for 3 s"):
-        next(lines)
-    assert (tmp_path / "said").read_text() == "gone\n"
+def trap(folder: Path) -> str:
+    """Return commands by which a script notes that it is ended."""
+    return f"trap 'echo gone >{folder}/noted; kill $!; exit' TERM"
 
 
 @pytest.mark.usefixtures("starts_processes")
 @needs_root
-def test_a_script_that_nobody_listens_to_is_ended(tmp_path: Path) -> None:
-    lines = Remote(Connect(host="@local")).lines(f"{told(tmp_path)}; echo; sleep 60 & wait", Patience.within(60))
-    next(lines)
-    lines.close()
-    assert (tmp_path / "said").read_text() == "gone\n"
+def test_a_script_that_is_silent_is_ended(tmp_path: Path) -> None:
+    with Shell(HERE) as shell:
+        # Seconds for its start, and fewer than its silence.
+        lines = shell.lines(f"{trap(tmp_path)}; echo; sleep 60 & wait", Patience(3, 60))
+        assert next(lines) == ("stdout", "\n")
+        with pytest.raises(RemoteError, match="has sent nothing for 3 s"):
+            next(lines)
+    assert (tmp_path / "noted").read_text() == "gone\n"
 
 
 INTERRUPTED = """
 from llamaherd.host.remote import Patience
 from llamaherd.host.remote import Shell
-from llamaherd.inventory.schema import Connect
+from llamaherd.inventory.schema import LOCAL, Connect
 
 with Shell(Connect(host="@local")) as shell:
     try:
@@ -334,22 +356,14 @@ def test_ctrl_c_is_not_the_clients() -> None:
     assert program.returncode == 0
 
 
-def test_lines_of_a_host_that_cannot_be_reached() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        there = Remote(Connect(host="127.0.0.1", port=held.getsockname()[1]))
-        with pytest.raises(RemoteError, match="nothing listens for SSH"):
-            list(there.lines("echo", Patience.within(60)))
-
-
 def test_nothing_listens_there() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, but not listening: refused, and nobody else gets it
         port = held.getsockname()[1]
         with pytest.raises(RemoteError, match=f"nothing listens for SSH at 127.0.0.1 port {port}"):
-            Remote(Connect(host="127.0.0.1", port=port)).run("true", timeout=60)
+            Shell(Connect(host="127.0.0.1", port=port))
 
 
 def test_a_key_that_is_not_there() -> None:
     with pytest.raises(RemoteError, match="there is no SSH key at /nowhere/key"):
-        Remote(Connect(host="127.0.0.1", key=Path("/nowhere/key"))).run("true", timeout=60)
+        Shell(Connect(host="127.0.0.1", key=Path("/nowhere/key")))

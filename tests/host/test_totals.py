@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand
@@ -22,12 +20,12 @@ from llamaherd.deploy.commands import ScriptCommand
 from llamaherd.deploy.run_state import noted_failures
 from llamaherd.host import host_lock, remote, time_limits
 from llamaherd.host.host_lock import HostLock
-from llamaherd.host.program import GO, Program
+from llamaherd.host.program import GO, Events, Program, packed_program
 from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.render import render
 from llamaherd.role.changes import RunScript
 from llamaherd.store import files
+from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root
 
@@ -55,18 +53,6 @@ def nothing(*_: object) -> None:
 
 CLOSED = "exec >&- 2>&-; sleep 60"
 """Has closed its output, and goes on."""
-READS_SLOWLY = "echo go 0; while dd bs=1 count=1 status=none >/dev/null; do sleep 0.1; done"
-KINDS: dict[str, Callable[[Shell, Patience], object]] = {
-    "lines": lambda shell, patience: list(shell.lines(SPEAKS, patience)),
-    "a closed output": lambda shell, patience: list(shell.lines(CLOSED, patience)),
-    "a step": lambda shell, patience: shell.run(SPEAKS, nothing, patience),
-    "a step on stderr": lambda shell, patience: shell.run(f"exec >&2; {SPEAKS}", nothing, patience),
-    "a step that drips": lambda shell, patience: shell.run("while printf x; do sleep 0.1; done", nothing, patience),
-    "a conversation": lambda shell, patience: list(shell.before_it_listens(SPEAKS, patience)),
-    "before a file": lambda shell, patience: shell.send(SPEAKS, io.BytesIO(b"x" * 100), nothing, patience),
-    "a file": lambda shell, patience: shell.send(READS_SLOWLY, Zeros(), nothing, patience),
-    "after a file": lambda shell, patience: shell.send(f"echo go 0; {CLOSED}", io.BytesIO(), nothing, patience),
-}
 
 
 class Zeros(io.BytesIO):
@@ -74,6 +60,41 @@ class Zeros(io.BytesIO):
 
     def read(self, size: int | None = -1) -> bytes:
         return bytes(size or 0)
+
+
+FIRST = """echo '{"event":"value","value":0}'"""
+READS_SLOWLY = f"{FIRST}; while dd bs=1 count=1 status=none >/dev/null; do sleep 0.1; done"
+
+
+def send(script: str, data: BinaryIO) -> Callable[[Shell, Patience], object]:
+    """Return how a file is sent to a host where a script runs in place of the program."""
+
+    def run(shell: Shell, patience: Patience) -> int:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            play_verb(monkeypatch, script)
+            return shell.send(packed_program(), b"{}", data, Events(nothing), patience)
+
+    return run
+
+
+def converse(shell: Shell, patience: Patience) -> list[str]:
+    """Talk with a verb that never stops."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        play_verb(monkeypatch, SPEAKS)
+        return list(shell.converse("a.verb", None, patience))
+
+
+KINDS: dict[str, Callable[[Shell, Patience], object]] = {
+    "lines": lambda shell, patience: list(shell.lines(SPEAKS, patience)),
+    "a closed output": lambda shell, patience: list(shell.lines(CLOSED, patience)),
+    "a step": lambda shell, patience: shell.run(SPEAKS, nothing, patience),
+    "a step on stderr": lambda shell, patience: shell.run(f"exec >&2; {SPEAKS}", nothing, patience),
+    "a step that drips": lambda shell, patience: shell.run("while printf x; do sleep 0.1; done", nothing, patience),
+    "a conversation": converse,
+    "before a file": send(SPEAKS, io.BytesIO(b"x" * 100)),
+    "a file": send(READS_SLOWLY, Zeros()),
+    "after a file": send(f"{FIRST}; {CLOSED}", io.BytesIO()),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,15 +106,18 @@ def test_every_reader_of_a_shell_ends_by_its_total(kind: str) -> None:
 
 @pytest.mark.usefixtures("starts_processes")
 def test_what_ends_in_time_is_no_error() -> None:
-    assert list(Remote(HERE).lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE))) == ["1", "2"]
+    with Shell(HERE) as shell:
+        lines = list(shell.lines("echo 1; sleep 0.5; echo 2", Patience(SILENCE, SILENCE)))
+        assert lines == [("stdout", "1\n"), ("stdout", "2\n")]
     with Shell(HERE) as shell:
         assert shell.run("exec >&- 2>&-; sleep 0.5; exit 3", nothing, Patience(SILENCE, SILENCE)) == 3
 
 
-def test_each_response_in_a_conversation_has_a_total_of_its_own() -> None:
+def test_each_response_in_a_conversation_has_a_total_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = Patience(SILENCE, LIMIT)
+    play_verb(monkeypatch, "for n in 1 2 3 4; do sleep 0.5; echo $n; done; " + SPEAKS)
     with Shell(HERE) as shell:
-        lines = shell.before_it_listens("for n in 1 2 3 4; do sleep 0.5; echo $n; done; " + SPEAKS, patience)
+        lines = shell.converse("a.verb", None, patience)
         for number in "1234":
             patience.renew(LIMIT, f"number {number}")
             assert next(lines) == number
@@ -184,35 +208,7 @@ def test_a_file_that_is_received_for_ever_fails_with_a_sentence(
     sent: list[str] = []
     monkeypatch.setattr(connector.Said, "hear", lambda _self, _stream, line: sent.append(line))
     monkeypatch.setattr(connector, "transfer_seconds", lambda _: LIMIT)
-    monkeypatch.setattr(connector, "render", lambda *_, **__: READS_SLOWLY)
+    play_verb(monkeypatch, READS_SLOWLY)
     with ends_in_time():
         assert not rig.put_file(str(tmp_path / "mine"), str(tmp_path / "there"), settled=())
     assert sent[-2] == "this machine did not finish receiving mine within 1 s"
-
-
-def test_a_run_that_sends_a_byte_a_second_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """It gets on, so that standing still is no limit."""
-    part = tmp_path / "there.part"
-    sends = f'echo held; for _ in $(seq 200); do printf x >>"{part}"; sleep 0.2; done'
-    growing = subprocess.Popen(["flock", part, "sh", "-c", sends], stdout=subprocess.PIPE, process_group=0)
-    assert growing.stdout
-    try:
-        assert growing.stdout.readline() == b"held\n"
-        script = render(
-            "deploy/receive.sh.j2",
-            path=str(tmp_path / "there"),
-            size=10_000,
-            settled=[],
-            standing=60,
-            total=LIMIT,
-            limit=time_limits.show_limit(LIMIT),
-        )
-        with ends_in_time():
-            ended = subprocess.run(
-                ["sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=30
-            )
-    finally:
-        os.killpg(growing.pid, signal.SIGKILL)
-        growing.communicate()
-    assert ended.returncode == 1
-    assert "another run has not sent this file to this host within 1 s; end that one, and run again" in ended.stderr

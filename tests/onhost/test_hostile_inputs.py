@@ -1,4 +1,4 @@
-"""Hostile texts in each field of a switch: programs get them as arguments of a list, and no shell reads one."""
+"""Hostile texts in the fields of a switch and of an upload: programs get them as arguments, and no shell reads one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
+from llamaherd.onhost.upload import ReceiveInput, receive
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.model import GpuNeed, ProofQuestion, SwitchInput
@@ -159,6 +160,18 @@ def test_a_hostile_text_reaches_no_shell(name: str, moves: bool, fate: str) -> N
         travelled = decode(SwitchInput, parse_document(dump(changed).encode()))
         assert travelled == changed
         run(travelled, host(travelled, fate))
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+def test_a_hostile_path_of_an_upload_reaches_no_program(is_admitted: bool) -> None:
+    for hostile in PLAIN:
+        path, admitted = ("/incoming/5", hostile) if is_admitted else (hostile, "/store/a")
+        given = ReceiveInput(path, 2, (admitted,), 150, 60)
+        travelled = decode(ReceiveInput, parse_document(dump(given).encode()))
+        assert travelled == given
+        played = StrictHost({}, arriving=lambda _: "ab")
+        receive(travelled, played)
+        assert (played.done, {path: file.text for path, file in played.files.items()}) == ([], {given.path: "ab"})
 
 
 def run(given: SwitchInput, played: PlayedHost) -> None:

@@ -392,7 +392,7 @@ def test_a_lock_that_a_script_gives_back(
 HOLDS = """
 import sys
 from pathlib import Path
-from llamaherd.onhost import posix, system
+from llamaherd.onhost import system
 system.LOCKS = Path(sys.argv[1])
 with system.Host(print, print).lock("host", 1, "starting llama-chat"):
     print("held", flush=True)
@@ -548,6 +548,54 @@ def test_lines_of_the_controller(host: Host, monkeypatch: pytest.MonkeyPatch) ->
         assert receive(host) == "begun and ended"
         os.close(write)
         assert receive(host) is None
+
+
+# --- files that arrive ---------------------------------------------------------------------------------------
+
+
+def test_a_file_that_arrives_is_appended_to_and_renamed(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    part = tmp_path / "a file.part"
+    content = os.urandom(3 * MOST_LINE)
+    (tmp_path / "stdin").write_bytes(content)
+    with (tmp_path / "stdin").open() as stdin, host.partial_file(str(part)) as file:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        part.write_bytes(b"begun")
+        assert (file.take(), file.is_in_place(), file.size(), mode(part)) == (True, True, 5, 0o600)
+        file.receive()
+        assert file.size() == 5 + len(content)
+        file.rename(str(tmp_path / "a file"))
+        assert not file.is_in_place()
+    assert not part.exists()
+    assert (tmp_path / "a file").read_bytes() == b"begun" + content
+
+
+def test_a_file_that_arrives_is_locked_by_one_program(host: Host, tmp_path: Path) -> None:
+    path = str(tmp_path / "part")
+    with host.partial_file(path) as other:
+        assert other.take()
+        with host.partial_file(path) as file:
+            assert not file.take()
+    with host.partial_file(path) as file:
+        assert file.take()
+        file.clear()
+        (tmp_path / "part").rename(tmp_path / "moved")
+        with host.partial_file(path) as new:
+            assert new.take()
+        assert not file.is_in_place()
+
+
+def test_a_file_that_arrives_on_a_full_disk_is_named(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "part").symlink_to("/dev/full")
+    (tmp_path / "stdin").write_text("x")
+    with (tmp_path / "stdin").open() as stdin, host.partial_file(str(tmp_path / "part")) as file:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            file.receive()
+    assert raised.value.filename == str(tmp_path / "part")
 
 
 def test_a_line_of_the_controller_without_end_is_cut_off(

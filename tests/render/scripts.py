@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from llamaherd.host.program import Program, bootstrap
 from llamaherd.host.protocol import probe_script
-from llamaherd.host.time_limits import show_limit
 from llamaherd.pipeline.inspection import install_script
-from llamaherd.render import render
 from llamaherd.role.role import Role
 from llamaherd.text.quoting import Written, sh
 from tests.render.plans import (
@@ -26,15 +24,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "verify_own": lambda: probe_script("host/verify.sh.j2", parts=[Written("section motd ''\ncat /etc/motd | lines")]),
     "install_python": install_script,
     "host_program": lambda: bootstrap(Program("0123456789abcdef", {}), keep=True).replace(sh(RECEIVER), "RECEIVER"),
-    "receive": lambda: render(
-        "deploy/receive.sh.j2",
-        path="/var/lib/llamaherd/incoming/" + "1" * 64,
-        size=4096,
-        settled=[("/var/lib/llamaherd/models/local/1111111111111111", "a model.gguf")],
-        standing=150,
-        total=86400,
-        limit=show_limit(86400),
-    ),
     **BESIDE,
 }
 """A golden file refers to texts that stand before its own, so a variant stands after the plain case."""

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import INCOMING
 from llamaherd.onhost.drift import DriftInput
 from llamaherd.onhost.servers import ContainerState, UnitState
 from llamaherd.onhost.store import LookInput
+from llamaherd.onhost.upload import ReceiveInput
 from llamaherd.role.apt import nvidia_repository, repository_changes
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.store.files import files_once, hash_input
@@ -65,6 +67,12 @@ def queried(verb: str, given: object) -> list[Change]:
     return [Change("update", "host", verb, (), RunVerb(verb, given))]
 
 
+def received() -> ReceiveInput:
+    """Return a file that the controller sends, and where another run may have admitted it."""
+    admitted = "/var/lib/llamaherd/models/local/1111111111111111/a model.gguf"
+    return ReceiveInput(f"{INCOMING}/{'1' * 64}", 4096, (admitted,), 150, 86400)
+
+
 def unit_with_candidate() -> list[Change]:
     """Return the switch of a unit with a candidate."""
     chat = taking(instance(CPU, "chat"))
@@ -110,6 +118,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
     "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
+    "receive": lambda: queried("llamaherd.upload.receive", received()),
     "drift_write": lambda: queried("llamaherd.drift.write", DriftInput("llamaherd_diff_seconds 7\n")),
     "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),

@@ -22,7 +22,7 @@ OBJECTS = st.one_of(JSON, st.lists(JSON, max_size=2), st.dictionaries(TEXTS, JSO
 
 @cache
 def all_verbs() -> dict[str, Verb[Any]]:
-    """Return every verb of every role by its name."""
+    """Return every verb by its name, but for those of all roles."""
     return dict(_verbs())
 
 
@@ -31,6 +31,9 @@ MOST = 1 << 63
 
 
 def _verbs() -> Iterator[tuple[str, Verb[Any]]]:
+    for file in sorted((ROOT / "llamaherd" / "onhost").glob("[a-z]*.py")):
+        for name, verb in getattr(importlib.import_module(f"llamaherd.onhost.{file.stem}"), "VERBS", {}).items():
+            yield f"llamaherd.{file.stem}.{name}", verb
     for file in sorted((ROOT / "roles").glob("*/onhost/*.py")) + sorted((ROOT / "roles").glob("*/onhost.py")):
         parts = [part for part in file.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
         for name, verb in getattr(importlib.import_module(".".join(parts)), "VERBS", {}).items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -72,6 +72,46 @@ class PlayedLock:
 
 
 @dataclass
+class PlayedPartialFile:
+    """A file that arrives, and is open. Another run holds its lock if its path is in `holders`."""
+
+    path: str
+    file: File
+    host: PlayedHost
+
+    def take(self) -> bool:
+        if self.path in self.host.holders:
+            return False
+        self.host.held.add(self.path)
+        return True
+
+    def is_in_place(self) -> bool:
+        return self.host.files.get(self.path) is self.file
+
+    def size(self) -> int:
+        return len(self.file.text)
+
+    def clear(self) -> None:
+        self._change()
+        self.file.text = ""
+
+    def receive(self) -> None:
+        for piece in self.host.arriving(self.host.values[-1]):
+            self._change()
+            self.file.text += piece
+
+    def rename(self, to: str) -> None:
+        self._change()
+        self.host.files[to] = self.host.files.pop(self.path)
+
+    def _change(self) -> None:
+        """Count a step. The file must be in its place, and its lock be held."""
+        assert self.is_in_place()
+        assert self.path in self.host.held
+        self.host._step()
+
+
+@dataclass
 class PlayedHost:
     """A System, and the tools of a switch."""
 
@@ -109,6 +149,8 @@ class PlayedHost:
     lines: Iterator[str | Callable[[], str] | None] = field(default_factory=lambda: iter(()))
     """What comes from the controller, or what waits for that; None where nothing comes for as long as the program
     waits. Then the connection ends."""
+    arriving: Callable[[object], Iterable[str]] = lambda _: ()
+    """Returns the pieces of a file that the controller sends, by the value that was sent to it."""
     killed: list[int] = field(default_factory=list)
     time: float = 0.0
 
@@ -440,6 +482,16 @@ class PlayedHost:
             yield PlayedLock(f"/run/llamaherd/locks/{name}", self)
         finally:
             self.held.discard(name)
+
+    @contextmanager
+    def partial_file(self, path: str) -> Iterator[PlayedPartialFile]:
+        if path not in self.files:
+            self._step()
+            self.files[path] = File("", 0o600, "owner")
+        try:
+            yield PlayedPartialFile(path, self.files[path], self)
+        finally:
+            self.held.discard(path)
 
     def kill(self, pid: int) -> None:
         self.killed.append(pid)

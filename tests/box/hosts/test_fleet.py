@@ -94,27 +94,27 @@ def keys(tmp_path: Path, fleet: Fleet) -> Path:
 
 REACHED: dict[str, tuple[dict[str, object], str, str]] = {
     "key with a passphrase": ({"key": "locked"}, "has a passphrase", "ssh-add"),
-    "key that others can read": ({"key": "open"}, "others can read the SSH key", "chmod 600"),
+    "key that others can read": ({"key": "open"}, "other users can read it", "chmod 600"),
     "key that is none": ({"key": "text"}, "cannot be read as a private key", "private key's file"),
     "key that is not there": ({"key": "nowhere"}, "there is no SSH key at", "correct `connect: key:`"),
     "key of somebody else": ({"key": "other"}, "does not accept", "authorized_keys"),
-    "host that nobody knows": ({"known_hosts": "empty"}, "is not known here", "ssh-keyscan"),
-    "host that is another": ({"known_hosts": "changed"}, "is not the one that is known", "ssh-keygen"),
-    "port that is closed": ({"port": 9}, "nothing listens for SSH at", "is sshd running"),
-    "name that nobody has": ({"host": "nowhere.invalid"}, "cannot be found", "or give its address"),
+    "host that nobody knows": ({"known_hosts": "empty"}, "is unknown", "ssh-keyscan"),
+    "host that is another": ({"known_hosts": "changed"}, "has changed", "ssh-keygen"),
+    "port that is closed": ({"port": 9}, "nothing listens for SSH at", "that sshd runs there"),
+    "name that nobody has": ({"host": "nowhere.invalid"}, "cannot be resolved", "or give its address"),
 }
 
 BASHRC = "/home/owner/.bashrc"
 MADE: dict[str, tuple[str, str, str]] = {
     "sudo that asks": (
         "mv /etc/sudoers.d /root/; mkdir /etc/sudoers.d; echo 'owner ALL=(ALL) ALL' >/etc/sudoers.d/owner",
-        "wants a password from owner",
+        "requires a password for owner",
         "NOPASSWD",
     ),
     "no sudo": ("mv /usr/bin/sudo /root/", "there is no sudo on", "connect as root"),
-    "shell that ends": (f"sed -i '1i echo bye; exit 0' {BASHRC}", "its last words: bye", "start files"),
-    "shell that never ends talking": (f"sed -i '1i yes' {BASHRC}", "talks without end", "start files"),
-    "shell that is silent": (f"sed -i '1i exec sleep 100' {BASHRC}", "gave no shell within", "host's load"),
+    "shell that ends": (f"sed -i '1i echo bye; exit 0' {BASHRC}", "its last line: bye", "start files"),
+    "shell that never ends talking": (f"sed -i '1i yes' {BASHRC}", "does not stop printing", "start files"),
+    "shell that is silent": (f"sed -i '1i exec sleep 100' {BASHRC}", "started no shell within", "host's load"),
 }
 
 
