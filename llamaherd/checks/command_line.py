@@ -23,8 +23,8 @@ from llamaherd.engines.flags.keys import keys_from_arguments
 from llamaherd.engines.flags.no_effect import NO_EFFECT
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.gguf.header import Header
+from llamaherd.gguf.layers import WITHOUT_CACHE
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.memory.layers import WITHOUT_CACHE
 
 
 def as_keys(words: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.layers import BERT, LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
 from llamaherd.memory.layout import Layout
 from llamaherd.memory.placement import HOST, Placement
 

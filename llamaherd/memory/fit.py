@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import Memory, Use, estimate
-from llamaherd.memory.layout import experts_pattern, moe_layers, places_of
+from llamaherd.memory.layout import experts_pattern, places_of
 from llamaherd.memory.placement import HOST, Placement
 
 MIB = 1024**2
@@ -205,7 +205,9 @@ def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> I
     if not placement.devices:
         return
     places = places_of(header, replace(placement, free=placement.free or room.cards))
-    left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
+    left = [
+        layer for layer in header.expert_layers if places[layer] != HOST and not _is_moved(header, placement, layer)
+    ]
     gone: list[int] = []
     tried = fit_in(header, placement, room)
     while tried.short and tried.short[0][0] != HOST:

@@ -6,19 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import floor
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.layers import WITHOUT_OUTPUT, Layer, layers
+from llamaherd.gguf.layers import WITHOUT_OUTPUT, Layer
 from llamaherd.memory.placement import HOST, Placement, single
-
-
-@lru_cache(maxsize=256)
-def moe_layers(header: Header) -> tuple[int, ...]:
-    """Layers with routed experts, prediction heads left out."""
-    found = {tensor.layer for tensor in header.each if tensor.is_expert and tensor.layer is not None}
-    return tuple(sorted(layer for layer in found if layer < header.trunk))
 
 
 def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
@@ -27,7 +19,7 @@ def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
     `share` is a number of layers or a part of the model's layers with experts, `75%`, rounded to whole layers.
     Raises ValueError, with a sentence.
     """
-    known = moe_layers(header)
+    known = header.expert_layers
     if not known:
         raise ValueError("the model has no routed experts")
     match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,4})?)\s*(%?)\s*", str(share), re.ASCII)
@@ -46,11 +38,7 @@ def experts_pattern(header: Header, layers: Iterable[int]) -> str:
     (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
     Raises ValueError if a layer has no experts, or if a tensor is missed or hit by mistake.
     """
-    return _pattern(header, tuple(sorted(set(layers))))
-
-
-@lru_cache(maxsize=1024)
-def _pattern(header: Header, wanted: tuple[int, ...]) -> str:
+    wanted = sorted(set(layers))
     experts = {tensor.name: tensor.layer for tensor in header.each if tensor.is_expert}
     bare = [layer for layer in wanted if layer not in experts.values()]
     if bare or not wanted:
@@ -269,7 +257,7 @@ def _shares(placement: Placement, required: float, compute: float) -> tuple[floa
 
 def _sizes(header: Header, placement: Placement) -> tuple[list[float], float]:
     """Bytes of each layer with its cache, the output's last; and the most that computing one layer takes."""
-    every = [layer for layer in layers(header) if placement.mtp or not layer.head]
+    every = [layer for layer in header.each_layer if placement.mtp or not layer.head]
     sizes: defaultdict[int, float] = defaultdict(float)
     rows: defaultdict[tuple[int, str], int] = defaultdict(int)
     used = header.number("expert_used_count", 1)
@@ -311,7 +299,7 @@ class Layout:
 def lay_out(header: Header, placement: Placement) -> Layout:
     """The model as the engine lays it out. Raises KeyError as `placed` does."""
     places = places_of(header, placement)
-    every = layers(header)
+    every = header.each_layer
     return Layout(
         header,
         placement,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from llamaherd.engines import SIZED, is_on
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
+from llamaherd.gguf.layers import Layer
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
-from llamaherd.memory.layers import Layer, layers
 from llamaherd.memory.layout import INPUT, lay_out, places_of
 from llamaherd.memory.placement import HOST, Layout, Placement, row_bytes
 
@@ -50,20 +49,15 @@ def repacked_bytes(header: Header, placement: Placement) -> Repacked:
     if not placement.layouts or placement.devices:
         return Repacked(0, 0)
     copies = originals = 0
-    for group, count in _matrices(header, placement.mtp > 0):
+    for group, count in _matrices(header, drafts=placement.mtp > 0):
         if size := _copy(group, placement):
             copies += count * size
             originals += count * tensor_bytes(group.type, group.shape)
     return Repacked(copies + _tied(header, placement), originals)
 
 
-@lru_cache(maxsize=256)
-def _matrices(header: Header, drafts: bool) -> tuple[tuple[TensorGroup, int], ...]:
-    """Return what is multiplied by, and in how many layers; matrices of prediction heads only where these draft."""
-    return tuple(_each_matrix(header, drafts))
-
-
-def _each_matrix(header: Header, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+def _matrices(header: Header, *, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+    """Yield each matrix and its number of layers; matrices of prediction heads only if they draft."""
     trunk = header.trunk
     for group in header.tensors:
         if len(group.shape) < 2 or group.name.startswith(INPUT) or "embed_tokens" in group.name:
@@ -137,14 +131,12 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
     return taken
 
 
-@lru_cache(maxsize=1024)
 def _output_alone(header: Header, placement: Placement) -> int | None:
     """The GPU that has the output and no layer, if there is one; the first one computes with what is in RAM, too."""
     *places, output = places_of(header, placement)
     return output if output != placement.first_gpu and output not in places[: header.trunk] else None
 
 
-@lru_cache(maxsize=1024)
 def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
     """Bytes of CUDA's own memory that grow with the cells in use, until so many are, on each GPU with layers.
 
@@ -154,7 +146,7 @@ def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
     if placement.flash_attention and not placement.does.scratch_in_cuda:
         return 0
     keys, values, most = placement.type_k != "f16", placement.type_v != "f16", 0
-    for layer in {layer.kind: layer for layer in layers(header) if layer.keys}.values():
+    for layer in {layer.kind: layer for layer in header.each_layer if layer.keys}.values():
         numbers = layer.keys * keys + layer.values * values
         if not placement.flash_attention:
             numbers = layer.heads * placement.tokens
@@ -168,7 +160,7 @@ def _is_plain(header: Header) -> bool:
 
 
 def _recurs(header: Header) -> bool:
-    return any(layer.state for layer in layers(header))
+    return any(layer.state for layer in header.each_layer)
 
 
 def _of_llama(header: Header, placement: Placement) -> int:
@@ -190,7 +182,7 @@ def _of_ik(header: Header, placement: Placement) -> int:
     if not _is_plain(header):
         base = 300 if _recurs(header) else 240
         return base + (450 - base) * max(0, placement.tokens - 512) // 1536
-    widest = max((layer.wide for layer in layers(header)), default=0)
+    widest = max((layer.wide for layer in header.each_layer), default=0)
     return max(130 if head_width(header) <= 128 else 200, 60 + 10 * widest * placement.tokens // MIB)
 
 
@@ -273,7 +265,7 @@ class Growth:
 def ram_growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
     """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
     does = placement.does
-    if not any(layer.state or (layer.keys and layer.cached) for layer in layers(header)):
+    if not any(layer.state or (layer.keys and layer.cached) for layer in header.each_layer):
         return Growth()
     tokens = placement.context // placement.parallel if does.slots_share_cells else placement.cells
     prompts = placement.cache_ram
@@ -305,7 +297,7 @@ def checkpoint_bytes(header: Header, placement: Placement, tokens: int, drafting
 
 
 def _trunk(header: Header) -> tuple[Layer, ...]:
-    return tuple(layer for layer in layers(header) if not layer.head)
+    return tuple(layer for layer in header.each_layer if not layer.head)
 
 
 def _drafts(
@@ -314,7 +306,7 @@ def _drafts(
     """The layers that draft, and the types of their caches: in llama.cpp, a context beside the model's."""
     if not placement.does.saves_drafts:
         return ()
-    heads = tuple(layer for layer in layers(header) if layer.head) if placement.mtp else ()
+    heads = tuple(layer for layer in header.each_layer if layer.head) if placement.mtp else ()
     other = _trunk(drafting) if drafting else ()
     types = (placement.draft_type_k, placement.draft_type_v)
     return tuple((which, types) for which in (heads, other) if which)

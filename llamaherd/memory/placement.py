@@ -5,11 +5,10 @@ Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd where it differs.
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
@@ -180,17 +179,16 @@ class Placement:
         return (HOST,) * (slots - wanted) + tuple(self.main_device if gpu is None else gpu for gpu in on_gpus)
 
     def override(self, tensor: str) -> int | None:
-        """The device that the overrides send a tensor to; None if none matches."""
-        for pattern, target in self.overrides:
-            if (matcher := searching(pattern)) and matcher.search(tensor):
+        """Return the device to which the overrides move a tensor; None if no override matches."""
+        for override, target in self.patterns:
+            if (matcher := override.regex) and matcher.search(tensor):
                 return HOST if isinstance(target, str) else target
         return None
 
-
-@lru_cache(maxsize=4096)
-def searching(pattern: str) -> re.Pattern[str] | None:
-    """What finds in names what an engine finds; None for a pattern with a fault, or that may take for ever to try."""
-    return Override(pattern, "CPU").regex
+    @cached_property
+    def patterns(self) -> tuple[tuple[Override, str | int], ...]:
+        """The overrides with compiled patterns."""
+        return tuple((Override(pattern, "CPU"), target) for pattern, target in self.overrides)
 
 
 def pad(cells: int) -> int:

@@ -16,7 +16,7 @@ from llamaherd.measure.tune.quality import KV, MODEL, PRECISE
 from llamaherd.memory.explicit_flags import MOVING
 from llamaherd.memory.fit import Fit
 from llamaherd.memory.instances import sized
-from llamaherd.memory.layout import expert_layers_on_cpu, moe_layers
+from llamaherd.memory.layout import expert_layers_on_cpu
 
 AxisStrategy = Literal["climb", "each"]
 """Step by step from where it is, as long as it gets better; or every value."""
@@ -105,7 +105,7 @@ class Packing:
         instance, header = self.rig.instances[self.name], self.headers.get(self.rig.instances[self.name].model)
         if not instance.on or header is None or self._by_hand(instance):
             return None
-        return EXPERTS if moe_layers(header) else LAYERS
+        return EXPERTS if header.expert_layers else LAYERS
 
     def _by_hand(self, instance: Instance) -> bool:
         line = overridden_command_line(self.rig, instance)
@@ -158,7 +158,7 @@ class Packing:
         """Values of the edge, the most on GPUs first."""
         header = self.headers[self.rig.instances[self.name].model]
         if self._edge == EXPERTS:
-            return tuple(range(len(moe_layers(header)) + 1))
+            return tuple(range(len(header.expert_layers) + 1))
         return (None, *range(header.layers, -1, -1))
 
     def _queued(self, candidate: Candidate) -> Candidate:
@@ -349,5 +349,5 @@ def _both(kv: CacheTypes) -> Value:
 def _experts(known: SearchedInstance) -> Value:
     """Of how many layers the experts are on the CPU."""
     if known.header is None or not known.instance.moves_experts:
-        return 0 if known.header and moe_layers(known.header) and known.instance.on else None
+        return 0 if known.header and known.header.expert_layers and known.instance.on else None
     return len(expert_layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))
