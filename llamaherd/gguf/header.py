@@ -209,14 +209,6 @@ class Header(BaseModel):
     parameters: dict[Line, ParameterValue] = {}
     tensors: tuple[TensorGroup, ...] = ()
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Computed once: headers are keys of caches, and have hundreds of tensors."""
-        return hash((self.architecture, self.name, self.quant, self.vocabulary, self.tensors))
-
     @cached_property
     def digest(self) -> str:
         """The hash of what a speed hangs on: the same for all models of this shape whose tensors have these types."""

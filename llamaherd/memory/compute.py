@@ -263,7 +263,8 @@ class _Graph:
     def masks(self) -> int:
         """Bytes of the masks of which token sees which cell, one for each kind of window."""
         size = _F16_BYTES if self.placement.flash_attention else _F32_BYTES
-        seen = {layer.window: self._working(HOST).seen(layer) for layer in self.layers if layer.keys}
+        working = self._working(HOST)
+        seen = {layer.window: working.seen(layer) for layer in self.layers if layer.keys}
         return sum(cells * self.placement.tokens * size for cells in seen.values())
 
     def logits(self, rows: int) -> int:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.layers import ROLLBACK, Layer, layer_doubts
@@ -175,7 +174,6 @@ _SIZES = (
 """What the arithmetic reads of a header."""
 
 
-@lru_cache(maxsize=1024)
 def estimate(header: Header, placement: Placement) -> Memory:
     """What each GPU and the host will hold, in bytes.
 
@@ -188,7 +186,7 @@ def estimate(header: Header, placement: Placement) -> Memory:
     model, heads = Counter[int](), Counter[int]()
     for tensor in laid.tensors:
         for part, size in shared_bytes(tensor.device, tensor.size, placement):
-            (heads if tensor.head else model)[part] += size
+            (heads if tensor.head else model)[part] += size * tensor.count
     caches, drafts = kv_bytes(laid), draft_kv_bytes(laid)
     states, copies = state_bytes(laid)
     computing, drafting = compute_bytes(laid), draft_compute_bytes(laid)

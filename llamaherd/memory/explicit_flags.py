@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from llamaherd.engines import SIZED
-from llamaherd.engines.command_line import EXPERTS, CommandLine, pooling, server_task
+from llamaherd.engines.command_line import EXPERTS, CommandLine
 from llamaherd.engines.flags.definitions import INTEGER
 from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import Option
 from llamaherd.engines.flags.overrides import parse_overrides
+from llamaherd.engines.flags.task import pooling, server_task
 from llamaherd.gguf.header import Header
 from llamaherd.memory.layout import spread_ik_experts
 from llamaherd.memory.placement import Placement

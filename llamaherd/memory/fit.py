@@ -72,7 +72,11 @@ def fit_in(header: Header, placement: Placement, room: Room) -> Fit:
     if len(room.cards) != placement.devices:
         raise ValueError(f"{placement.devices} GPUs are placed on, and the sizes of {len(room.cards)} are known")
     memory = estimate(header, placement if placement.free else replace(placement, free=room.cards))
-    room = room.of(placement) if room.of else room
+    return fit_memory(memory, room.of(placement) if room.of else room)
+
+
+def fit_memory(memory: Memory, room: Room) -> Fit:
+    """Return how this memory goes into the room, which has as many GPUs."""
     spare = tuple(
         size - room.reserve - use.total if use.total else size
         for size, use in zip(room.cards, memory.devices, strict=True)

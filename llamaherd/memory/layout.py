@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
@@ -113,10 +113,10 @@ LayerPlaces = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedTensor:
-    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a GPU.
+class PlacedTensors:
+    """Equal tensors of `count` layers on a device, of `size` bytes each; or one tensor outside of the layers.
 
-    `name` is what it is called in its layer.
+    `head`: only a draft needs them; `moved`: large batches may copy them to a GPU. `name` is their name in a layer.
     """
 
     device: int
@@ -124,14 +124,15 @@ class PlacedTensor:
     head: bool = False
     moved: bool = False
     name: str = ""
+    count: int = 1
 
 
-def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[PlacedTensor]:
-    """Every tensor that is loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
+def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[PlacedTensors]:
+    """Yield all tensors that are loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
 
     Raises KeyError for a type of tensor that is not known.
     """
-    trunk = header.trunk
+    usual_counts: dict[str, Counter[tuple[int, bool]]] = {}
     for group in header.tensors:
         size = tensor_bytes(group.type, group.shape)
         matrix = len(group.shape) > 1
@@ -140,16 +141,25 @@ def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) ->
             usual = HOST if group.name.startswith(INPUT) else places[-1]
             usual = places[0] if group.name.startswith(_FIRST_LAYER) else usual
             if placement.mtp or not head:
-                yield PlacedTensor(_device(placement, group.name, usual), size, head)
+                yield PlacedTensors(_device(placement, group.name, usual), size, head)
             continue
-        for layer in spread(group.layers):
-            head = layer >= trunk
-            if head and not placement.mtp:
-                continue
-            usual = places[layer] if layer < len(places) else HOST
-            name = f"blk.{layer}.{group.name}" if placement.overrides else ""
-            yield PlacedTensor(_device(placement, name, usual), size, head, matrix, group.name)
+        # Without overrides, all groups of the same layers are on the same devices.
+        if placement.overrides or group.layers not in usual_counts:
+            usual_counts[group.layers] = Counter(_devices(header, placement, places, group.name, group.layers))
+        for (device, head), count in usual_counts[group.layers].items():
+            yield PlacedTensors(device, size, head, matrix, group.name, count)
     yield _second_embedding(header, placement, places)
+
+
+def _devices(
+    header: Header, placement: Placement, places: LayerPlaces, name: str, layers: str
+) -> Iterator[tuple[int, bool]]:
+    """Yield the device of each loaded tensor of this name, and whether it belongs to a prediction head."""
+    for layer in spread(layers):
+        head = layer >= header.trunk
+        if placement.mtp or not head:
+            usual = places[layer] if layer < len(places) else HOST
+            yield _device(placement, f"blk.{layer}.{name}", usual), head
 
 
 def shared_bytes(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
@@ -169,7 +179,7 @@ def _device(placement: Placement, name: str, usual: int) -> int:
     return device if placement.devices else HOST
 
 
-def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> PlacedTensor:
+def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> PlacedTensors:
     """The embeddings' copy that stands in for an output matrix that the file lacks.
 
     In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file; on
@@ -178,12 +188,12 @@ def _second_embedding(header: Header, placement: Placement, places: LayerPlaces)
     outside = {group.name: group for group in header.tensors if group.layers is None}
     lacks = header.architecture in WITHOUT_OUTPUT
     if lacks or "output.weight" in outside or "token_embd.weight" not in outside:
-        return PlacedTensor(places[-1], 0)
+        return PlacedTensors(places[-1], 0)
     device = _device(placement, "token_embd.weight", places[-1])
     both, one = placement.override("token_embd.weight") is not None, header.architecture not in _OUTPUT_FIRST
     same = (placement.mmap or one) if device == HOST else (both and one and placement.does.shares_tied_embeddings)
     embedding = outside["token_embd.weight"]
-    return PlacedTensor(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))
+    return PlacedTensors(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))
 
 
 _F32 = 4
@@ -293,7 +303,7 @@ class Layout:
     places: LayerPlaces
     trunk: tuple[Layer, ...]
     heads: tuple[Layer, ...]
-    tensors: tuple[PlacedTensor, ...]
+    tensors: tuple[PlacedTensors, ...]
 
 
 def lay_out(header: Header, placement: Placement) -> Layout:

@@ -220,7 +220,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
     if not placement.devices:
         return repacked_bytes(header, placement).originals
     laid = lay_out(header, placement)
-    here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)
+    here = sum(tensor.count * tensor.size for tensor in laid.tensors if tensor.device == HOST)
     last = max(_layers_in_ram(header, placement, laid.places), default=-1)
     if last < 0:
         return 0

@@ -11,11 +11,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import TRAITS, flags_of, listens_on
 from llamaherd.engines.divergence import words_as_served
 from llamaherd.engines.router import NotRoutedError, preset, router_arguments
-from llamaherd.gguf.header import Header
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Rig
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, service_of, unit_user
 from llamaherd.memory.divergence import readings
+from llamaherd.memory.facts import RigFacts
 from llamaherd.plan import (
     BuildPlan,
     DivergencePlan,
@@ -39,7 +39,7 @@ from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Planning, PlanPart
 from roles.serve.onhost.model import ImageInput
-from roles.serve.spec import projectors_of, server_spec, told_server
+from roles.serve.spec import server_spec, told_server
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
@@ -85,37 +85,33 @@ def plan_gate(gate: Gate | None) -> GatePlan | None:
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
 
 
-def plan_divergence(
-    rig: Rig, name: str, server: ServerSpec, build: BuildPlan | None, headers: Mapping[str, Header]
-) -> DivergencePlan | None:
-    """How what an instance says is compared; None where the program for it was not built with its engine."""
-    declared = rig.instances[name]
-    engine = rig.engines[declared.engine]
-    flags, tool = flags_of(engine), TRAITS[engine.kind].divergence
+def plan_divergence(facts: RigFacts, name: str, server: ServerSpec, build: BuildPlan | None) -> DivergencePlan | None:
+    """Return how an instance's output is compared; None if the tool for it was not built with its engine."""
+    known = facts.instances[name]
+    flags, tool = known.flags, TRAITS[facts.rig.engines[known.instance.engine].kind].divergence
     if flags is None or tool is None or server.program is None or build is None or tool not in build.targets:
         return None
     says, more = words_as_served(flags, server.arguments)
-    header = headers.get(declared.model)
     return DivergencePlan(
         tool=str(PurePosixPath(server.program).with_name(tool)),
         says=says,
         more=more,
-        vocabulary=header.vocabulary if header else 0,
-        readings=tuple(islice(readings(rig, name, declared, headers), _MOST_READINGS)),
+        vocabulary=known.header.vocabulary if known.header else 0,
+        readings=tuple(islice(readings(facts, name, known.instance), _MOST_READINGS)),
     )
 
 
 def plan_group(
     rig: Rig,
+    facts: RigFacts,
     group: str,
-    names: Sequence[str],
     build: BuildPlan | None,
     models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
 ) -> InstancePlan:
     """The server of a group, whose first instance is loaded first. Raises NotLockedError and UserError."""
+    names = rig.servers[group]
     first = rig.instances[names[0]]
-    alone = [_plan_member(rig, name, build, models, headers) for name in names]
+    alone = [_plan_member(rig, facts, name, build, models) for name in names]
     members = tuple(member for member, _ in alone)
     text = _preset(rig, group, members)
     # Named by its hash: what served before has its own for the way back, and another file is another command line.
@@ -155,14 +151,15 @@ def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
 
 
 def _plan_member(
-    rig: Rig, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan], headers: Mapping[str, Header]
+    rig: Rig, facts: RigFacts, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan]
 ) -> tuple[MemberPlan, ServerSpec]:
     """An instance of a group, and the server that it would be by itself."""
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
     key = str(KEYS / str(declared.group)) if declared.api_key else None
-    told = replace(told_server(rig, name, model, drafting, headers), api_key_file=key)
+    known = facts.instances[name]
+    told = replace(told_server(rig, name, known, model, drafting), api_key_file=key)
     server = server_spec(rig, name, told, build, None, [model, *([drafting] if drafting else [])])
     member = MemberPlan(
         name=name,
@@ -177,7 +174,7 @@ def _plan_member(
         threads=told.threads,
         arguments=server.arguments,
         expect=declared.expect,
-        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
+        memory=estimate_memory(rig, known.memory) if known.memory else None,
     )
     return member, server
 
@@ -244,22 +241,18 @@ def _grows(every: Iterable[Grows]) -> Grows:
 
 def plan(planning: Planning) -> PlanPart:
     """Every instance, the images of those in containers, and what units run beside a server. Raises NotLockedError."""
-    rig, lock = planning.rig, planning.lock
+    rig, facts = planning.rig, planning.facts
     builds = {build.engine: build for build in planning.planned["builds"]}
     models = {model.name: model for model in planning.planned["models"]}
-    headers = {
-        **planning.unlocked,
-        **{name: header for name in models if (header := lock.header(rig.models[name]))},
-    }
     images = {
         instance.engine: plan_image(rig, build)
         for _, instance in sorted(rig.instances.items())
         if instance.backend == "compose" and (build := builds.get(instance.engine))
     }
     instances = tuple(
-        plan_group(rig, server, names, builds.get(rig.instances[names[0]].engine), models, headers)
+        plan_group(rig, facts, server, builds.get(rig.instances[names[0]].engine), models)
         if rig.instances[names[0]].group
-        else _plan_ungrouped(rig, server, builds, images, models, headers)
+        else plan_instance(rig, facts, server, builds, images, models)
         for server, names in sorted(rig.servers.items())
     )
     return PlanPart(
@@ -285,35 +278,21 @@ def _unit_programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
         yield TextFile(path=str(LIBEXEC / name), text=text, mode="0755")
 
 
-def _plan_ungrouped(
+def plan_instance(
     rig: Rig,
+    facts: RigFacts,
     name: str,
     builds: Mapping[str, BuildPlan],
     images: Mapping[str, ImagePlan],
     models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
 ) -> InstancePlan:
-    declared = rig.instances[name]
+    """Return one server as it must run; builds and images are by name of engine. Raises NotLockedError."""
+    declared, known = rig.instances[name], facts.instances[name]
+    build = builds.get(declared.engine)
     image = images.get(declared.engine) if declared.backend == "compose" else None
-    return plan_instance(rig, name, builds.get(declared.engine), image, models, headers)
-
-
-def plan_instance(
-    rig: Rig,
-    name: str,
-    build: BuildPlan | None,
-    image: ImagePlan | None,
-    models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
-) -> InstancePlan:
-    """One server as it must run. Headers, by name of model, tell its memory, and where its experts are.
-
-    Raises NotLockedError.
-    """
-    declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    told = told_server(rig, name, model, drafting, headers)
+    told = told_server(rig, name, known, model, drafting)
     server = server_spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
     spec, file = server_definition(declared.backend, server)
     return InstancePlan(
@@ -331,9 +310,9 @@ def plan_instance(
         server=server,
         expect=declared.expect,
         gate=plan_gate(declared.gate),
-        divergence=plan_divergence(rig, name, server, build, headers),
+        divergence=plan_divergence(facts, name, server, build),
         drain=declared.drain,
-        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
+        memory=estimate_memory(rig, known.memory) if known.memory else None,
         spec=spec,
         file=file,
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.threads import shared_threads
-from llamaherd.gguf.header import Header
+from llamaherd.engines import DIALECTS, Dialect, Server, listens_on, on_host_network
 from llamaherd.inventory.schema import Engine, Instance, Rig
 from llamaherd.layout import KEYS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
+from llamaherd.memory.facts import InstanceFacts
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
     BuildPlan,
@@ -128,29 +127,21 @@ def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) 
     )
 
 
-def projectors_of(models: Mapping[str, ModelPlan]) -> dict[str, int]:
-    """Bytes of vision projectors by name of model."""
-    return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
-
-
-def told_server(
-    rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]
-) -> Server:
-    """What a dialect is told of an instance. Raises NotLockedError."""
+def told_server(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, drafting: ModelPlan | None) -> Server:
+    """Return the input of a dialect for an instance. Raises NotLockedError."""
     declared = rig.instances[name]
-    header = headers.get(declared.model)
     engine = rig.engines[declared.engine]
-    if header is None and declared.moves_experts:
+    if facts.header is None and declared.moves_experts:
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
-    moved = experts_on_cpu(declared, header) if header else None
+    moved = experts_on_cpu(declared, facts.header) if facts.header else None
     return Server(
         declared=declared,
         model_path=model.path,
-        threads=shared_threads(rig, headers)[name],
+        threads=facts.threads,
         listen=listens_on(engine, declared),
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=flags_of(engine),
+        flags=facts.flags,
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )
