@@ -72,7 +72,7 @@ class Memory:
 
 
 def add_memory(one: Use, other: Use) -> Use:
-    """Both, part by part."""
+    """Return the sum, part by part."""
     return Use(
         weights=one.weights + other.weights,
         kv=one.kv + other.kv,
@@ -91,12 +91,12 @@ _F32 = 4
 
 
 def kv_bytes(laid: Layout) -> Counter[int]:
-    """Bytes of the KV cache on each device."""
+    """Return the bytes of the KV cache on each device."""
     return _kv(laid, laid.trunk, (laid.placement.type_k, laid.placement.type_v))
 
 
 def draft_kv_bytes(laid: Layout) -> Counter[int]:
-    """Bytes of the prediction heads' KV: a context of its own (speculative.cpp:2599-2650), with types of its own.
+    """Return the bytes of the prediction heads' KV: a separate context with its own types (speculative.cpp:2599-2650).
 
     ik_llama.cpp keeps their KV in the model's context too (llama.cpp:737, 853).
     """
@@ -110,7 +110,7 @@ def draft_kv_bytes(laid: Layout) -> Counter[int]:
 
 
 def state_bytes(laid: Layout) -> tuple[Counter[int], Counter[int]]:
-    """Bytes of the recurrent state on each device: a copy for each slot, and the further copies that a draft needs.
+    """Return the bytes of the recurrent state on each device: a copy for each slot, and the copies that a draft needs.
 
     llama-memory-recurrent.cpp:101-103.
     """
@@ -175,7 +175,7 @@ _SIZES = (
 
 
 def estimate(header: Header, placement: Placement) -> Memory:
-    """What each GPU and the host will hold, in bytes.
+    """Return what each GPU and the host will hold, in bytes.
 
     Raises ValueError, with a sentence, for what no engine takes: an override that is no regular expression or to a
     GPU that is not there, a type of cache that is not known, nothing as a context or batch, too many layers, sizes in

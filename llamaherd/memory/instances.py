@@ -22,7 +22,7 @@ from llamaherd.reference.cards import usable_memory
 def sidecar_memory(
     instance: Instance, placed: Placement, headers: Mapping[str, Header], projectors: Mapping[str, int]
 ) -> Memory:
-    """What is held for an instance besides its model. `projectors` are bytes by name of model."""
+    """Return the memory of an instance besides its model. `projectors` are bytes by name of model."""
     held = _nothing(placed)
     if size := projectors.get(instance.model, 0):
         doubt = "what the vision projector takes while it reads an image is not counted"
@@ -34,12 +34,12 @@ def sidecar_memory(
 
 
 def drafting_header(instance: Instance, headers: Mapping[str, Header]) -> Header | None:
-    """The header of the model that drafts for an instance, as far as it is known."""
+    """Return the header of the model that drafts for an instance, if it is known."""
     return headers.get(instance.draft.model) if instance.draft and instance.draft.model else None
 
 
 def summed_memory(one: Memory, other: Memory) -> Memory:
-    """What both hold, GPU by GPU."""
+    """Return the sum, GPU by GPU."""
     devices = tuple(add_memory(*each) for each in zip(one.devices, other.devices, strict=True))
     return Memory(devices, add_memory(one.host, other.host), (*one.doubts, *other.doubts))
 
@@ -49,7 +49,7 @@ def _nothing(placed: Placement) -> Memory:
 
 
 def _on_first(placed: Placement, use: Use, doubt: str, *, in_ram: bool = False) -> Memory:
-    """Held by the first GPU, and by the RAM where there is none or it is to be there."""
+    """Return memory of the first GPU, or of the RAM if there is none or with `in_ram`."""
     if in_ram:
         return replace(_nothing(placed), host=use, doubts=(doubt,))
     devices = tuple(use if device == 0 else Use() for device in range(placed.devices))
@@ -71,7 +71,7 @@ def _drafting(name: str, header: Header | None, placed: Placement, *, head: bool
 
 
 def draft_placement(placed: Placement) -> Placement:
-    """How an engine lays out a model that drafts for the one that is placed so: all of it on the same GPUs.
+    """Return the placement of a model that drafts for a placed model: all of it on the same GPUs.
 
     llama.cpp gives it a cache of f16 (common/speculative.cpp:2527-2563 of b11434), ik_llama.cpp one of the same types
     and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
@@ -83,7 +83,7 @@ def draft_placement(placed: Placement) -> Placement:
 
 
 def _as_draft(use: Use) -> Use:
-    """All that a model holds, as what drafting adds."""
+    """Return all memory of a model as that of a draft."""
     return Use(draft=DraftUse(weights=use.weights, kv=use.kv, state=use.state, compute=use.compute))
 
 
@@ -211,7 +211,7 @@ def _by_keys(
 
 
 def experts_on_cpu(instance: Instance, header: Header) -> str | None:
-    """What matches the names of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
+    """Return the pattern of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
 
     Raises ValueError, with a sentence.
     """
@@ -220,7 +220,7 @@ def experts_on_cpu(instance: Instance, header: Header) -> str | None:
 
 
 def capacity(rig: Rig, gpu: str) -> int | None:
-    """Memory of a GPU, in bytes, less what something else holds; None for one that is not declared or not known."""
+    """Return the bytes of a GPU without those reserved for other programs; None if they are unknown."""
     known = rig.gpus.cards.get(gpu) if rig.gpus else None
     if known is None or known.memory_bytes is None:
         return None
@@ -228,13 +228,13 @@ def capacity(rig: Rig, gpu: str) -> int | None:
 
 
 def usable_bytes(rig: Rig, gpu: str) -> int:
-    """What servers can get of a GPU, in bytes; 0 where that is not known."""
+    """Return the bytes of a GPU that servers can allocate; 0 if they are unknown."""
     known = rig.gpus.cards.get(gpu) if rig.gpus else None
     return max(usable_memory(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
 def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) -> tuple[int, ...]:
-    """What CUDA takes for an instance on each of its GPUs, in bytes, besides what the engine allocates."""
+    """Return the bytes that CUDA takes of each GPU of an instance, besides what the engine allocates."""
     gpus = rig.gpus.cards if rig.gpus else {}
     sizes = tuple(gpus[name].multiprocessors for name in instance.on)
     return tuple(cuda_on_gpus(sizes, header, placed, drafts=instance.draft is not None))

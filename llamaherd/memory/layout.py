@@ -14,7 +14,7 @@ from llamaherd.memory.placement import HOST, Placement, single
 
 
 def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
-    """The layers whose experts go to the CPU: the first ones, as `--n-cpu-moe` takes them (common/arg.cpp).
+    """Return the layers whose experts go to the CPU: the first ones, as `--n-cpu-moe` takes them (common/arg.cpp).
 
     `share` is a number of layers or a part of the model's layers with experts, `75%`, rounded to whole layers.
     Raises ValueError, with a sentence.
@@ -32,7 +32,7 @@ def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
 
 
 def experts_pattern(header: Header, layers: Iterable[int]) -> str:
-    r"""What matches the names of these layers' experts, and of nothing else.
+    r"""Return the pattern that matches the names of these layers' experts only.
 
     Like `blk\.(?:[0-9]|1[0-7])\.ffn_(?:down|gate|up)_exps\.weight`. The engine searches each tensor's name with it
     (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
@@ -53,7 +53,7 @@ def experts_pattern(header: Header, layers: Iterable[int]) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    r"""The tensors' names within their layer: `ffn_(?:down|gate|up)_exps\.weight`."""
+    r"""Return a pattern for tensors' names within their layer: `ffn_(?:down|gate|up)_exps\.weight`."""
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
         kind, found, rest = name.removeprefix("ffn_").partition(
@@ -64,12 +64,12 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _either(ways: list[str]) -> str:
-    """One of several, or the only one."""
+    """Return a pattern for one of several, or for the only one."""
     return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    """Numbers as alternatives, tens with the same last digits together: `[0-9]|[12][0-9]|3[0-5]`."""
+    """Return numbers as alternatives, tens with the same last digits together: `[0-9]|[12][0-9]|3[0-5]`."""
     units: defaultdict[str, list[int]] = defaultdict(list)
     for number in numbers:
         units[str(number)[:-1]].append(number % 10)
@@ -85,7 +85,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _digits(digits: list[int]) -> str:
-    """Digits as a class: `[0-5]`, `[137]`, or one alone."""
+    """Return digits as a class: `[0-5]`, `[137]`, or one alone."""
     runs: list[list[int]] = []
     for digit in sorted(digits):
         if runs and digit == runs[-1][1] + 1:
@@ -109,7 +109,7 @@ _OUTPUT_FIRST = {"gemma3n", "gemma4"}
 """They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
 
 LayerPlaces = tuple[int, ...]
-"""The device of every layer, the output layer being the last."""
+"""Return the device of every layer, the output layer being the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _devices(
 
 
 def shared_bytes(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
-    """The bytes as the GPUs share them: whole on one, or in parts where matrices are cut through."""
+    """Yield the bytes as the GPUs share them: whole on one, or in parts if matrices are cut through."""
     if device == HOST or placement.split in ("layer", "none"):
         yield device, size
         return
@@ -172,7 +172,7 @@ def shared_bytes(device: int, size: int, placement: Placement) -> Iterator[tuple
 
 
 def _device(placement: Placement, name: str, usual: int) -> int:
-    """The device of a tensor: an override's, else the usual one."""
+    """Return the device of a tensor: an override's, else the usual one."""
     device = placement.override(name) if placement.overrides else None
     if device is None:
         return usual
@@ -180,7 +180,7 @@ def _device(placement: Placement, name: str, usual: int) -> int:
 
 
 def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> PlacedTensors:
-    """The embeddings' copy that stands in for an output matrix that the file lacks.
+    """Return the embeddings' copy that replaces an output matrix that the file lacks.
 
     In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file; on
     a GPU to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
@@ -202,7 +202,7 @@ _MARGIN = 1024 * 1024**2
 
 
 def ik_layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
-    """The device of every layer, the output layer being the last."""
+    """Return the device of every layer, the output layer being the last."""
     slots = header.layers + 1
     wanted = slots if placement.gpu_layers is None else max(0, min(placement.gpu_layers, slots))
     if placement.devices < 2 or placement.split == "none":
@@ -235,8 +235,10 @@ def ik_layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
 
 
 def spread_ik_experts(header: Header, placement: Placement, count: int) -> tuple[int, ...]:
-    """The layers whose experts `--n-cpu-moe` sends to the CPU: the first ones, or of several GPUs' layers the last
-    ones of each GPU, as many as its part of all layers (src/llama-load-tensors.cpp:233-309)."""
+    """Return the layers whose experts `--n-cpu-moe` moves to the CPU (src/llama-load-tensors.cpp:233-309).
+
+    They are the first layers, or with several GPUs the last layers of each GPU, by its part of all layers.
+    """
     if placement.split != "layer" or count >= header.layers or placement.devices < 2:
         return tuple(range(min(count, header.layers)))
     gpus = [placement.devices - 1 if gpu == HOST else gpu for gpu in ik_layer_devices(header, placement)[:-1]]
@@ -255,7 +257,7 @@ def spread_ik_experts(header: Header, placement: Placement, count: int) -> tuple
 
 
 def _shares(placement: Placement, required: float, compute: float) -> tuple[float, ...]:
-    """The GPUs' shares: as told, or by free memory, less compute where it is short."""
+    """Return the GPUs' shares: as declared, or by free memory, without compute if it is short."""
     if placement.tensor_split or not placement.free:
         return placement.shares
     free = [max(0, each - _MARGIN) for each in placement.free]
@@ -266,7 +268,7 @@ def _shares(placement: Placement, required: float, compute: float) -> tuple[floa
 
 
 def _sizes(header: Header, placement: Placement) -> tuple[list[float], float]:
-    """Bytes of each layer with its cache, the output's last; and the most that computing one layer takes."""
+    """Return the bytes of each layer with its cache, the output's last; and the most bytes to compute one layer."""
     every = [layer for layer in header.each_layer if placement.mtp or not layer.head]
     sizes: defaultdict[int, float] = defaultdict(float)
     rows: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -307,7 +309,7 @@ class Layout:
 
 
 def lay_out(header: Header, placement: Placement) -> Layout:
-    """The model as the engine lays it out. Raises KeyError as `placed` does."""
+    """Return the model as the engine lays it out. Raises KeyError as `placed_tensors` does."""
     places = places_of(header, placement)
     every = header.each_layer
     return Layout(
@@ -321,7 +323,7 @@ def lay_out(header: Header, placement: Placement) -> Layout:
 
 
 def places_of(header: Header, placement: Placement) -> LayerPlaces:
-    """The device of every layer, the output layer being the last."""
+    """Return the device of every layer, the output layer being the last."""
     if placement.does.cuts_by_bytes:
         return ik_layer_devices(header, placement)
     return placement.layer_devices(header.layers)

@@ -34,7 +34,7 @@ class Repacked:
 
 
 def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
-    """The layouts that a build for this processor copies matrices to; an image has all that there are."""
+    """Return the layouts to which a build for this processor copies matrices; an image has all of them."""
     if engine.kind not in SIZED or not SIZED[engine.kind].repacks:
         return ()
     options = engine.options
@@ -45,7 +45,7 @@ def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
 
 
 def repacked_bytes(header: Header, placement: Placement) -> Repacked:
-    """What a server of this model holds in other layouts; nothing where it has a GPU or is told to leave them."""
+    """Return the memory of a server in other layouts; nothing if it has a GPU or the layouts are off."""
     if not placement.layouts or placement.devices:
         return Repacked(0, 0)
     copies = originals = 0
@@ -69,7 +69,7 @@ def _matrices(header: Header, *, drafts: bool) -> Iterator[tuple[TensorGroup, in
 
 
 def _tied(header: Header, placement: Placement) -> int:
-    """The copy of embeddings that are the output, too: looked up in the file, multiplied by in a layout."""
+    """Return the bytes of the copy of embeddings that are also the output matrix."""
     outside = {group.name: group for group in header.tensors if group.layers is None}
     if "output.weight" in outside or "token_embd.weight" not in outside:
         return 0
@@ -119,7 +119,7 @@ _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 
 
 def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
-    """Bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
+    """Return the bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers."""
     own = (_of_ik if placement.does.scratch_in_cuda else _of_llama)(header, placement) + (_DRAFT if drafts else 0)
     between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
     scratch, alone = scratch_memory(header, placement, placement.cells), _output_alone(header, placement)
@@ -132,13 +132,13 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
 
 
 def _output_alone(header: Header, placement: Placement) -> int | None:
-    """The GPU that has the output and no layer, if there is one; the first one computes with what is in RAM, too."""
+    """Return the GPU with the output and no layer, if any; the first GPU also computes with weights in RAM."""
     *places, output = places_of(header, placement)
     return output if output != placement.first_gpu and output not in places[: header.trunk] else None
 
 
 def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
-    """Bytes of CUDA's own memory that grow with the cells in use, until so many are, on each GPU with layers.
+    """Return the bytes of CUDA's own memory, which grow up to this many cells in use, on each GPU with layers.
 
     Without flash attention, scores in 16 bits, for cuBLAS. With it, in ik_llama.cpp, a layer's cache that is not f16,
     in f16 (ggml-cuda/fattn-mma-f16.cuh:1321); llama.cpp has that copy in its buffers. Measured: docs/gpus.md.
@@ -155,7 +155,7 @@ def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
 
 
 def _is_plain(header: Header) -> bool:
-    """Whether it is dense, with attention in every layer: then the kernels that mix experts or states stay away."""
+    """Return whether it is dense, with attention in every layer: kernels for experts or states are not loaded."""
     return not header.number("expert_used_count") and not _recurs(header)
 
 
@@ -164,7 +164,7 @@ def _recurs(header: Header) -> bool:
 
 
 def _of_llama(header: Header, placement: Placement) -> int:
-    """72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048.
+    """Return 72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048.
 
     Matrices that are not quantized are multiplied by cuBLAS, which routers of experts need, and a dense model that has
     some (Gemma 4 E4B).
@@ -178,7 +178,7 @@ def _has_unquantized_matrices(header: Header) -> bool:
 
 
 def _of_ik(header: Header, placement: Placement) -> int:
-    """What it computes gate and up into is in CUDA's own memory: 10 bytes for each number of a dense layer."""
+    """Return the MiB of CUDA's own memory, which holds gate and up: 10 bytes for each number of a dense layer."""
     if not _is_plain(header):
         base = 300 if _recurs(header) else 240
         return base + (450 - base) * max(0, placement.tokens - 512) // 1536
@@ -187,7 +187,7 @@ def _of_ik(header: Header, placement: Placement) -> int:
 
 
 def _nccl(gpus: int) -> list[int]:
-    """MiB of NCCL's buffers on each GPU: ik_llama.cpp makes communicators of all and of pairs as it starts.
+    """Return the MiB of NCCL's buffers on each GPU: ik_llama.cpp makes communicators of all and of pairs as it starts.
 
     Of an odd number, the first GPU is in two pairs (ggml-cuda.cu:257-290).
     """
@@ -197,8 +197,10 @@ def _nccl(gpus: int) -> list[int]:
 
 
 def in_ram(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary; and what
-    its matrices take more in another layout."""
+    """Return the bytes of RAM that a server holds for itself.
+
+    They are those of its libraries, also by GPU, its vocabulary, and what its matrices take more in another layout.
+    """
     if not placement.devices:
         layouts = repacked_bytes(header, placement)
         return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY + layouts.copies - layouts.originals
@@ -209,8 +211,9 @@ def in_ram(header: Header, placement: Placement) -> int:
 
 
 def mapped_between(header: Header, placement: Placement) -> int:
-    """Bytes of a mapped file that are resident, not needed: they lie between those which the CPU computes with, or it
-    computes with a copy of them.
+    """Return the bytes of a mapped file that are resident and not needed.
+
+    They lie between those that the CPU computes with, or it computes with a copy of them.
 
     llama.cpp keeps all from the first to the last byte that it needs (llama-model-loader.cpp, mmaps_used); files are
     taken to have the embeddings and the output first, then layer after layer. The system can take these pages back.
@@ -232,7 +235,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
 
 
 def _layers_in_ram(header: Header, placement: Placement, places: tuple[int, ...]) -> set[int]:
-    """Layers of which at least one tensor is in RAM."""
+    """Return the layers with at least one tensor in RAM."""
     found = {layer for layer in range(header.trunk) if layer < len(places) and places[layer] == HOST}
     if placement.overrides:
         found |= {
@@ -263,7 +266,7 @@ class Growth:
 
 
 def ram_growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
-    """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
+    """Return the most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
     does = placement.does
     if not any(layer.state or (layer.keys and layer.cached) for layer in header.each_layer):
         return Growth()
@@ -276,13 +279,13 @@ def ram_growth(header: Header, placement: Placement, drafting: Header | None = N
 
 
 def saved_prompt_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
-    """Bytes of a saved prompt of so many tokens, without its checkpoints: all that a slot holds of it."""
+    """Return the bytes of a saved prompt of this many tokens: all that a slot holds of it, without checkpoints."""
     own = _whole(_trunk(header), placement, tokens, (placement.type_k, placement.type_v))
     return own + sum(_whole(which, placement, tokens, types) for which, types in _drafts(header, placement, drafting))
 
 
 def checkpoint_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
-    """Bytes of a checkpoint after so many tokens; 0 for a model of which none are made.
+    """Return the bytes of a checkpoint after this many tokens; 0 for a model without checkpoints.
 
     None are of attention to the whole context alone; ik_llama.cpp makes them of recurrent states only. llama.cpp keeps
     with each what the draft holds, and of a draft's attention that is its whole cache.
@@ -303,7 +306,7 @@ def _trunk(header: Header) -> tuple[Layer, ...]:
 def _drafts(
     header: Header, placement: Placement, drafting: Header | None
 ) -> tuple[tuple[tuple[Layer, ...], Types], ...]:
-    """The layers that draft, and the types of their caches: in llama.cpp, a context beside the model's."""
+    """Return the layers that draft, and the types of their caches: in llama.cpp, a separate context."""
     if not placement.does.saves_drafts:
         return ()
     heads = tuple(layer for layer in header.each_layer if layer.head) if placement.mtp else ()
@@ -313,7 +316,7 @@ def _drafts(
 
 
 def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
-    """Bytes that cannot be cut back: the recurrent state, or what a window shows (…_FLAGS_PARTIAL_ONLY)."""
+    """Return the bytes that cannot be cut back: the recurrent state, or a window's tokens (…_FLAGS_PARTIAL_ONLY)."""
     states = sum(layer.state * _F32 for layer in which)
     if states or placement.swa_full or not placement.does.windows_cut_cache:
         return states
@@ -321,7 +324,7 @@ def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Ty
 
 
 def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
-    """Bytes of all that a slot holds of a prompt; what a window shows no more is left out, but by ik_llama.cpp."""
+    """Return the bytes that a slot holds of a prompt; ik_llama.cpp also keeps tokens outside of a window."""
     all_ = not placement.does.windows_cut_cache
     return sum(
         layer.state * _F32 + _row(layer, types) * (tokens if all_ or not layer.window else min(layer.window, tokens))
@@ -330,5 +333,5 @@ def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: T
 
 
 def _row(layer: Layer, types: Types) -> int:
-    """Bytes of one token's keys and values."""
+    """Return the bytes of one token's keys and values."""
     return row_bytes(types[0], layer.keys) + row_bytes(types[1], layer.values)

@@ -101,14 +101,14 @@ class Placement:
         return pad(pad(self.context) // self.streams)
 
     def window_cells(self, window: int) -> int:
-        """Cells of one stream for layers that see `window` tokens (llama-kv-cache-iswa.cpp:71); ik keeps them all."""
+        """Return the cells of one stream of layers with this window (llama-kv-cache-iswa.cpp:71); ik keeps all."""
         if not window or self.swa_full or not self.does.windows_cut_cache:
             return self.cells
         sequences = self.parallel if self.kv_unified else 1
         return pad(min(self.cells, window * sequences + self.tokens))
 
     def cache_bytes(self, keys: int, values: int, window: int, types: tuple[str, str]) -> int:
-        """Bytes of one layer's keys and values, numbers per token both, over all cells and sequences."""
+        """Return the bytes of one layer's keys and values, numbers per token both, over all cells and sequences."""
         row = row_bytes(types[0], keys) + row_bytes(types[1], values)
         return row * self.window_cells(window) * self.streams
 
@@ -157,11 +157,11 @@ class Placement:
         return several and self.does.pipelines
 
     def offloads_all(self, layers: int) -> bool:
-        """Whether the output and all of a model's `layers` (prediction heads included) are on GPUs."""
+        """Return whether the output and all of a model's `layers` (prediction heads included) are on GPUs."""
         return self.devices > 0 and (self.gpu_layers is None or self.gpu_layers > layers)
 
     def layer_devices(self, layers: int) -> tuple[int, ...]:
-        """The device of every layer, the output layer being the last (llama-model.cpp:1558-1616).
+        """Return the device of every layer, the output layer being the last (llama-model.cpp:1558-1616).
 
         `gpu_layers` counts the output layer, which goes first. The rest are cut by the cumulative shares, in 32-bit
         arithmetic as the engine does it.
@@ -192,16 +192,16 @@ class Placement:
 
 
 def pad(cells: int) -> int:
-    """Cells rounded up as the engines do."""
+    """Return the cells rounded up as the engines do."""
     return -(-cells // _CELLS) * _CELLS
 
 
 def row_bytes(type_: str, elements: int) -> int:
-    """Bytes of a row of the cache. Raises KeyError for a type that is not known."""
+    """Return the bytes of a row of the cache. Raises KeyError for an unknown type."""
     size, block = BLOCKS[type_.upper()]
     return -(-elements // block) * size
 
 
 def single(number: float) -> float:
-    """The nearest number of 32 bits, as engines compute with."""
+    """Return the nearest number of 32 bits, with which engines compute."""
     return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -47,7 +47,7 @@ def suggest_changes(facts: RigFacts, each: Sized) -> tuple[str, ...]:
 
 
 def _with_ram_it_has(each: Sized) -> Room:
-    """The room with the RAM that an instance may keep: some of the system's is no error, where it has it already."""
+    """Return the room with the RAM that an instance may keep: RAM of the system that it already uses is no error."""
     room = each.room
     if room.ram is None:
         return room
@@ -56,7 +56,7 @@ def _with_ram_it_has(each: Sized) -> Room:
 
 
 def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
-    """The room for other placements: what CUDA and a model that drafts take changes with the context and the split."""
+    """Return a function of the room by placement: the memory of CUDA and of a draft depends on context and split."""
     room = each.room
     cards, ram = _beside(rig, each, each.placement)
 
@@ -69,7 +69,7 @@ def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
 
 
 def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
-    """Bytes of each GPU, and of the RAM, that are no part of the model. A projector takes the same wherever it goes."""
+    """Return the bytes of each GPU and of the RAM besides the model; a projector takes the same anywhere."""
     instance, draft = each.instance, each.instance.draft
     drafting = each.held.drafting
     drafts = {draft.model: drafting} if draft and draft.model and drafting else {}
@@ -80,7 +80,7 @@ def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], 
 
 
 def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own: list[Option]) -> str | None:
-    """The same option with another number; None where one number does not say it."""
+    """Return the same option with another number; None if one number does not express the change."""
     option = own[0]
     if len(set(own)) > 1:
         return None
@@ -95,13 +95,13 @@ def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own
 
 
 def _said(option: Option, number: int) -> str:
-    """An option with another number, as one writes it."""
+    """Return an option with another number, as it is written."""
     name = option.words[0].partition("=")[0]
     return f"{name}={number}" if option.origin == "environment" else f"{name} {number}"
 
 
 def _with(instance: Instance, line: CommandLine, option: Option, number: int) -> Instance:
-    """The instance with another number for an option that it says word for word."""
+    """Return the instance with another number for an option that it sets explicitly."""
     if option.origin == "environment":
         name = option.words[0].partition("=")[0]
         return instance.model_copy(update={"environment": {**instance.environment, name: str(number)}})
@@ -111,12 +111,12 @@ def _with(instance: Instance, line: CommandLine, option: Option, number: int) ->
 
 
 def _fits(rig: Rig, each: Sized, declared: Instance) -> bool:
-    """Whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
+    """Return whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
     return fit_in(each.header, placement(rig, declared, each.header), each.room).fits
 
 
 def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
-    """One change in the words of an inventory; None where they cannot say it."""
+    """Return one change as a key of an inventory; None if no key expresses it."""
     changed = change.placement
     match change.kind:
         case "context":
@@ -140,7 +140,7 @@ def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
 
 
 def _experts(rig: Rig, each: Sized) -> str | None:
-    """The fewest layers of experts on the CPU that do, counted as an inventory counts them: from the first one on."""
+    """Return the fewest layers of experts on the CPU that fit, counted from the first layer as in an inventory."""
     layers = each.header.trunk
     for count in range(1, layers + 1):
         try:
@@ -172,7 +172,7 @@ class GrowthLimits:
 
 
 def growth_that_fits(instances: Sequence[Sized], room: int) -> GrowthLimits:
-    """The largest limits, the same for all that are above them, with which instances grow into this many bytes."""
+    """Return the largest limits with which the growth of instances fits into this many bytes."""
     pairs = [(cache, count) for count in COUNTS for cache in CACHES if cache >= LEAST_CACHE]
     pairs += [(cache, count) for count in COUNTS for cache in CACHES if cache < LEAST_CACHE]
     for cache, count in pairs:
