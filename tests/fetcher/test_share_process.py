@@ -81,10 +81,13 @@ def test_more_clients_than_places_wait_for_one(lending: Lending) -> None:
 @contextlib.contextmanager
 def impatient(root: Path, more: str = "") -> Iterator[Lending]:
     """A share process that waits for its clients for a second."""
-    serving = (
-        "import sys; from pathlib import Path; from llamaherd.onhost.fetch.share import serve; p = Path(sys.argv[1])"
-    )
-    code = f"{serving}; serve(p / 'store', p / 'run', '127.0.0.1', 0, 60, patience=1{more})"
+    code = f"""
+import sys
+from pathlib import Path
+from llamaherd.onhost.fetch.share import serve_store
+p = Path(sys.argv[1])
+serve_store(p / "store", p / "run", "127.0.0.1", 0, 60, patience=1{more})
+"""
     process = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     with ended(listening(process, root)) as lending:
         yield lending
