@@ -43,7 +43,7 @@ from roles.serve.spec import server_spec, told_server
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
-    """The image of a build. `busybox` asks for health inside; the rest is what the server is linked against."""
+    """Return the image of a build. `busybox` probes health inside; the other packages are the server's libraries."""
     packages = (
         "base-files",
         "busybox",
@@ -64,7 +64,7 @@ def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
 
 
 def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
-    """Make the image of a build."""
+    """Return the change that makes the image of a build, if the host lacks it."""
     if image.tag in state.images:
         return []
     given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
@@ -79,7 +79,7 @@ _MOST_READINGS = 3
 
 
 def plan_gate(gate: Gate | None) -> GatePlan | None:
-    """What a change may cost; None where nothing is declared."""
+    """Return the limits of a change's cost; None if no gate is declared."""
     if gate is None:
         return None
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
@@ -108,7 +108,7 @@ def plan_group(
     build: BuildPlan | None,
     models: Mapping[str, ModelPlan],
 ) -> InstancePlan:
-    """The server of a group, whose first instance is loaded first. Raises NotLockedError and UserError."""
+    """Return the server of a group, which loads its first instance first. Raises NotLockedError and UserError."""
     names = rig.servers[group]
     first = rig.instances[names[0]]
     alone = [_plan_member(rig, facts, name, build, models) for name in names]
@@ -142,7 +142,7 @@ def plan_group(
 
 
 def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
-    """The preset file. Raises UserError for what only the lock tells: paths of models."""
+    """Return the preset file. Raises UserError for paths of models, which only the lock contains."""
     engine = rig.engines[rig.instances[members[0].name].engine]
     try:
         return preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
@@ -153,7 +153,7 @@ def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
 def _plan_member(
     rig: Rig, facts: RigFacts, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan]
 ) -> tuple[MemberPlan, ServerSpec]:
-    """An instance of a group, and the server that it would be by itself."""
+    """Return an instance of a group, and its server without the group."""
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
@@ -180,7 +180,7 @@ def _plan_member(
 
 
 def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_path: str) -> ServerSpec:
-    """The server that starts the others, which have its user, its GPUs, its walls and its environment."""
+    """Return the server that starts the servers of a group, with its user, GPUs, sandbox and environment."""
     first = servers[0]
     declared = rig.instances[first.name]
     key = KeyFile(path=str(KEYS / group)) if declared.api_key else None
@@ -211,9 +211,9 @@ def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_pat
 
 
 def largest_estimate(estimates: Sequence[Estimate | None]) -> Estimate | None:
-    """What a group holds of each place: as much as the largest of its instances there, for one is loaded at a time.
+    """Return the memory of a group: in each place, that of its largest instance, as one is loaded at a time.
 
-    None where one of them is not known.
+    None if one of them is unknown.
     """
     known = [each for each in estimates if each is not None]
     if len(known) < len(estimates):
@@ -240,7 +240,7 @@ def _grows(every: Iterable[Grows]) -> Grows:
 
 
 def plan(planning: Planning) -> PlanPart:
-    """Every instance, the images of those in containers, and what units run beside a server. Raises NotLockedError."""
+    """Return all servers, the images of containers, and the programs of units. Raises NotLockedError."""
     rig, facts = planning.rig, planning.facts
     builds = {build.engine: build for build in planning.planned["builds"]}
     models = {model.name: model for model in planning.planned["models"]}

@@ -44,7 +44,7 @@ HEALTH_SECONDS = 30
 def server_spec(
     rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
 ) -> ServerSpec:
-    """What systemd or Docker is to run."""
+    """Return the server that systemd or Docker runs."""
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
     dialect = DIALECTS[engine.kind]
@@ -77,7 +77,7 @@ def server_spec(
 
 
 def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
-    """Where an instance is reached, and what it answers there."""
+    """Return the address of an instance, and its paths."""
     return Endpoint(
         listen=declared.listen,
         port=declared.port,
@@ -115,7 +115,7 @@ def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
 
 
 def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
-    """Asked from inside, where a network of the container's own has a loopback of its own."""
+    """Return the health probe, which runs inside: a container with its own network has its own loopback."""
     address = None if on_host_network(engine, declared) else "127.0.0.1"
     url = endpoint.url(endpoint.health_path, address=address)
     return Health(
@@ -148,14 +148,14 @@ def told_server(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, dra
 
 
 def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
-    """None for an image that is pulled: it starts by itself."""
+    """Return the path of the program; None for a pulled image, which starts by itself."""
     if image:
         return "/usr/local/bin/llama-server"
     return f"{build.folder}/bin/llama-server" if build else None
 
 
 def _load_timeout(*models: ModelPlan) -> int:
-    """Seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
+    """Return the seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
 
     How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
     """
