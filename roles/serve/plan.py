@@ -39,7 +39,7 @@ from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Planning, PlanPart
 from roles.serve.onhost.model import ImageInput
-from roles.serve.spec import server_spec, told_server
+from roles.serve.spec import dialect_input, server_spec
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
@@ -159,8 +159,8 @@ def _plan_member(
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
     key = str(KEYS / str(declared.group)) if declared.api_key else None
     known = facts.instances[name]
-    told = replace(told_server(rig, name, known, model, drafting), api_key_file=key)
-    server = server_spec(rig, name, told, build, None, [model, *([drafting] if drafting else [])])
+    source = replace(dialect_input(rig, name, known, model, drafting), api_key_file=key)
+    server = server_spec(rig, name, source, build, None, [model, *([drafting] if drafting else [])])
     member = MemberPlan(
         name=name,
         model=declared.model,
@@ -171,7 +171,7 @@ def _plan_member(
         mtp=declared.draft.mtp or 0 if declared.draft else 0,
         context=declared.context,
         slots=declared.parallel,
-        threads=told.threads,
+        threads=source.threads,
         arguments=server.arguments,
         expect=declared.expect,
         memory=estimate_memory(rig, known.memory) if known.memory else None,
@@ -292,8 +292,8 @@ def plan_instance(
     image = images.get(declared.engine) if declared.backend == "compose" else None
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    told = told_server(rig, name, known, model, drafting)
-    server = server_spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
+    source = dialect_input(rig, name, known, model, drafting)
+    server = server_spec(rig, name, source, build, image, [model, *([drafting] if drafting else [])])
     spec, file = server_definition(declared.backend, server)
     return InstancePlan(
         name=name,
@@ -306,7 +306,7 @@ def plan_instance(
         context=declared.context,
         mtp=declared.draft.mtp or 0 if declared.draft else 0,
         draft_folder=drafting.folder if drafting else None,
-        threads=told.threads,
+        threads=source.threads,
         server=server,
         expect=declared.expect,
         gate=plan_gate(declared.gate),

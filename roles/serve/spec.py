@@ -42,7 +42,12 @@ HEALTH_SECONDS = 30
 
 
 def server_spec(
-    rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
+    rig: Rig,
+    name: str,
+    source: Server,
+    build: BuildPlan | None,
+    image: ImagePlan | None,
+    models: Sequence[ModelPlan],
 ) -> ServerSpec:
     """Return the server that systemd or Docker runs."""
     declared = rig.instances[name]
@@ -61,7 +66,7 @@ def server_spec(
         image=(image.tag if image else engine.image) if in_container else None,
         program=_program(build, image),
         command=dialect.command,
-        arguments=dialect.arguments(told),
+        arguments=dialect.arguments(source),
         environment={**dialect.told(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
@@ -127,7 +132,7 @@ def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) 
     )
 
 
-def told_server(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, drafting: ModelPlan | None) -> Server:
+def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, drafting: ModelPlan | None) -> Server:
     """Return the input of a dialect for an instance. Raises NotLockedError."""
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
