@@ -29,6 +29,7 @@ from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
 from llamaherd.inventory.inheritance import DEFAULTS, inherited
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ def phases(folder: Path, known: lock.Lock) -> None:
     subjects = []
     for rig, document in zip(rigs, whole, strict=True):
         headers = {name: header for name, model in rig.models.items() if (header := known.header(model))}
-        subjects.append(RigContext(rig, document, headers))
+        subjects.append(RigContext(rig_facts(rig, headers), document))
     for check in CHECKS:
         timed(f"{check}".split()[1], partial(checked, check, subjects))
 

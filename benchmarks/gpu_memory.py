@@ -34,6 +34,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory import oracle
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
@@ -274,7 +275,7 @@ def _rig(case: Case, path: Path, card: list[str]) -> Rig:
 
 def _planned(rig: Rig, path: Path, header: Header) -> InstancePlan:
     model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
-    return plan_instance(rig, "case", None, None, {"model": model}, {"model": header})
+    return plan_instance(rig, rig_facts(rig, {"model": header}), "case", {}, {}, {"model": model})
 
 
 def _expected(planned: InstancePlan) -> dict[str, Any]:

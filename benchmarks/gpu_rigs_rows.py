@@ -14,6 +14,7 @@ from benchmarks.gpu_servers import ANSWER, free_port
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.overhead import scratch_memory
 from llamaherd.memory.placement import pad
@@ -31,7 +32,8 @@ PROMPT = 3000
 def planned(case: Case, path: Path, header: Header, cards: Sequence[Sequence[str]]) -> InstancePlan:
     """The plan of a case's server, on GPUs of these names, sizes and capabilities."""
     model = ModelPlan(name="model", folder=str(path.parent), files=(ModelFile(name=path.name, sha256="0" * 64),))
-    return plan_instance(rig_of(case, path, cards), "case", None, None, {"model": model}, {"model": header})
+    rig = rig_of(case, path, cards)
+    return plan_instance(rig, rig_facts(rig, {"model": header}), "case", {}, {}, {"model": model})
 
 
 def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:

@@ -21,7 +21,7 @@ from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
 from llamaherd.measure.tune.search import search
 from llamaherd.measure.tune.space import EXPERTS, LAYERS, SearchedInstance, Space, space_of
-from llamaherd.memory.instances import sized
+from llamaherd.memory.facts import rig_facts
 from tests.support.examples import fleet
 from tests.support.headers import qwen_35b
 
@@ -138,7 +138,7 @@ def most_layers(quant: str) -> int:
 
 
 def _fits(of: SearchedInstance) -> bool:
-    return sized(of.rig, of.headers, {})["chat"].fit.fits
+    return rig_facts(of.rig, of.headers, {}).sized["chat"].fit.fits
 
 
 def _with(instance: Instance, layers: int) -> Instance:

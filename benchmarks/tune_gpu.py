@@ -43,6 +43,7 @@ from llamaherd.measure.tune.result import result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from llamaherd.measure.tune.space import HEAD, SearchedInstance, space_of
 from llamaherd.measure.tune.tuning import Tuning
+from llamaherd.memory.facts import rig_facts
 from llamaherd.plan import ModelFile, ModelPlan
 from llamaherd.scaffold.hardware import plain_name
 from roles.serve.plan import plan_instance
@@ -145,7 +146,9 @@ class Servers:
         model = ModelPlan(
             name="model", folder=str(self.path.parent), files=(ModelFile(name=self.path.name, sha256="0" * 64),)
         )
-        return Variant("C", "case", plan_instance(rig, "case", None, None, {"model": model}, dict(self.known.headers)))
+        return Variant(
+            "C", "case", plan_instance(rig, rig_facts(rig, self.known.headers), "case", {}, {}, {"model": model})
+        )
 
     def place(self, arm: Variant) -> None:
         """Put a candidate in the place of the one before."""

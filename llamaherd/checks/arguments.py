@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 
 from llamaherd.checks.command_line import (
@@ -20,7 +19,7 @@ from llamaherd.checks.command_line import (
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.models import CANNOT_DO
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import DIALECTS, TRAITS, Server, flags_of, reads_gguf, version_of
+from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.engines.flags import (
     Catalogue,
     Problem,
@@ -59,9 +58,8 @@ def check_command_line(subject: RigContext) -> Iterator[Finding]:
 def _each(subject: RigContext) -> Iterator[Finding]:
     """Arguments and variables against the flags of the pinned version of the engine."""
     for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        known = flags_of(engine) if engine else None
-        if engine is None or known is None:
+        known = subject.facts.instances[name].flags
+        if known is None:
             continue
         problems = check_arguments(known, instance.extra_args, _others(known), managed_flags(known.kind))
         wrong = {problem.index for problem in problems if problem.rule is not MANAGED}
@@ -81,25 +79,16 @@ def _each(subject: RigContext) -> Iterator[Finding]:
 
 def check_abilities(subject: RigContext) -> Iterator[Finding]:
     """Keys that the pinned version of an engine has no flag for, or another one that cannot do as much."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        known = flags_of(engine) if engine else None
-        if engine is None or known is None:
+    for name in subject.rig.instances:
+        command = subject.facts.instances[name].command
+        if command is None:
             continue
-        bare = instance.model_copy(update={"extra_args": ()})
-        told = DIALECTS[engine.kind].arguments(
-            Server(
-                bare,
-                model_path="model",
-                threads=1,
-                listen="127.0.0.1",
-                flags=known,
-                draft_path="draft" if bare.draft and bare.draft.model else None,
-            )
-        )
-        for key, words in _parts(known, told):
-            if refused := _refused(known, words):
-                message = f"{engine.kind} {known.version} cannot do what `{key}` says: {refused}"
+        known = command.meant.catalogue
+        by_key = [(key, word) for key, words in _parts(known, command.arguments[: command.keys]) for word in words]
+        for problem in check_arguments(known, [word for _, word in by_key]):
+            if problem.severity == "error":
+                key = by_key[problem.index][0]
+                message = f"{known.kind} {known.version} cannot do what `{key}` says: {problem.message}"
                 place = subject.document.value(("instances", name, key))
                 yield CANNOT_DO.at(place, message, f"take a newer version, or leave `{key}` out")
 
@@ -111,13 +100,6 @@ def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple
     for start, end in pairwise([*starts, len(told)]):
         if key := limited.get(told[start]):
             yield key, told[start:end]
-
-
-@lru_cache(maxsize=1024)
-def _refused(known: Catalogue, words: tuple[str, ...]) -> str | None:
-    """Why a version refuses a flag with its value. Fleets say the same things again and again."""
-    problems = check_arguments(known, words)
-    return next((problem.message for problem in problems if problem.severity == "error"), None)
 
 
 def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
@@ -266,10 +248,10 @@ def check_paths(subject: RigContext) -> Iterator[Finding]:
     """What a server cannot write to, or does not see."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        known = flags_of(engine) if engine else None
-        if known is None or not reads_gguf(engine) or not (instance.extra_args or instance.environment):
+        command = subject.facts.instances[name].explicit
+        if command is None or not reads_gguf(engine):
             continue
-        each = server_command(subject, name, instance, known)
+        each = server_command(subject, name, command)
         contained = instance.backend == "compose"
         for option in _own(each, WRITTEN):
             if said := _not_written(name, option, contained=contained):

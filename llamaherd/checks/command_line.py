@@ -12,19 +12,19 @@ import yaml
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import flags_of, has_own_network
-from llamaherd.engines.command_line import command_line
+from llamaherd.engines import has_own_network
+from llamaherd.engines.command_line import CommandLine
 from llamaherd.engines.flags.access import is_keyed, is_local
 from llamaherd.engines.flags.advice import OPEN
 from llamaherd.engines.flags.conflicts import BAD_BUILD, CUT_BATCH, NOT_REUSED, find_conflicts, known_faults
-from llamaherd.engines.flags.definitions import Catalogue, Flag
+from llamaherd.engines.flags.definitions import Flag
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
 from llamaherd.engines.flags.no_effect import NO_EFFECT
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.gguf.header import Header
+from llamaherd.gguf.layers import WITHOUT_CACHE
 from llamaherd.inventory.schema import Instance, Rig
-from llamaherd.memory.layers import WITHOUT_CACHE
 
 
 def as_keys(words: Iterable[str], kind: str) -> str:
@@ -91,10 +91,9 @@ class ServerCommand:
         return document.word((*where, "extra_args"), self.instance.extra_args, option.index - self.keys)
 
 
-def server_command(subject: RigContext, name: str, instance: Instance, known: Catalogue) -> ServerCommand:
-    """The whole command line and environment of an instance's server."""
-    line = command_line(subject.rig, instance, known)
-    return ServerCommand(subject, name, instance, line.meant, line.keys)
+def server_command(subject: RigContext, name: str, command: CommandLine) -> ServerCommand:
+    """Return the whole command line and environment of an instance's server."""
+    return ServerCommand(subject, name, subject.rig.instances[name], command.meant, command.keys)
 
 
 WIRING: Mapping[str, str] = {
@@ -239,11 +238,10 @@ def conflict_sources(servers: Iterable[ConflictingCommand]) -> frozenset[Place]:
 def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
     """What the servers are told that are told more than most, and where it contradicts itself."""
     for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        known = flags_of(engine) if engine else None
+        command = subject.facts.instances[name].command
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
-        if known is not None and (known_faults(known) or not plain):
-            each = server_command(subject, name, instance, known)
+        if command is not None and (known_faults(command.meant.catalogue) or not plain):
+            each = server_command(subject, name, command)
             yield each, tuple(find_conflicts(each.told, _around_of(each)))
 
 

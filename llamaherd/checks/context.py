@@ -12,22 +12,30 @@ from llamaherd.inventory.api_keys import ServerKey
 from llamaherd.inventory.schema import Card, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, Monitoring, ServedModel, split_served
 from llamaherd.inventory.yaml_file import Document
+from llamaherd.memory.facts import RigFacts
 
 
 @dataclass(frozen=True)
 class RigContext:
-    """A rig, where it stands in its file, and the headers of those of its models that are locked, by name.
+    """The facts of a rig, and its positions in its file.
 
-    `projectors` are the bytes of vision projectors by name of model. `rigs` are those around it that can be read,
-    itself included, by name; `names` also has those that cannot.
+    `rigs` are the readable rigs of the fleet by name, this one included; `names` also has the unreadable ones.
     """
 
-    rig: Rig
+    facts: RigFacts
     document: Document
-    headers: Mapping[str, Header] = field(default_factory=dict)
-    projectors: Mapping[str, int] = field(default_factory=dict)
     rigs: Mapping[str, Rig] = field(default_factory=dict)
     names: Collection[str] = ()
+
+    @property
+    def rig(self) -> Rig:
+        """The declared rig."""
+        return self.facts.rig
+
+    @property
+    def headers(self) -> Mapping[str, Header]:
+        """The known headers of its models, by name of model."""
+        return self.facts.headers
 
     def cards(self, instance: Instance) -> tuple[Card, ...]:
         """The GPUs that an instance runs on, as far as they are declared."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.diagnostics.spelling import misspelled_name
-from llamaherd.engines import TRAITS, flags_of
-from llamaherd.engines.command_line import CommandLine, command_line
+from llamaherd.engines import TRAITS
+from llamaherd.engines.command_line import CommandLine
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, section
 from llamaherd.inventory.schema import Instance, Rig
@@ -129,10 +129,10 @@ def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
     for name, instance in subject.rig.instances.items():
         if instance.group is None:
             continue
-        for key, why, help_ in _unable(subject.rig, instance):
+        for key, why, help_ in _unable(subject, name, instance):
             place = subject.document.value(("instances", name, key))
             yield CANNOT_SWAP.at(place, f"instance `{name}` cannot be in a group: {why}", help_)
-        if not _before(subject.rig, name) and (version := _old(subject.rig, instance)):
+        if not _before(subject.rig, name) and (version := _old(subject, name)):
             message = (
                 f"{version} ends the requests that group `{instance.group}` answers when another model is asked for"
             )
@@ -140,22 +140,22 @@ def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
             yield CANNOT_SWAP.at(place, message, "take a version of July 2026 or later", "warning")
 
 
-def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
-    """The key that says what cannot be, why not, and the way out."""
-    engine = rig.engines.get(instance.engine)
+def _unable(subject: RigContext, name: str, instance: Instance) -> Iterator[tuple[str, str, str]]:
+    """Yield each key that keeps an instance out of groups, with the reason and the help."""
+    engine, command = subject.rig.engines.get(instance.engine), subject.facts.instances[name].command
     if instance.backend != "systemd":
         yield "backend", "it is a container", "write `backend: systemd`, or leave `group` out"
     if instance.gate:
         yield "gate", "its gate compares servers with one model each", "take `gate` out, or leave `group` out"
     if engine is None:
         return
-    known = flags_of(engine)
+    known = subject.facts.instances[name].flags
     if not TRAITS[engine.kind].swaps:
         able = " or ".join(kind for kind, traits in TRAITS.items() if traits.swaps)
         yield "engine", f"{engine.kind} has no router", f"use an engine of kind {able}, or leave `group` out"
     elif known and not all(known.knows(flag) for flag in NEEDED):
         yield "engine", f"{known} has no router", "take a newer version, or leave `group` out"
-    elif known and (why := _unsaid(command_line(rig, instance, known), known)):
+    elif known and command and (why := _unsaid(command, known)):
         yield "extra_args", why, "take it out, or leave `group` out"
 
 
@@ -168,8 +168,7 @@ def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
     return None
 
 
-def _old(rig: Rig, instance: Instance) -> Catalogue | None:
-    """The version of its engine, if that ends requests for a swap."""
-    engine = rig.engines.get(instance.engine)
-    known = flags_of(engine) if engine and TRAITS[engine.kind].swaps else None
-    return known if known and known.date and known.date < ROUTED_SINCE else None
+def _old(subject: RigContext, name: str) -> Catalogue | None:
+    """Return the version of an instance's engine, if it ends requests to swap models."""
+    known = subject.facts.instances[name].flags
+    return known if known and TRAITS[known.kind].swaps and known.date and known.date < ROUTED_SINCE else None

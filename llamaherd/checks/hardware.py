@@ -8,9 +8,7 @@ from itertools import combinations, product
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines.flags.conflicts import TOO_MANY_THREADS
-from llamaherd.engines.threads import SMALL, THREAD_FOR_EACH, best_threads, shared_threads
-from llamaherd.engines.threads import computes_on_cpu as on_cpu
-from llamaherd.inventory.schema import Instance
+from llamaherd.engines.threads import SMALL, THREAD_FOR_EACH, best_threads
 from llamaherd.text.numbers import show_mib
 
 LEAST_RAM, MOST_RAM = 1 << 30, 16 << 40
@@ -121,8 +119,7 @@ SHARED_CORES = Rule(
 def check_shared_cores(subject: RigContext) -> Iterator[Finding]:
     """More threads than cores in all instances that compute on the CPU."""
     rig, cores = subject.rig, subject.rig.host.cpu.cores
-    counts = shared_threads(rig, subject.headers)
-    budgets = {name: counts[name] for name, each in rig.instances.items() if computes_on_cpu(subject, each)}
+    budgets = {name: each.threads for name, each in subject.facts.instances.items() if each.on_cpu}
     most: dict[str, str] = {}  # of a group, one runs at a time: the one with most threads stands for it
     for name in sorted(budgets, key=budgets.__getitem__, reverse=True):
         most.setdefault(rig.server_of(name), name)
@@ -176,18 +173,13 @@ def check_affinity(subject: RigContext) -> Iterator[Finding]:
             message = f"instance `{name}` has {instance.threads} threads for {many} logical processors"
             help_ = f"write `threads: {many}` at most, or name more in `cpus`"
             yield WRONG_CPUS.at(place, message, help_, "warning")
-        if computes_on_cpu(subject, instance):
+        if subject.facts.instances[name].on_cpu:
             sets[name] = parts
     for (one, first), (other, second) in combinations(sets.items(), 2):
         if rig.server_of(one) != rig.server_of(other) and (shared := _shared(first, second)):
             message = f"instances `{one}` and `{other}` both compute on logical processor {shared[0]}"
             help_ = "give each its own `cpus`, with both siblings of a core in the same set"
             yield WRONG_CPUS.at(document.value(("instances", other, "cpus")), message, help_, "warning")
-
-
-def computes_on_cpu(subject: RigContext, instance: Instance) -> bool:
-    """Whether an instance uses the CPU for more than feeding its GPUs."""
-    return on_cpu(subject.rig, instance, subject.headers.get(instance.model))
 
 
 def _ranges(cpus: str) -> list[range]:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import SIZED, TRAITS
-from llamaherd.engines.command_line import CommandLine, overridden_command_line
+from llamaherd.engines.command_line import CommandLine
 from llamaherd.engines.flags.effective import Option
 from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.explicit_flags import UncountedError, uncounted_option
-from llamaherd.memory.instances import SYSTEM_RAM, Sized, placement, sized, usable_bytes, without_ram
+from llamaherd.memory.facts import Sized
+from llamaherd.memory.instances import SYSTEM_RAM, usable_bytes
 from llamaherd.memory.placement import HOST
 from llamaherd.memory.suggestions import growth_that_fits, suggest_changes
 from llamaherd.text.numbers import show_mib
@@ -49,7 +50,7 @@ def check_slots(subject: RigContext) -> Iterator[Finding]:
 
 def check_memory(subject: RigContext) -> Iterator[Finding]:
     """GPUs that are too full, RAM that is, and RAM that will be."""
-    instances = sized(subject.rig, subject.headers, subject.projectors)
+    instances = subject.facts.sized
     yield from _gpus_full(subject, instances)
     at_once = _at_once(subject, instances)
     full = tuple(_ram_full(subject, at_once))
@@ -85,7 +86,7 @@ GPU_FULL = Rule(
 
 def _gpus_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
     for name, each in instances.items():
-        short = [(card, lacking) for card, lacking in without_ram(each).fit.short if card != HOST]
+        short = [(card, lacking) for card, lacking in each.fit.short if card != HOST]
         if short:
             place = subject.document.value(("instances", name, "on"))
             yield GPU_FULL.at(place, *_full(subject, each, each.instance.on[short[0][0]], short[0][1]))
@@ -99,7 +100,7 @@ def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[st
     ]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
     message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
-    ways = suggest_changes(subject.rig, each)[:MOST_WAYS]
+    ways = suggest_changes(subject.facts, each)[:MOST_WAYS]
     if not ways:
         return message, "no single change makes it fit: take a smaller quant, or more GPUs"
     return message, f"any one of these makes it fit: {'; '.join(f'`{way}`' for way in ways)}"
@@ -208,8 +209,8 @@ UNCOUNTED = Rule(
 
 def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
     """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
-    for name, instance in subject.rig.instances.items():
-        line = overridden_command_line(subject.rig, instance)
+    for name, facts in subject.facts.instances.items():
+        line = facts.explicit
         if line is None or not TRAITS[line.meant.catalogue.kind].reads_gguf:
             continue
         known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
@@ -217,16 +218,10 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
             if option.flag not in known:
                 message = f"what {option} takes is not counted: nothing is known of it here"
                 yield UNCOUNTED.at(_place(subject, name, line, option), message, _instead(option))
-        header = subject.headers.get(instance.model)
-        try:
-            if header:
-                placement(subject.rig, instance, header)
-        except UncountedError as error:
-            message = f"what `{name}` takes is not worked out: {error}"
+        if facts.header and isinstance(facts.fault, UncountedError):
+            message = f"what `{name}` takes is not worked out: {facts.fault}"
             help_ = "look at `nvidia-smi` and `free -m` once it runs"
-            yield UNCOUNTED.at(_place(subject, name, line, error.option), message, help_, "note")
-        except ValueError:
-            continue  # other checks say what is wrong with it
+            yield UNCOUNTED.at(_place(subject, name, line, facts.fault.option), message, help_, "note")
 
 
 def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:

@@ -11,7 +11,6 @@ from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Engine, Instance
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.memory.layout import moe_layers
 
 MUCH = 0.25
 """Of the layers with experts on the CPU: below this, reading them takes little of a token's time."""
@@ -100,7 +99,7 @@ NO_EXPERTS = Rule(
 def check_experts(subject: RigContext) -> Iterator[Finding]:
     """Experts on the CPU that there are not, or not as many."""
     for each in served_models(subject):
-        layers, wanted, model = len(moe_layers(each.header)), each.instance.experts_on_cpu, each.instance.model
+        layers, wanted, model = len(each.header.expert_layers), each.instance.experts_on_cpu, each.instance.model
         if each.instance.moves_experts and not layers:
             message = f"model `{model}` has no experts: it is not a mixture of them"
             help_ = "leave `experts_on_cpu` out, and keep some layers on the CPU by `gpu_layers: N`"
@@ -171,7 +170,7 @@ def _part_on_cpu(share: str | int | None, header: Header | None) -> float:
     """Which part of the layers has its experts on the CPU; 0 where that cannot be told."""
     if isinstance(share, str):
         return float(share.rstrip("%")) / 100
-    layers = len(moe_layers(header)) if header else 0
+    layers = len(header.expert_layers) if header else 0
     return (share or 0) / layers if layers else 0
 
 

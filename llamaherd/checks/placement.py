@@ -9,13 +9,11 @@ from llamaherd.checks.context import RigContext
 from llamaherd.checks.sources import ENGINE_OF_IMAGE, untagged
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines import TRAITS, is_on, reads_gguf
-from llamaherd.engines.command_line import overridden_command_line
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.engines.flags.conflicts import NO_ATTENTION
 from llamaherd.engines.flags.placement import NO_SPLIT
-from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Engine, Instance, Rig
-from llamaherd.memory.instances import placement
+from llamaherd.inventory.schema import Engine, Instance
+from llamaherd.memory.facts import InstanceFacts
 from llamaherd.memory.layout import places_of
 
 FOREIGN_CACHE = Rule(
@@ -41,7 +39,7 @@ def check_cache_types(subject: RigContext) -> Iterator[Finding]:
             yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
             yield from _without_flash_attention(subject, name, instance)
-        elif ending := _ending_on_cpu(subject, instance, TRAITS[engine.kind].cache_types_not_on_cpu):
+        elif ending := _ending_on_cpu(subject, name, TRAITS[engine.kind].cache_types_not_on_cpu):
             yield from _ends_on_cpu(subject, name, min(ending), engine)
         elif instance.on:
             yield from _without_kernel(subject, name, instance, engine)
@@ -74,19 +72,16 @@ ENDS_ON_CPU = Rule(
 )
 
 
-def _ending_on_cpu(subject: RigContext, instance: Instance, without: frozenset[str]) -> frozenset[str]:
-    """Types of the caches that attention on the CPU reads, of those for which there is none.
+def _ending_on_cpu(subject: RigContext, name: str, without: frozenset[str]) -> frozenset[str]:
+    """Return the types of an instance's caches that attention on the CPU reads and does not support.
 
-    What is told word for word counts. Without a header, no layer on a GPU is all that is known to be too few.
+    Explicit options count. If the header is unknown, only a model without a layer on a GPU has too few of them.
     """
-    if not without:
+    facts = subject.facts.instances[name]
+    placed = facts.placement
+    if not without or placed is None:
         return frozenset()
-    header = subject.headers.get(instance.model) or Header(architecture="")
-    try:
-        placed = placement(subject.rig, instance, header)
-    except ValueError:
-        return frozenset()  # said by what sizes it
-    few = placed.gpu_layers is not None and placed.gpu_layers < max(header.layers, 1)
+    few = placed.gpu_layers is not None and placed.gpu_layers < max(facts.header.layers if facts.header else 0, 1)
     on_cpu = few or placed.no_kv_offload or not placed.devices
     return without & {placed.type_k, placed.type_v} if on_cpu and placed.flash_attention else frozenset()
 
@@ -202,7 +197,8 @@ def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
         engine = rig.engines.get(instance.engine)
-        if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(rig, instance):
+        facts = subject.facts.instances[name]
+        if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(facts):
             continue
         others = [
             key
@@ -215,29 +211,25 @@ def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
         beside = " and ".join(f"`{other}`" for other in others)
         message = f"{engine.kind} cuts the model by what each GPU has free when `{name}` starts, and {beside} "
         message += "may run by then or not"
-        parts = ", ".join(_parts(subject, instance))
+        parts = ", ".join(_parts(facts))
         help_ = f"write `tensor_split: [{parts}]`, or other parts that go with what {beside} holds"
         yield CUT_BY_FREE_MEMORY.at(document.value(("instances", name, "on")), message, help_)
 
 
-def _is_cut_by_hand(rig: Rig, instance: Instance) -> bool:
-    """Whether the parts of the GPUs are said, or there are none."""
-    line = overridden_command_line(rig, instance)
+def _is_cut_by_hand(facts: InstanceFacts) -> bool:
+    """Return whether the parts of the GPUs are declared, or the model is not cut."""
+    instance, line = facts.instance, facts.explicit
     split = line.meant.text("--split-mode") if line else instance.split
     return bool(instance.tensor_split or split == "none" or (line and line.own("--tensor-split")))
 
 
-def _parts(subject: RigContext, instance: Instance) -> list[str]:
-    """The layers that each GPU is planned to hold; alike where the model is not known."""
-    header = subject.headers.get(instance.model)
-    try:
-        placed = placement(subject.rig, instance, header) if header else None
-    except ValueError:
-        placed = None
-    if header is None or placed is None:
-        return ["1"] * len(instance.on)
-    places = places_of(header, placed)
-    return [str(places.count(card)) for card in range(len(instance.on))]
+def _parts(facts: InstanceFacts) -> list[str]:
+    """Return how many layers each GPU is planned to hold; equal parts if the model is unknown."""
+    gpus = len(facts.instance.on)
+    if facts.header is None or facts.placement is None:
+        return ["1"] * gpus
+    places = places_of(facts.header, facts.placement)
+    return [str(places.count(card)) for card in range(gpus)]
 
 
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:

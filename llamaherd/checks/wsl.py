@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import PureWindowsPath
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.hardware import computes_on_cpu
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.inventory.schema import LOCAL, Wsl
 from llamaherd.inventory.wslconfig import WSL_KEYS, check_conflicting_settings, check_setting
@@ -80,9 +79,7 @@ def check_memory_reclaim(subject: RigContext) -> Iterator[Finding]:
     if wsl is None or _setting(wsl, "experimental", "autoMemoryReclaim").lower() == "disabled":
         return
     mapped = [
-        name
-        for name, instance in subject.rig.instances.items()
-        if instance.mmap is not False and computes_on_cpu(subject, instance)
+        name for name, facts in subject.facts.instances.items() if facts.instance.mmap is not False and facts.on_cpu
     ]
     if mapped:
         message = f"WSL drops its page cache when idle, and with it the weights that `{mapped[0]}` computes on the CPU"

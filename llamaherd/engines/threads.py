@@ -6,11 +6,11 @@ there are processors, each waits for one that does not: measured in docs/serve.m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines import reads_gguf
-from llamaherd.engines.command_line import CommandLine, overridden_command_line
+from llamaherd.engines.command_line import CommandLine
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
 from llamaherd.text.numbers import whole_number
@@ -54,18 +54,17 @@ def best_threads(cpu: Cpu) -> int:
     return cores if cores <= SMALL else SMALL + (cores - SMALL) // 2
 
 
-def shared_threads(rig: Rig, headers: Mapping[str, Header]) -> dict[str, int]:
-    """The threads of every instance, by name: those that do not say share what is left of the cores.
+def shared_threads(rig: Rig, on_cpu: Collection[str]) -> dict[str, int]:
+    """Return the threads of every instance, by name. Instances without `threads` share the cores that are left.
 
-    Only those that compute on the CPU share: the others need little of it. Those of a group have one share, as one
-    of them runs at a time.
+    Only instances that compute on the CPU share, which are `on_cpu`: the others need little of it. Those of a group
+    have one share, as one of them runs at a time.
     """
     best = best_threads(rig.host.cpu)
-    working = [name for name, each in rig.instances.items() if computes_on_cpu(rig, each, headers.get(each.model))]
-    undecided = [name for name in working if not rig.instances[name].threads]
-    servers = {rig.server_of(name) for name in working}
+    undecided = [name for name in on_cpu if not rig.instances[name].threads]
+    servers = {rig.server_of(name) for name in on_cpu}
     alone, fair = len(servers) == 1, max(1, best // max(1, len(servers)))
-    left = best if alone else rig.host.cpu.cores - sum(_declared(rig, working).values())
+    left = best if alone else rig.host.cpu.cores - sum(_declared(rig, on_cpu).values())
     share = min(best, left // max(1, len({rig.server_of(name) for name in undecided})))
     share = share if 2 * share >= fair else fair  # others have declared too many: a check says so
     return {name: each.threads or (share if name in undecided else best) for name, each in rig.instances.items()}
@@ -80,8 +79,11 @@ def _declared(rig: Rig, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool:
-    """Whether an instance uses the CPU for more than feeding its GPUs: it has none, or not all layers or experts."""
+def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None, explicit: CommandLine | None) -> bool:
+    """Return whether an instance has no GPU, or not all layers or experts on its GPUs.
+
+    `explicit` is its command line, if it has arguments or variables besides its keys.
+    """
     engine = rig.engines.get(instance.engine)
     if not reads_gguf(engine):
         return False
@@ -89,8 +91,7 @@ def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None) -> bool
         return True
     if isinstance(instance.gpu_layers, int) and instance.gpu_layers < (header.layers if header else ALL_LAYERS):
         return True
-    line = overridden_command_line(rig, instance)
-    return line is not None and _moves(line, header.layers if header else ALL_LAYERS)
+    return explicit is not None and _moves(explicit, header.layers if header else ALL_LAYERS)
 
 
 def _moves(line: CommandLine, layers: int) -> bool:

@@ -1,6 +1,6 @@
-"""What the headers of a model's shards say, as far as sizing and checking need it.
+"""The joined headers of a model's shards: hyperparameters and tensors, for sizing and checks.
 
-A header is kept whole as to its tensors: names, types and shapes, grouped so that a person can review them in a lock.
+Tensors are stored by name, type and shape, in groups that a person can review in a lock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, StringConstraints, model_validator
 
+from llamaherd.gguf.layers import Layer, model_layers
 from llamaherd.text.characters import Line
 
 ParameterValue = bool | int | FiniteFloat | Line | tuple[int, ...]
@@ -208,14 +209,6 @@ class Header(BaseModel):
     parameters: dict[Line, ParameterValue] = {}
     tensors: tuple[TensorGroup, ...] = ()
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Computed once: headers are keys of caches, and have hundreds of tensors."""
-        return hash((self.architecture, self.name, self.quant, self.vocabulary, self.tensors))
-
     @cached_property
     def digest(self) -> str:
         """The hash of what a speed hangs on: the same for all models of this shape whose tensors have these types."""
@@ -224,8 +217,19 @@ class Header(BaseModel):
 
     @cached_property
     def each(self) -> tuple[Tensor, ...]:
-        """Every tensor by itself."""
+        """Every single tensor."""
         return tuple(_each(self.tensors))
+
+    @cached_property
+    def each_layer(self) -> tuple[Layer, ...]:
+        """Every layer, prediction heads included."""
+        return model_layers(self)
+
+    @cached_property
+    def expert_layers(self) -> tuple[int, ...]:
+        """The layers with routed experts, without prediction heads."""
+        found = {tensor.layer for tensor in self.each if tensor.is_expert and tensor.layer is not None}
+        return tuple(sorted(layer for layer in found if layer < self.trunk))
 
     def number(self, key: str, default: int = 0) -> int:
         """A hyperparameter that is one whole number."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.layers import BERT, LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
 from llamaherd.memory.layout import Layout
 from llamaherd.memory.placement import HOST, Placement
 
@@ -40,7 +40,7 @@ class Working:
     experts: int
 
     def peak(self, layer: Layer) -> int:
-        """The most bytes that are alive at once while a layer is computed.
+        """Return the most bytes that are alive at once while a layer is computed.
 
         Without flash attention all scores are; with it, on a GPU, an f16 copy of a cache of another type.
         """
@@ -54,14 +54,14 @@ class Working:
         return max(working, self.converting(layer)) if self.device != HOST and self._converted(layer) else working
 
     def seen(self, layer: Layer) -> int:
-        """Cells of one stream that tokens may see: without a cache, one for each token of the batch."""
+        """Return the cells of one stream that tokens may see: without a cache, one for each token of the batch."""
         return self.placement.window_cells(layer.window) if self._cached(layer) else self.placement.tokens
 
     def _cached(self, layer: Layer) -> bool:
         return layer.cached or self.placement.does.caches_encoders
 
     def converting(self, layer: Layer) -> int:
-        """Bytes alive while flash attention turns a cache into f16: queries, what comes out, a gate if there is one."""
+        """Return the bytes alive while flash attention converts a cache to f16: queries, outputs, a gate if any."""
         if self.header.number("attention.key_length_mla"):
             return self._converting_compressed(layer)
         embedding, query = self.header.number("embedding_length"), layer.heads * head_width(self.header)
@@ -72,7 +72,7 @@ class Working:
         return size if size <= below or not below else below + query * row + copy
 
     def _converting_compressed(self, layer: Layer) -> int:
-        """Bytes alive where one row stands for the keys and values of all heads (src/models/deepseek2.cpp, is_mla).
+        """Return the bytes alive if one row holds the keys and values of all heads (src/models/deepseek2.cpp, is_mla).
 
         Queries are there as they come, folded into that row's width, turned, and joined. What comes out lies where all
         but the joined ones were, together with the copy behind it, and above everything where that is too small.
@@ -85,7 +85,7 @@ class Working:
         return 3 * header.number("embedding_length") * row + apart + joined + (out if out > apart else 0)
 
     def forward(self, layer: Layer) -> int:
-        """Bytes alive at once in the hungriest part of a layer, without attention's own block."""
+        """Return the bytes alive at once in the largest part of a layer, without attention's own block."""
         header, placement, gpu = self.header, self.placement, self.device != HOST
         embedding = header.number("embedding_length")
         if header.number("expert_used_count") and (self.experts or not gpu):
@@ -124,7 +124,7 @@ class Working:
         return self._mixing_experts() if stacked else 0
 
     def _converted(self, layer: Layer) -> int:
-        """Bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
+        """Return the bytes of the f16 copy that flash attention makes of a cache of another type, on a GPU."""
         placement = self.placement
         if not placement.flash_attention or not self._cached(layer):
             return 0
@@ -136,7 +136,7 @@ class Working:
         return any(group.name == "ffn_gate.weight" for group in self.header.tensors)
 
     def _mixing_experts(self) -> int:
-        """Numbers per token while experts are computed: what goes in, what each makes of it, what comes out."""
+        """Return the numbers per token while experts are computed: inputs, inner rows, outputs."""
         header = self.header
         embedding, used = header.number("embedding_length"), header.number("expert_used_count")
         inner = header.number("expert_feed_forward_length")
@@ -169,7 +169,7 @@ class Working:
         return 2 if copied and header.number("embedding_length") > inner else 1
 
     def _recurring(self) -> int:
-        """Numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
+        """Return the numbers per token in a recurrent layer: the convolution's inputs and outputs, and the state's."""
         header, gpu = self.header, self.device != HOST
         inner, mamba2 = header.number("ssm.inner_size"), header.architecture in _MAMBA2
         if self._below:
@@ -180,7 +180,7 @@ class Working:
         return 3 * header.number("embedding_length") + rows * convolution + 2 * inner + steps
 
     def _attending(self, layer: Layer) -> int:
-        """Numbers per token in attention: queries before and after they are turned, what comes out; a gate, if any."""
+        """Return the numbers per token in attention: queries before and after rotation, outputs; a gate, if any."""
         queries = 4 if self.header.architecture in _GATED else 3
         query = layer.heads * head_width(self.header)
         if self.header.architecture in BERT:  # keys and values are there in f16 besides
@@ -189,7 +189,7 @@ class Working:
 
 
 def head_width(header: Header) -> int:
-    """Numbers of one head's keys, also where the header does not say."""
+    """Return the numbers of one head's keys, also if the header lacks them."""
     usual = header.number("embedding_length") // max((1, *header.per_layer("attention.head_count")))
     return header.number("attention.key_length", usual)
 
@@ -209,14 +209,14 @@ _PROJECTED = 3
 
 
 def compute_bytes(laid: Layout) -> dict[int, int]:
-    """Bytes of the compute buffer on each GPU, and on the host."""
+    """Return the bytes of the compute buffer on each GPU, and on the host."""
     found = _Graph(laid, laid.placement, laid.trunk).buffers()
     found[HOST] += output_bytes(laid.header, laid.placement)
     return found
 
 
 def output_bytes(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that the outputs of a batch take from the first request on, where embeddings are on.
+    """Return the bytes of RAM that the outputs of a batch take from the first request on, if embeddings are on.
 
     Each token is an output, and has room for logits even if the model computes none (llama-context.cpp:2143).
     """
@@ -227,7 +227,7 @@ def output_bytes(header: Header, placement: Placement) -> int:
 
 
 def draft_compute_bytes(laid: Layout) -> dict[int, int]:
-    """Bytes of the buffers of the context that drafts (speculative.cpp:2599-2650); nothing without a draft."""
+    """Return the bytes of the drafting context's buffers (speculative.cpp:2599-2650); nothing without a draft."""
     placement = laid.placement
     if not placement.mtp or not laid.heads:
         return {}
@@ -244,7 +244,7 @@ class _Graph:
     layers: tuple[Layer, ...]
 
     def buffers(self) -> dict[int, int]:
-        """Bytes by device."""
+        """Return the bytes by device."""
         of = self._of_ik if self.placement.does.reserves_all_logits else self._of_gpu
         found = {device: size for device in range(self.placement.devices) if (size := of(device))}
         return {HOST: self._of_host(), **found}
@@ -263,11 +263,12 @@ class _Graph:
     def masks(self) -> int:
         """Bytes of the masks of which token sees which cell, one for each kind of window."""
         size = _F16_BYTES if self.placement.flash_attention else _F32_BYTES
-        seen = {layer.window: self._working(HOST).seen(layer) for layer in self.layers if layer.keys}
+        working = self._working(HOST)
+        seen = {layer.window: working.seen(layer) for layer in self.layers if layer.keys}
         return sum(cells * self.placement.tokens * size for cells in seen.values())
 
     def logits(self, rows: int) -> int:
-        """Bytes of so many rows of logits; 0 where the graph computes none."""
+        """Return the bytes of this many rows of logits; 0 if the graph computes none."""
         header = self.laid.header
         if header.architecture in WITHOUT_LOGITS:
             return 0
@@ -311,7 +312,7 @@ class _Graph:
         return found
 
     def on(self, device: int) -> list[Layer]:
-        """The layers of a device."""
+        """Return the layers of a device."""
         return self._by_device.get(device, [])
 
     def _of_host(self) -> int:
@@ -344,12 +345,12 @@ class _Graph:
         return inputs + self._borrowed(device) * self.copies + max(peaks)
 
     def _borrowed(self, device: int) -> int:
-        """Bytes of other GPUs' caches: each layer that reads one has a copy of its own."""
+        """Return the bytes of other GPUs' caches: each layer that reads one has a copy of its own."""
         far = (layer.source for layer in self.on(device) if layer.source is not None)
         return sum(self._cache(self.layers[source]) for source in far if self.laid.places[source] != device)
 
     def _peaks(self, device: int) -> list[int]:
-        """What may be the most bytes that are alive at once on a device, inputs aside."""
+        """Return the candidates for the most bytes that are alive at once on a device, without inputs."""
         own = _kinds(self._reading(layer) for layer in self.on(device))
         working = self._working(device)
         peaks = [working.peak(layer) for layer in own]
@@ -364,7 +365,7 @@ class _Graph:
         return peaks
 
     def _fetching(self, layer: Layer) -> int:
-        """The most bytes that are alive while a layer is computed with weights that are copied from RAM.
+        """Return the most bytes that are alive while a layer is computed with weights copied from RAM.
 
         Of a dense layer, and of experts where each is followed by its biases, there is one copy at a time. What comes
         out of experts lies where a third was, if it is not larger.
@@ -386,7 +387,7 @@ class _Graph:
         return Working(self.laid.header, self.placement, device, experts)
 
     def _computes_experts(self, device: int) -> int:
-        """How many of these layers have experts on their device."""
+        """Return how many of these layers have experts on their device."""
         own = {layer.index for layer in self.on(device)}
         return sum(
             self.placement.override(f"blk.{index}.{group.name}") in (None, device)
@@ -396,7 +397,7 @@ class _Graph:
         )
 
     def _reading(self, layer: Layer) -> Layer:
-        """The layer with the keys and values that it reads, where they are another's."""
+        """Return the layer with the keys and values that it reads, also those of another layer."""
         if layer.source is None:
             return layer
         source = self.layers[layer.source]
@@ -407,12 +408,12 @@ class _Graph:
         return placement.cache_bytes(layer.keys, layer.values, layer.window, (placement.type_k, placement.type_v))
 
     def _output(self) -> int:
-        """Bytes at the end of a graph. Logits that are not larger lie where the masks were."""
+        """Return the bytes at the end of a graph. Logits that are not larger reuse the space of the masks."""
         logits = self.logits(self.placement.rows)
         return 6 * self.embedding + (logits if logits > self.masks else 0)
 
     def _of_ik(self, device: int) -> int:
-        """Bytes of a GPU's buffer in ik_llama.cpp: it makes room for the logits of every token of a batch.
+        """Return the bytes of a GPU's buffer in ik_llama.cpp, which has the logits of every token of a batch.
 
         Measured: docs/gpus.md. Matrices are turned into other types in CUDA's own memory.
         """
@@ -432,7 +433,7 @@ class _Graph:
         return fetched + max(peaks)
 
     def _output_in_ram(self) -> int:
-        """Bytes of an output matrix in RAM, which ik_llama.cpp copies to the first GPU for large batches."""
+        """Return the bytes of an output matrix in RAM, which ik_llama.cpp copies to the first GPU for large batches."""
         if self.laid.places[-1] != HOST or self.placement.tokens < _OFFLOADED:
             return 0
         groups = (group for group in self.laid.header.tensors if not group.layers)
@@ -441,5 +442,5 @@ class _Graph:
 
 
 def _kinds(layers: Iterable[Layer]) -> list[Layer]:
-    """One layer of each kind."""
+    """Return one layer of each kind."""
     return list({layer.kind: layer for layer in layers}.values())

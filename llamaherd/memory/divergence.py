@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from llamaherd.engines.divergence import Reading, counts_in_32_bits, logits_bytes, run_bytes
-from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import CacheTypes, Instance, Rig
+from llamaherd.inventory.schema import CacheTypes, Instance
+from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.fit import fit_in
-from llamaherd.memory.instances import sized
 
 CONTEXTS = (8192, 4096, 2048, 1024, 512)
 """Tokens of a chunk, the longest first."""
@@ -21,12 +20,12 @@ _FEWEST, _MOST = 2, 8
 """Chunks: two of the longest ones have as many tokens as the text; of short ones more are read."""
 
 
-def readings(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header]) -> Iterator[Reading]:
-    """Ways in which the text could be read with an instance's weights and a cache of f16, the best one first.
+def readings(facts: RigFacts, name: str, instance: Instance) -> Iterator[Reading]:
+    """Yield ways to read the text with an instance's weights and a cache of f16, the best one first.
 
-    `instance` may have other keys than the rig's of that name. None where nobody knows the model's vocabulary.
+    `instance` may have other keys than the rig's instance of that name. None if the model's vocabulary is unknown.
     """
-    header = headers.get(instance.model)
+    header = facts.headers.get(instance.model)
     if header is None or not header.vocabulary:
         return
     most = longest_chunk(instance)
@@ -34,19 +33,19 @@ def readings(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Head
     for context in CONTEXTS:
         if context > most or not counts_in_32_bits(header.vocabulary, context):
             continue
-        batch = next((batch for batch in _BATCHES if _fits(rig, name, instance, headers, context, batch)), None)
+        batch = next((batch for batch in _BATCHES if _fits(facts, name, instance, context, batch)), None)
         if batch is not None:
             chunks = min(_MOST, max(_FEWEST, CONTEXTS[0] // context))
             yield Reading(context, chunks, batch, logits_bytes(header.vocabulary, context, chunks))
 
 
 def longest_chunk(instance: Instance) -> int:
-    """Tokens of a chunk at most: what a request of it may have."""
+    """Return the most tokens of a chunk: those of one slot."""
     return instance.context // max(1, instance.parallel)
 
 
-def _fits(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header], context: int, batch: int) -> bool:
-    """Whether GPUs and RAM hold it beside the others, with what the tool takes for itself; also where nobody can tell.
+def _fits(facts: RigFacts, name: str, instance: Instance, context: int, batch: int) -> bool:
+    """Return whether GPUs and RAM hold the tool next to the other servers; also if the memory is unknown.
 
     Each token of a batch has its logits, and nothing is drafted or saved.
     """
@@ -60,7 +59,7 @@ def _fits(rig: Rig, name: str, instance: Instance, headers: Mapping[str, Header]
             "ubatch": batch,
         }
     )
-    found = sized(rig.model_copy(update={"instances": {**rig.instances, name: read}}), headers).get(name)
+    found = facts.sized_as(name, read, projector=False)
     if found is None:
         return True
     placement = replace(found.placement, outputs=batch, cache_ram=0, checkpoints=0)

@@ -6,14 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-from llamaherd.engines.flags.overrides import Override
 from llamaherd.gguf.header import Header
+from llamaherd.gguf.layers import ROLLBACK, Layer, layer_doubts
 from llamaherd.memory.compute import compute_bytes, draft_compute_bytes
-from llamaherd.memory.layers import ROLLBACK, Layer, doubts, layers
 from llamaherd.memory.layout import Layout, lay_out, shared_bytes
-from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes, searching
+from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Memory:
 
 
 def add_memory(one: Use, other: Use) -> Use:
-    """Both, part by part."""
+    """Return the sum, part by part."""
     return Use(
         weights=one.weights + other.weights,
         kv=one.kv + other.kv,
@@ -93,12 +91,12 @@ _F32 = 4
 
 
 def kv_bytes(laid: Layout) -> Counter[int]:
-    """Bytes of the KV cache on each device."""
+    """Return the bytes of the KV cache on each device."""
     return _kv(laid, laid.trunk, (laid.placement.type_k, laid.placement.type_v))
 
 
 def draft_kv_bytes(laid: Layout) -> Counter[int]:
-    """Bytes of the prediction heads' KV: a context of its own (speculative.cpp:2599-2650), with types of its own.
+    """Return the bytes of the prediction heads' KV: a separate context with its own types (speculative.cpp:2599-2650).
 
     ik_llama.cpp keeps their KV in the model's context too (llama.cpp:737, 853).
     """
@@ -112,7 +110,7 @@ def draft_kv_bytes(laid: Layout) -> Counter[int]:
 
 
 def state_bytes(laid: Layout) -> tuple[Counter[int], Counter[int]]:
-    """Bytes of the recurrent state on each device: a copy for each slot, and the further copies that a draft needs.
+    """Return the bytes of the recurrent state on each device: a copy for each slot, and the copies that a draft needs.
 
     llama-memory-recurrent.cpp:101-103.
     """
@@ -176,9 +174,8 @@ _SIZES = (
 """What the arithmetic reads of a header."""
 
 
-@lru_cache(maxsize=1024)
 def estimate(header: Header, placement: Placement) -> Memory:
-    """What each GPU and the host will hold, in bytes.
+    """Return what each GPU and the host will hold, in bytes.
 
     Raises ValueError, with a sentence, for what no engine takes: an override that is no regular expression or to a
     GPU that is not there, a type of cache that is not known, nothing as a context or batch, too many layers, sizes in
@@ -189,7 +186,7 @@ def estimate(header: Header, placement: Placement) -> Memory:
     model, heads = Counter[int](), Counter[int]()
     for tensor in laid.tensors:
         for part, size in shared_bytes(tensor.device, tensor.size, placement):
-            (heads if tensor.head else model)[part] += size
+            (heads if tensor.head else model)[part] += size * tensor.count
     caches, drafts = kv_bytes(laid), draft_kv_bytes(laid)
     states, copies = state_bytes(laid)
     computing, drafting = compute_bytes(laid), draft_compute_bytes(laid)
@@ -233,13 +230,14 @@ def _check(header: Header, placement: Placement) -> None:
     most = placement.does.most_slots or placement.context
     if placement.parallel > most:
         raise ValueError(f"parallel is {placement.parallel}, and {placement.engine} ends with more than {most} slots")
-    for pattern, target in placement.overrides:
-        if fault := Override(pattern, "CPU").fault:
-            raise ValueError(f"the override `{pattern}` is no regular expression: {fault}")
-        if searching(pattern) is None:
-            raise ValueError(f"the override `{pattern}` repeats so much that trying it may take for ever")
+    for override, target in placement.patterns:
+        named = f"the override `{override.pattern}`"
+        if override.fault:
+            raise ValueError(f"{named} is no regular expression: {override.fault}")
+        if override.regex is None:
+            raise ValueError(f"{named} repeats so much that trying it may take for ever")
         if isinstance(target, int) and not HOST <= target < max(placement.devices, 1):
-            raise ValueError(f"the override `{pattern}` is to GPU {target} of {placement.devices}")
+            raise ValueError(f"{named} is to GPU {target} of {placement.devices}")
     if not all(0 <= part < math.inf for part in placement.tensor_split or ()):
         raise ValueError("a part of the tensor split is below 0, or no number")
     if placement.devices and not 0 <= placement.main_device < placement.devices:
@@ -250,7 +248,7 @@ def _check(header: Header, placement: Placement) -> None:
 
 
 def _doubts(header: Header, placement: Placement) -> Iterator[str]:
-    yield from doubts(header)
+    yield from layer_doubts(header)
     if placement.devices and placement.split in ("row", "tensor", "graph"):
         yield f"split `{placement.split}` cuts matrices through; they are taken to be shared in proportion"
     if (
@@ -265,7 +263,7 @@ def _doubts(header: Header, placement: Placement) -> Iterator[str]:
         yield "the model has no prediction heads of its own to draft with"
     if placement.mtp and not placement.does.copies_state_to_draft and header.architecture in ROLLBACK:
         yield f"{placement.engine} keeps checkpoints of the recurrent state while drafting; they are not counted"
-    widths = {width for layer in layers(header) for width in (layer.keys, layer.values)}
+    widths = {width for layer in header.each_layer for width in (layer.keys, layer.values)}
     for type_ in {placement.type_k, placement.type_v}:
         if any(width and row_bytes(type_, width) * 32 != row_bytes(type_, width * 32) for width in widths):
             yield f"heads are no whole blocks of `{type_}`; the engine will refuse it"

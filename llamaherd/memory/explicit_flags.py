@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from llamaherd.engines import SIZED
-from llamaherd.engines.command_line import EXPERTS, CommandLine, pooling, server_task
+from llamaherd.engines.command_line import EXPERTS, CommandLine
 from llamaherd.engines.flags.definitions import INTEGER
 from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import Option
 from llamaherd.engines.flags.overrides import parse_overrides
+from llamaherd.engines.flags.task import pooling, server_task
 from llamaherd.gguf.header import Header
 from llamaherd.memory.layout import spread_ik_experts
 from llamaherd.memory.placement import Placement
@@ -62,8 +63,10 @@ class UncountedError(ValueError):
 
 
 def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) -> Placement:
-    """The placement with all that arguments and variables say. Raises ValueError, with a sentence, for what no engine
-    takes, and UncountedError for what cannot be worked out."""
+    """Return the placement with all arguments and variables applied.
+
+    Raises ValueError, with a sentence, for what no engine takes, and UncountedError for what cannot be derived.
+    """
     changes: dict[str, Any] = {"uncounted": tuple(str(option) for option in uncounted_option(line))}
     for field, names in _NUMBERS.items():
         if (number := _number(line, *names)) is not None:
@@ -88,7 +91,7 @@ def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) ->
 
 
 def _outputs(placed: Placement, line: CommandLine) -> Placement:
-    """The placement with as many outputs as its server reserves (llama.cpp, tools/server/server-context.cpp:42-46).
+    """Return the placement with a server's outputs (llama.cpp, tools/server/server-context.cpp:42-46).
 
     A batch of embeddings is computed at once (tools/server/server.cpp:162-166).
     """
@@ -100,13 +103,16 @@ def _outputs(placed: Placement, line: CommandLine) -> Placement:
 
 
 def uncounted_option(line: CommandLine) -> Iterator[Option]:
-    """What takes memory by a file, or of another host, that is not known here."""
+    """Yield the options whose memory is unknown here: that of a file, or of another host."""
     named = (option for name in UNCOUNTED_FLAGS if (option := line.own(name)))
     yield from dict.fromkeys(option for option in named if option.value)
 
 
 def _fits_itself(placed: Placement, line: CommandLine) -> Option | None:
-    """What leaves the placement to the engine (common/fit.cpp:463-486; ik_llama.cpp, src/llama.cpp:2447-2600)."""
+    """Return the option by which the engine decides on the placement.
+
+    common/fit.cpp:463-486; ik_llama.cpp, src/llama.cpp:2447-2600.
+    """
     fit = line.meant.get("--fit")
     if not placed.devices or placed.overrides or (fit and (not fit.on or fit.value.lower() in OFF)):
         return None
@@ -119,14 +125,14 @@ def _fits_itself(placed: Placement, line: CommandLine) -> Option | None:
 
 
 def _number(line: CommandLine, *names: str) -> int | None:
-    """The number that counts, as C++ reads it; None where keys say it, or it is none."""
+    """Return the effective number as C++ reads it; None if a key sets it, or if it is not a number."""
     option = line.own(*names)
     found = INTEGER.match(option.value) if option else None
     return clamped_number(found[1]) if found else None
 
 
 def _slots(line: CommandLine, header: Header) -> dict[str, Any]:
-    """Context and slots; `-np -1` is four that share it (tools/server/server.cpp:168-173)."""
+    """Return context and slots; `-np -1` is four slots that share it (tools/server/server.cpp:168-173)."""
     found: dict[str, Any] = {}
     if (context := _number(line, "--ctx-size")) is not None:
         found["context"] = context or header.number("context_length")
@@ -159,7 +165,7 @@ def _switches(line: CommandLine) -> dict[str, Any]:
 
 
 def _growing(line: CommandLine) -> dict[str, Any]:
-    """What is saved of prompts; less than nothing is no limit."""
+    """Return the limits of saved prompts; a negative number is no limit."""
     found: dict[str, Any] = {}
     if (mib := _number(line, "--cache-ram")) is not None:
         found["cache_ram"] = mib << 20 if mib >= 0 else None
@@ -169,7 +175,7 @@ def _growing(line: CommandLine) -> dict[str, Any]:
 
 
 def _says_no(option: Option, name: str) -> bool:
-    """Whether a switch with this spelling is on: it may be the negation of another one, or stand for itself."""
+    """Return whether a switch with this spelling is on; it may be the negation of another switch."""
     return not option.on if name in option.flag.negated else option.on
 
 
@@ -178,8 +184,11 @@ def _unmapped(option: Option) -> bool:
 
 
 def _layers(option: Option, placed: Placement) -> int | None:
-    """How many layers GPUs hold; None for all. Less than nothing is all in llama.cpp (src/llama-model.cpp,
-    n_gpu_layers), and none in ik_llama.cpp, as is its default (src/llama.cpp:4935)."""
+    """Return how many layers GPUs hold; None for all.
+
+    A negative number is all in llama.cpp (src/llama-model.cpp, n_gpu_layers), and none in ik_llama.cpp, as is its
+    default (src/llama.cpp:4935).
+    """
     found = INTEGER.match(option.value)
     number = clamped_number(found[1]) if found else -1
     if number < 0:
@@ -188,7 +197,7 @@ def _layers(option: Option, placed: Placement) -> int | None:
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    """The GPUs' parts; `,` and `/` separate them. Raises ValueError."""
+    """Return the GPUs' parts; `,` and `/` separate them. Raises ValueError."""
     try:
         return tuple(parse_real(part.strip()) for part in re.split("[,/]+", text))
     except ValueError:
@@ -196,7 +205,7 @@ def _shares(text: str) -> tuple[float, ...]:
 
 
 def _draft(line: CommandLine, placed: Placement) -> dict[str, Any]:
-    """What the model's own head drafts, and how a model that drafts is laid out."""
+    """Return how many tokens the model's own head drafts, and how a model that drafts is laid out."""
     found: dict[str, Any] = {}
     if (layers := line.own("--n-gpu-layers-draft")) and placed.devices:
         found["draft_gpu_layers"] = _layers(layers, placed)
@@ -217,7 +226,7 @@ def _is_head(option: Option) -> bool:
 
 
 def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[PlacedOverride, ...]:
-    """All tensors that are kept elsewhere, the first that matches first. `placed` has what keys move."""
+    """Return the overrides, the first match first. `placed` has those of keys."""
     if placed.does.spreads_experts:
         options = line.meant.every("--override-tensor")
         return (*_kept(options, line, placed.overrides), *_spread(placed, line, header))
@@ -225,14 +234,14 @@ def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[Placed
 
 
 def _in_order(line: CommandLine, names: tuple[str, ...]) -> tuple[Option, ...]:
-    """llama.cpp reads all variables before its arguments, each at its flag's turn (common/arg.cpp:766-790)."""
+    """Return options in llama.cpp's order: all variables, by flag, before the arguments (common/arg.cpp:766-790)."""
     flags = {flag for name in names if (flag := line.meant.catalogue.find(name))}
     variables = [each for name in names for each in line.meant.every(name) if each.origin == "environment"]
     return (*variables, *(each for each in line.meant.said if each.origin == "argument" and each.flag in flags))
 
 
 def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOverride, ...]) -> Iterator[PlacedOverride]:
-    """What each option keeps elsewhere (common/arg.cpp:2757-2790, common/common.h:1224-1243). Raises ValueError."""
+    """Yield the overrides of each option (common/arg.cpp:2757-2790, common/common.h:1224-1243). Raises ValueError."""
     find = line.meant.catalogue.find
     for option in options:
         number = INTEGER.match(option.value)
@@ -247,7 +256,7 @@ def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOver
 
 
 def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[PlacedOverride]:
-    """ik_llama.cpp takes the last number, after all overrides, and of several GPUs' layers a share of each GPU's."""
+    """Yield ik_llama.cpp's override for experts: by the last number, with a share of each GPU's layers."""
     options = line.meant.every("--n-cpu-moe", "--cpu-moe")
     if options:
         found = INTEGER.match(options[-1].value)
@@ -257,12 +266,12 @@ def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[Pl
 
 
 def _of_layers(layers: Iterable[int], names: str) -> str:
-    """One pattern in place of one for each layer."""
+    """Return one pattern for all these layers."""
     return rf"blk\.(?:{'|'.join(map(str, layers))}){names}"
 
 
 def _parsed(option: Option) -> Iterator[PlacedOverride]:
-    """Overrides with GPUs by number. Raises ValueError, and UncountedError for what cannot be worked out."""
+    """Yield overrides with GPUs by number. Raises ValueError, and UncountedError for what cannot be derived."""
     for override in parse_overrides(option.value):
         gpu = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
         if not gpu and override.buffer != "CPU":

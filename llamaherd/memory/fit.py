@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import Memory, Use, estimate
-from llamaherd.memory.layout import experts_pattern, moe_layers, places_of
+from llamaherd.memory.layout import experts_pattern, places_of
 from llamaherd.memory.placement import HOST, Placement
 
 MIB = 1024**2
@@ -68,11 +68,15 @@ class Change:
 
 
 def fit_in(header: Header, placement: Placement, room: Room) -> Fit:
-    """How the placement goes into the room. Raises ValueError as `estimate` does, or if the GPUs are others."""
+    """Return how the placement goes into the room. Raises ValueError as `estimate` does, or if the GPUs differ."""
     if len(room.cards) != placement.devices:
         raise ValueError(f"{placement.devices} GPUs are placed on, and the sizes of {len(room.cards)} are known")
     memory = estimate(header, placement if placement.free else replace(placement, free=room.cards))
-    room = room.of(placement) if room.of else room
+    return fit_memory(memory, room.of(placement) if room.of else room)
+
+
+def fit_memory(memory: Memory, room: Room) -> Fit:
+    """Return how this memory goes into the room, which has as many GPUs."""
     spare = tuple(
         size - room.reserve - use.total if use.total else size
         for size, use in zip(room.cards, memory.devices, strict=True)
@@ -81,7 +85,7 @@ def fit_in(header: Header, placement: Placement, room: Room) -> Fit:
 
 
 def changes(header: Header, placement: Placement, room: Room) -> tuple[Change, ...]:
-    """Every single change that makes it fit, cheapest first: what costs least in speed or quality.
+    """Return every single change that makes it fit, the cheapest in speed or quality first.
 
     Another split, a smaller batch, fewer drafted tokens or their cache in 8 bits, fewer slots, a cache of 8 bits,
     experts on the CPU, layers on the CPU, a cache of 4 bits, a smaller context. Raises ValueError as `fit` does.
@@ -108,7 +112,7 @@ def _tried_change(header: Header, room: Room, kind: str, text: str, placement: P
 
 
 def _first(tried: Iterator[Change]) -> Iterator[Change]:
-    """The first that fits, if any does."""
+    """Yield the first change that fits, if any does."""
     for change in tried:
         if change.fit.fits:
             yield change
@@ -116,14 +120,14 @@ def _first(tried: Iterator[Change]) -> Iterator[Change]:
 
 
 def another_split(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The first split over the GPUs that fits, if any does."""
+    """Yield the first split over the GPUs that fits, if any does."""
     if placement.devices < 2 or placement.split != "layer":
         return
     yield from _first(_splits(header, placement, room))
 
 
 def _splits(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """Splits worth a try: less on the first or the last GPU, then layer by layer from the fullest to the emptiest."""
+    """Yield splits to try: less on the first or the last GPU, then layer by layer from the fullest to the emptiest."""
     count = placement.devices
     for less in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5):
         for shares in ((less,) + (1.0,) * (count - 1), (1.0,) * (count - 1) + (less,)):
@@ -173,7 +177,7 @@ def _smaller_draft_cache(header: Header, placement: Placement, room: Room) -> It
 
 
 def _fewer_slots(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The most slots that fit, found by halving: more of them never take less, but for the padding of their cells."""
+    """Yield the most slots that fit, by bisection: more slots take more, but for the padding of their cells."""
     low, high, best = 1, placement.parallel - 1, None
     while low <= high:
         count = (low + high) // 2
@@ -201,11 +205,13 @@ def _cache(header: Header, placement: Placement, room: Room, type_: str, wider: 
 
 
 def fewest_experts_on_cpu(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The fewest layers' experts that must leave for RAM, taken from the GPUs that lack most, first layers first."""
+    """Yield the fewest layers of experts to move to RAM, from the GPUs that lack most, first layers first."""
     if not placement.devices:
         return
     places = places_of(header, replace(placement, free=placement.free or room.cards))
-    left = [layer for layer in moe_layers(header) if places[layer] != HOST and not _is_moved(header, placement, layer)]
+    left = [
+        layer for layer in header.expert_layers if places[layer] != HOST and not _is_moved(header, placement, layer)
+    ]
     gone: list[int] = []
     tried = fit_in(header, placement, room)
     while tried.short and tried.short[0][0] != HOST:
@@ -232,7 +238,7 @@ def _is_moved(header: Header, placement: Placement, layer: int) -> bool:
 
 
 def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The most layers on the GPUs that fit, none of them if need be."""
+    """Yield the most layers on the GPUs that fit, possibly none."""
     slots = header.layers + 1
     now = slots if placement.gpu_layers is None else min(placement.gpu_layers, slots)
     for count in range(now - 1 if placement.devices else -1, -1, -1):
@@ -245,7 +251,7 @@ def fewer_layers(header: Header, placement: Placement, room: Room) -> Iterator[C
 
 
 def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterator[Change]:
-    """The largest context that fits, and gives no slot more than the model was trained for."""
+    """Yield the largest context that fits, and gives no slot more than the model was trained for."""
     trained = header.number("context_length") * placement.parallel or placement.context
     size = largest_context(header, placement, room, min(placement.context - 1, trained))
     if size:
@@ -253,7 +259,7 @@ def _smaller_context(header: Header, placement: Placement, room: Room) -> Iterat
 
 
 def largest_context(header: Header, placement: Placement, room: Room, most: int) -> int:
-    """The largest context up to `most` that fits, in whole steps of 1024, 4096 at least; 0 if none does.
+    """Return the largest context up to `most` that fits, in whole steps of 1024, 4096 at least; 0 if none does.
 
     More cells never take less, so that the interval can be halved.
     """
@@ -296,7 +302,7 @@ class FitResult:
 
 
 def best_fit(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> FitResult:
-    """The best placement that fits, or the one that lacks least if none does.
+    """Return the best placement that fits, or that with the smallest lack if none does.
 
     `wanted` has what is asked for: context, slots, cache, batch, draft; `by_hand` also where the model goes. Raises
     ValueError as `fit` does.
@@ -316,7 +322,7 @@ def _usual_placement(header: Header) -> Placement:
 
 
 def _candidates(header: Header, base: Placement, room: Room) -> Iterator[Change]:
-    """Placements from the fastest to the slowest; the later ones are worked out only if the earlier do not fit."""
+    """Yield placements from the fastest to the slowest, each computed only if the faster ones do not fit."""
     if not room.cards:
         yield Change("cpu", "all in RAM", base, fit_in(header, base, room))
         return

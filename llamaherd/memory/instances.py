@@ -1,31 +1,28 @@
-"""A rig's instances as placements, with their projectors and draft models, and the memory that all of them hold."""
+"""The placement and the memory of one instance, with its projector and the model that drafts for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from types import MappingProxyType
+from functools import cached_property
 
-from llamaherd.engines import SIZED, USUAL, flags_of, reads_gguf
-from llamaherd.engines.command_line import CommandLine, IdentityKey, overridden_command_line
+from llamaherd.engines import SIZED, USUAL, flags_of
+from llamaherd.engines.command_line import CommandLine, command_line, has_explicit_options
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.estimate import DraftUse, Memory, Use, add_memory, estimate
 from llamaherd.memory.explicit_flags import with_explicit_flags
-from llamaherd.memory.fit import Fit, Room, fit_in
 from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
 from llamaherd.memory.overhead import Growth, cuda_on_gpus, in_ram, layouts_of, ram_growth
-from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Layout, Placement
+from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
 from llamaherd.reference.cards import usable_memory
 
 
 def sidecar_memory(
     instance: Instance, placed: Placement, headers: Mapping[str, Header], projectors: Mapping[str, int]
 ) -> Memory:
-    """What is held for an instance besides its model. `projectors` are bytes by name of model."""
+    """Return the memory of an instance besides its model. `projectors` are bytes by name of model."""
     held = _nothing(placed)
     if size := projectors.get(instance.model, 0):
         doubt = "what the vision projector takes while it reads an image is not counted"
@@ -37,12 +34,12 @@ def sidecar_memory(
 
 
 def drafting_header(instance: Instance, headers: Mapping[str, Header]) -> Header | None:
-    """The header of the model that drafts for an instance, as far as it is known."""
+    """Return the header of the model that drafts for an instance, if it is known."""
     return headers.get(instance.draft.model) if instance.draft and instance.draft.model else None
 
 
 def summed_memory(one: Memory, other: Memory) -> Memory:
-    """What both hold, GPU by GPU."""
+    """Return the sum, GPU by GPU."""
     devices = tuple(add_memory(*each) for each in zip(one.devices, other.devices, strict=True))
     return Memory(devices, add_memory(one.host, other.host), (*one.doubts, *other.doubts))
 
@@ -52,7 +49,7 @@ def _nothing(placed: Placement) -> Memory:
 
 
 def _on_first(placed: Placement, use: Use, doubt: str, *, in_ram: bool = False) -> Memory:
-    """Held by the first GPU, and by the RAM where there is none or it is to be there."""
+    """Return memory of the first GPU, or of the RAM if there is none or with `in_ram`."""
     if in_ram:
         return replace(_nothing(placed), host=use, doubts=(doubt,))
     devices = tuple(use if device == 0 else Use() for device in range(placed.devices))
@@ -74,7 +71,7 @@ def _drafting(name: str, header: Header | None, placed: Placement, *, head: bool
 
 
 def draft_placement(placed: Placement) -> Placement:
-    """How an engine lays out a model that drafts for the one that is placed so: all of it on the same GPUs.
+    """Return the placement of a model that drafts for a placed model: all of it on the same GPUs.
 
     llama.cpp gives it a cache of f16 (common/speculative.cpp:2527-2563 of b11434), ik_llama.cpp one of the same types
     and for one slot (examples/server/server-context.cpp:117-139 of 67268c8fd).
@@ -86,7 +83,7 @@ def draft_placement(placed: Placement) -> Placement:
 
 
 def _as_draft(use: Use) -> Use:
-    """All that a model holds, as what drafting adds."""
+    """Return all memory of a model as that of a draft."""
     return Use(draft=DraftUse(weights=use.weights, kv=use.kv, state=use.state, compute=use.compute))
 
 
@@ -99,150 +96,91 @@ SYSTEM_RAM = 1 << 30
 
 @dataclass(frozen=True)
 class InstanceMemory:
-    """What one instance holds, whatever runs beside it: all of it, and what of that is beside its model.
+    """The memory of one instance, independent of other instances.
 
-    `cuda` are bytes that CUDA takes of each of its GPUs besides what the engine allocates.
+    `model` is that of its model, `extra` that of a projector and of a model that drafts, whose header is `drafting`.
+    `cuda` are the bytes that CUDA takes of each of its GPUs besides what the engine allocates.
     """
 
     instance: Instance
     header: Header
     placement: Placement
-    memory: Memory
+    drafting: Header | None
+    model: Memory
     extra: Memory
     cuda: tuple[int, ...]
-    drafting: Header | None
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The memory of its model and of what it loads besides."""
+        return summed_memory(self.model, self.extra)
+
+    @cached_property
+    def server_ram(self) -> int:
+        """The bytes of RAM that the server takes for itself."""
+        return in_ram(self.header, self.placement)
 
     @property
     def ram(self) -> int:
-        """Bytes of RAM that it cannot do without."""
-        return self.memory.host.total + in_ram(self.header, self.placement)
+        """The bytes of RAM that the instance needs."""
+        return self.memory.host.total + self.server_ram
 
     @property
     def on_gpus(self) -> dict[str, int]:
-        """Bytes of each of its GPUs, with what CUDA takes."""
+        """The bytes of each of its GPUs, with what CUDA takes."""
         parts = zip(self.instance.on, self.memory.devices, self.cuda, strict=True)
         return {gpu: use.total + cuda for gpu, use, cuda in parts}
 
     @cached_property
     def growth(self) -> Growth:
-        """The most that comes to its RAM while it works."""
+        """The most that its RAM grows while it runs."""
         return ram_growth(self.header, self.placement, self.drafting)
-
-
-@dataclass(frozen=True)
-class Sized:
-    """One instance: how it is placed and what that takes. `room` is what the others leave of its GPUs and the RAM;
-    `drafting` is the header of a model that drafts for it."""
-
-    name: str
-    instance: Instance
-    header: Header
-    placement: Placement
-    memory: Memory
-    room: Room
-    drafting: Header | None = None
-
-    @property
-    def ram(self) -> int:
-        """Bytes of RAM that it cannot do without."""
-        return self.memory.host.total + in_ram(self.header, self.placement)
-
-    @cached_property
-    def growth(self) -> Growth:
-        """The most that comes to its RAM while it works."""
-        return ram_growth(self.header, self.placement, self.drafting)
-
-    @cached_property
-    def fit(self) -> Fit:
-        """How it goes into what the others leave."""
-        return fit_in(self.header, self.placement, self.room)
-
-
-def sized(
-    rig: Rig, headers: Mapping[str, Header], projectors: Mapping[str, int] = MappingProxyType({})
-) -> dict[str, Sized]:
-    """Every instance that can be sized: its model's header is known, and so is the memory of its GPUs.
-
-    `projectors` are bytes of vision projectors by name of model.
-    """
-    found = {}
-    for name, instance in rig.instances.items():
-        with suppress(ValueError):  # what is wrong with it, a check says
-            if known := instance_memory(rig, instance, headers, projectors):
-                found[name] = known
-    return {
-        name: Sized(
-            name,
-            each.instance,
-            each.header,
-            each.placement,
-            each.memory,
-            _room(rig, each, _others(rig, name, found)),
-            each.drafting,
-        )
-        for name, each in found.items()
-    }
 
 
 def instance_memory(
-    rig: Rig, instance: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
+    rig: Rig,
+    instance: Instance,
+    placed: Placement,
+    headers: Mapping[str, Header],
+    projectors: Mapping[str, int],
 ) -> InstanceMemory | None:
-    """What an instance holds, worked out once for all who ask; None where its model's header or the memory of its GPUs
-    is not known, or its engine fills them by design.
+    """Return the memory of an instance; None if its model's header or the memory of one of its GPUs is unknown.
 
-    Raises ValueError, with a sentence, where it cannot be worked out.
+    `projectors` are the bytes of vision projectors by name of model. Raises ValueError, with a sentence, for a
+    placement that no engine takes.
     """
     header = headers.get(instance.model)
-    if header is None or not reads_gguf(rig.engines.get(instance.engine)):
+    if header is None or any(capacity(rig, gpu) is None for gpu in instance.on):
         return None
-    if any(capacity(rig, gpu) is None for gpu in instance.on):
-        return None
-    placed = placement(rig, instance, header)
-    gpus = rig.gpus.cards if rig.gpus else {}
-    sizes = tuple(gpus[name].multiprocessors for name in instance.on)
-    size = projectors.get(instance.model, 0)
-    return _held(IdentityKey(instance), header, drafting_header(instance, headers), IdentityKey(placed), size, sizes)
-
-
-@lru_cache(maxsize=1024)
-def _held(
-    of: IdentityKey[Instance],
-    header: Header,
-    drafting: Header | None,
-    at: IdentityKey[Placement],
-    projector: int,
-    multiprocessors: tuple[int, ...],
-) -> InstanceMemory:
-    instance, placed = of.value, at.value
-    drafts = {instance.draft.model: drafting} if drafting and instance.draft and instance.draft.model else {}
-    memory = estimate(header, placed)
-    extra = sidecar_memory(instance, placed, drafts, {instance.model: projector})
-    cuda = tuple(cuda_on_gpus(multiprocessors, header, placed, drafts=instance.draft is not None))
-    return InstanceMemory(instance, header, placed, summed_memory(memory, extra), extra, cuda, drafting)
+    return InstanceMemory(
+        instance=instance,
+        header=header,
+        placement=placed,
+        drafting=drafting_header(instance, headers),
+        model=estimate(header, placed),
+        extra=sidecar_memory(instance, placed, headers, projectors),
+        cuda=cuda_bytes(rig, instance, header, placed),
+    )
 
 
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
-    """How an instance is laid out, with what it is told word for word. Raises ValueError, with a sentence, where its
-    experts cannot be told apart, or something else cannot be worked out."""
+    """Return the placement of an instance that the rig may declare with other keys. Raises as `place_instance` does."""
+    known = flags_of(rig.engines[instance.engine])
+    command = command_line(rig, instance, known) if known and has_explicit_options(instance) else None
+    return place_instance(rig, instance, header, command)
+
+
+def place_instance(rig: Rig, instance: Instance, header: Header, explicit: CommandLine | None) -> Placement:
+    """Return the placement of an instance by its keys and by the options that it sets explicitly, if there are any.
+
+    Raises ValueError, with a sentence, if its experts cannot be told apart or the options decide nothing that can be
+    worked out.
+    """
     engine = rig.engines[instance.engine]
     free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)
-    layouts = layouts_of(engine, rig.host.cpu)
-    said = IdentityKey(overridden_command_line(rig, instance))
-    return _placement(IdentityKey(instance), header, engine.kind, IdentityKey(flags_of(engine)), said, free, layouts)
-
-
-@lru_cache(maxsize=1024)
-def _placement(
-    of: IdentityKey[Instance],
-    header: Header,
-    kind: str,
-    flags: IdentityKey[Catalogue | None],
-    said: IdentityKey[CommandLine | None],
-    free: tuple[int, ...],
-    layouts: tuple[Layout, ...],
-) -> Placement:
-    placed = replace(_by_keys(of.value, header, kind, flags.value, free), layouts=layouts)
-    return with_explicit_flags(placed, said.value, header) if said.value else placed
+    placed = _by_keys(instance, header, engine.kind, flags_of(engine), free)
+    placed = replace(placed, layouts=layouts_of(engine, rig.host.cpu))
+    return with_explicit_flags(placed, explicit, header) if explicit else placed
 
 
 def _by_keys(
@@ -273,7 +211,7 @@ def _by_keys(
 
 
 def experts_on_cpu(instance: Instance, header: Header) -> str | None:
-    """What matches the names of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
+    """Return the pattern of the experts that the CPU computes; None for none, as 1 % of 40 layers are.
 
     Raises ValueError, with a sentence.
     """
@@ -282,7 +220,7 @@ def experts_on_cpu(instance: Instance, header: Header) -> str | None:
 
 
 def capacity(rig: Rig, gpu: str) -> int | None:
-    """Memory of a GPU, in bytes, less what something else holds; None for one that is not declared or not known."""
+    """Return the bytes of a GPU without those reserved for other programs; None if they are unknown."""
     known = rig.gpus.cards.get(gpu) if rig.gpus else None
     if known is None or known.memory_bytes is None:
         return None
@@ -290,41 +228,13 @@ def capacity(rig: Rig, gpu: str) -> int | None:
 
 
 def usable_bytes(rig: Rig, gpu: str) -> int:
-    """What servers can get of a GPU, in bytes; 0 where that is not known."""
+    """Return the bytes of a GPU that servers can allocate; 0 if they are unknown."""
     known = rig.gpus.cards.get(gpu) if rig.gpus else None
     return max(usable_memory(known.memory_bytes) - (known.reserved or 0), 0) if known and known.memory_bytes else 0
 
 
 def cuda_bytes(rig: Rig, instance: Instance, header: Header, placed: Placement) -> tuple[int, ...]:
-    """What CUDA takes for an instance on each of its GPUs, in bytes, besides what the engine allocates."""
+    """Return the bytes that CUDA takes of each GPU of an instance, besides what the engine allocates."""
     gpus = rig.gpus.cards if rig.gpus else {}
     sizes = tuple(gpus[name].multiprocessors for name in instance.on)
     return tuple(cuda_on_gpus(sizes, header, placed, drafts=instance.draft is not None))
-
-
-def _others(rig: Rig, name: str, known: Mapping[str, InstanceMemory]) -> Iterator[list[InstanceMemory]]:
-    """What runs beside an instance: of each other server those of which one is loaded at a time."""
-    own = rig.server_of(name)
-    for server, names in rig.servers.items():
-        if server != own and (each := [known[name] for name in names if name in known]):
-            yield each
-
-
-def _room(rig: Rig, own: InstanceMemory, others: Iterable[Sequence[InstanceMemory]]) -> Room:
-    """What is left for an instance's model when all others run, with what CUDA takes and what is beside its model."""
-    left = {
-        gpu: usable_bytes(rig, gpu) - cuda - use.total
-        for gpu, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
-    }
-    ram = rig.host.ram - SYSTEM_RAM - own.extra.host.total - in_ram(own.header, own.placement)
-    for swapping in others:
-        ram -= max(other.ram for other in swapping)
-        held = [other.on_gpus for other in swapping]
-        for gpu in left:
-            left[gpu] -= max(each.get(gpu, 0) for each in held)
-    return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)
-
-
-def without_ram(each: Sized) -> Sized:
-    """The same with as much RAM as it takes: for questions about GPUs alone."""
-    return replace(each, room=replace(each.room, ram=None))

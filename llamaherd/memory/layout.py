@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import floor
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.memory.layers import WITHOUT_OUTPUT, Layer, layers
+from llamaherd.gguf.layers import WITHOUT_OUTPUT, Layer
 from llamaherd.memory.placement import HOST, Placement, single
 
 
-@lru_cache(maxsize=256)
-def moe_layers(header: Header) -> tuple[int, ...]:
-    """Layers with routed experts, prediction heads left out."""
-    found = {tensor.layer for tensor in header.each if tensor.is_expert and tensor.layer is not None}
-    return tuple(sorted(layer for layer in found if layer < header.trunk))
-
-
 def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
-    """The layers whose experts go to the CPU: the first ones, as `--n-cpu-moe` takes them (common/arg.cpp).
+    """Return the layers whose experts go to the CPU: the first ones, as `--n-cpu-moe` takes them (common/arg.cpp).
 
     `share` is a number of layers or a part of the model's layers with experts, `75%`, rounded to whole layers.
     Raises ValueError, with a sentence.
     """
-    known = moe_layers(header)
+    known = header.expert_layers
     if not known:
         raise ValueError("the model has no routed experts")
     match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,4})?)\s*(%?)\s*", str(share), re.ASCII)
@@ -40,17 +32,13 @@ def expert_layers_on_cpu(header: Header, share: str | int) -> tuple[int, ...]:
 
 
 def experts_pattern(header: Header, layers: Iterable[int]) -> str:
-    r"""What matches the names of these layers' experts, and of nothing else.
+    r"""Return the pattern that matches the names of these layers' experts only.
 
     Like `blk\.(?:[0-9]|1[0-7])\.ffn_(?:down|gate|up)_exps\.weight`. The engine searches each tensor's name with it
     (ECMAScript, llama-model-loader.cpp:1237) and cuts its arguments at `,`, so that there is none.
     Raises ValueError if a layer has no experts, or if a tensor is missed or hit by mistake.
     """
-    return _pattern(header, tuple(sorted(set(layers))))
-
-
-@lru_cache(maxsize=1024)
-def _pattern(header: Header, wanted: tuple[int, ...]) -> str:
+    wanted = sorted(set(layers))
     experts = {tensor.name: tensor.layer for tensor in header.each if tensor.is_expert}
     bare = [layer for layer in wanted if layer not in experts.values()]
     if bare or not wanted:
@@ -65,7 +53,7 @@ def _pattern(header: Header, wanted: tuple[int, ...]) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    r"""The tensors' names within their layer: `ffn_(?:down|gate|up)_exps\.weight`."""
+    r"""Return a pattern for tensors' names within their layer: `ffn_(?:down|gate|up)_exps\.weight`."""
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
         kind, found, rest = name.removeprefix("ffn_").partition(
@@ -76,12 +64,12 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _either(ways: list[str]) -> str:
-    """One of several, or the only one."""
+    """Return a pattern for one of several, or for the only one."""
     return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    """Numbers as alternatives, tens with the same last digits together: `[0-9]|[12][0-9]|3[0-5]`."""
+    """Return numbers as alternatives, tens with the same last digits together: `[0-9]|[12][0-9]|3[0-5]`."""
     units: defaultdict[str, list[int]] = defaultdict(list)
     for number in numbers:
         units[str(number)[:-1]].append(number % 10)
@@ -97,7 +85,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _digits(digits: list[int]) -> str:
-    """Digits as a class: `[0-5]`, `[137]`, or one alone."""
+    """Return digits as a class: `[0-5]`, `[137]`, or one alone."""
     runs: list[list[int]] = []
     for digit in sorted(digits):
         if runs and digit == runs[-1][1] + 1:
@@ -121,14 +109,14 @@ _OUTPUT_FIRST = {"gemma3n", "gemma4"}
 """They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
 
 LayerPlaces = tuple[int, ...]
-"""The device of every layer, the output layer being the last."""
+"""Return the device of every layer, the output layer being the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedTensor:
-    """A tensor's bytes on a device. `head`: only a draft needs it; `moved`: large batches may copy it to a GPU.
+class PlacedTensors:
+    """Equal tensors of `count` layers on a device, of `size` bytes each; or one tensor outside of the layers.
 
-    `name` is what it is called in its layer.
+    `head`: only a draft needs them; `moved`: large batches may copy them to a GPU. `name` is their name in a layer.
     """
 
     device: int
@@ -136,14 +124,15 @@ class PlacedTensor:
     head: bool = False
     moved: bool = False
     name: str = ""
+    count: int = 1
 
 
-def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[PlacedTensor]:
-    """Every tensor that is loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
+def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) -> Iterator[PlacedTensors]:
+    """Yield all tensors that are loaded; a prediction head's only for a draft (src/models/qwen35moe.cpp:41-45).
 
     Raises KeyError for a type of tensor that is not known.
     """
-    trunk = header.trunk
+    usual_counts: dict[str, Counter[tuple[int, bool]]] = {}
     for group in header.tensors:
         size = tensor_bytes(group.type, group.shape)
         matrix = len(group.shape) > 1
@@ -152,20 +141,29 @@ def placed_tensors(header: Header, placement: Placement, places: LayerPlaces) ->
             usual = HOST if group.name.startswith(INPUT) else places[-1]
             usual = places[0] if group.name.startswith(_FIRST_LAYER) else usual
             if placement.mtp or not head:
-                yield PlacedTensor(_device(placement, group.name, usual), size, head)
+                yield PlacedTensors(_device(placement, group.name, usual), size, head)
             continue
-        for layer in spread(group.layers):
-            head = layer >= trunk
-            if head and not placement.mtp:
-                continue
-            usual = places[layer] if layer < len(places) else HOST
-            name = f"blk.{layer}.{group.name}" if placement.overrides else ""
-            yield PlacedTensor(_device(placement, name, usual), size, head, matrix, group.name)
+        # Without overrides, all groups of the same layers are on the same devices.
+        if placement.overrides or group.layers not in usual_counts:
+            usual_counts[group.layers] = Counter(_devices(header, placement, places, group.name, group.layers))
+        for (device, head), count in usual_counts[group.layers].items():
+            yield PlacedTensors(device, size, head, matrix, group.name, count)
     yield _second_embedding(header, placement, places)
 
 
+def _devices(
+    header: Header, placement: Placement, places: LayerPlaces, name: str, layers: str
+) -> Iterator[tuple[int, bool]]:
+    """Yield the device of each loaded tensor of this name, and whether it belongs to a prediction head."""
+    for layer in spread(layers):
+        head = layer >= header.trunk
+        if placement.mtp or not head:
+            usual = places[layer] if layer < len(places) else HOST
+            yield _device(placement, f"blk.{layer}.{name}", usual), head
+
+
 def shared_bytes(device: int, size: int, placement: Placement) -> Iterator[tuple[int, int]]:
-    """The bytes as the GPUs share them: whole on one, or in parts where matrices are cut through."""
+    """Yield the bytes as the GPUs share them: whole on one, or in parts if matrices are cut through."""
     if device == HOST or placement.split in ("layer", "none"):
         yield device, size
         return
@@ -174,15 +172,15 @@ def shared_bytes(device: int, size: int, placement: Placement) -> Iterator[tuple
 
 
 def _device(placement: Placement, name: str, usual: int) -> int:
-    """The device of a tensor: an override's, else the usual one."""
+    """Return the device of a tensor: an override's, else the usual one."""
     device = placement.override(name) if placement.overrides else None
     if device is None:
         return usual
     return device if placement.devices else HOST
 
 
-def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> PlacedTensor:
-    """The embeddings' copy that stands in for an output matrix that the file lacks.
+def _second_embedding(header: Header, placement: Placement, places: LayerPlaces) -> PlacedTensors:
+    """Return the embeddings' copy that replaces an output matrix that the file lacks.
 
     In RAM the two are one tensor (TENSOR_DUPLICATED, llama-model-loader.cpp:1353), or two views of one mapped file; on
     a GPU to which an override sends both, llama.cpp has one tensor too, ik_llama.cpp two.
@@ -190,12 +188,12 @@ def _second_embedding(header: Header, placement: Placement, places: LayerPlaces)
     outside = {group.name: group for group in header.tensors if group.layers is None}
     lacks = header.architecture in WITHOUT_OUTPUT
     if lacks or "output.weight" in outside or "token_embd.weight" not in outside:
-        return PlacedTensor(places[-1], 0)
+        return PlacedTensors(places[-1], 0)
     device = _device(placement, "token_embd.weight", places[-1])
     both, one = placement.override("token_embd.weight") is not None, header.architecture not in _OUTPUT_FIRST
     same = (placement.mmap or one) if device == HOST else (both and one and placement.does.shares_tied_embeddings)
     embedding = outside["token_embd.weight"]
-    return PlacedTensor(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))
+    return PlacedTensors(device, 0 if same else tensor_bytes(embedding.type, embedding.shape))
 
 
 _F32 = 4
@@ -204,7 +202,7 @@ _MARGIN = 1024 * 1024**2
 
 
 def ik_layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
-    """The device of every layer, the output layer being the last."""
+    """Return the device of every layer, the output layer being the last."""
     slots = header.layers + 1
     wanted = slots if placement.gpu_layers is None else max(0, min(placement.gpu_layers, slots))
     if placement.devices < 2 or placement.split == "none":
@@ -237,8 +235,10 @@ def ik_layer_devices(header: Header, placement: Placement) -> tuple[int, ...]:
 
 
 def spread_ik_experts(header: Header, placement: Placement, count: int) -> tuple[int, ...]:
-    """The layers whose experts `--n-cpu-moe` sends to the CPU: the first ones, or of several GPUs' layers the last
-    ones of each GPU, as many as its part of all layers (src/llama-load-tensors.cpp:233-309)."""
+    """Return the layers whose experts `--n-cpu-moe` moves to the CPU (src/llama-load-tensors.cpp:233-309).
+
+    They are the first layers, or with several GPUs the last layers of each GPU, by its part of all layers.
+    """
     if placement.split != "layer" or count >= header.layers or placement.devices < 2:
         return tuple(range(min(count, header.layers)))
     gpus = [placement.devices - 1 if gpu == HOST else gpu for gpu in ik_layer_devices(header, placement)[:-1]]
@@ -257,7 +257,7 @@ def spread_ik_experts(header: Header, placement: Placement, count: int) -> tuple
 
 
 def _shares(placement: Placement, required: float, compute: float) -> tuple[float, ...]:
-    """The GPUs' shares: as told, or by free memory, less compute where it is short."""
+    """Return the GPUs' shares: as declared, or by free memory, without compute if it is short."""
     if placement.tensor_split or not placement.free:
         return placement.shares
     free = [max(0, each - _MARGIN) for each in placement.free]
@@ -268,8 +268,8 @@ def _shares(placement: Placement, required: float, compute: float) -> tuple[floa
 
 
 def _sizes(header: Header, placement: Placement) -> tuple[list[float], float]:
-    """Bytes of each layer with its cache, the output's last; and the most that computing one layer takes."""
-    every = [layer for layer in layers(header) if placement.mtp or not layer.head]
+    """Return the bytes of each layer with its cache, the output's last; and the most bytes to compute one layer."""
+    every = [layer for layer in header.each_layer if placement.mtp or not layer.head]
     sizes: defaultdict[int, float] = defaultdict(float)
     rows: defaultdict[tuple[int, str], int] = defaultdict(int)
     used = header.number("expert_used_count", 1)
@@ -305,13 +305,13 @@ class Layout:
     places: LayerPlaces
     trunk: tuple[Layer, ...]
     heads: tuple[Layer, ...]
-    tensors: tuple[PlacedTensor, ...]
+    tensors: tuple[PlacedTensors, ...]
 
 
 def lay_out(header: Header, placement: Placement) -> Layout:
-    """The model as the engine lays it out. Raises KeyError as `placed` does."""
+    """Return the model as the engine lays it out. Raises KeyError as `placed_tensors` does."""
     places = places_of(header, placement)
-    every = layers(header)
+    every = header.each_layer
     return Layout(
         header,
         placement,
@@ -323,7 +323,7 @@ def lay_out(header: Header, placement: Placement) -> Layout:
 
 
 def places_of(header: Header, placement: Placement) -> LayerPlaces:
-    """The device of every layer, the output layer being the last."""
+    """Return the device of every layer, the output layer being the last."""
     if placement.does.cuts_by_bytes:
         return ik_layer_devices(header, placement)
     return placement.layer_devices(header.layers)

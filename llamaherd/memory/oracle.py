@@ -26,7 +26,7 @@ class NoFigureError(ValueError):
 
 
 def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
-    """What to give to `llama-fit-params`: the arguments that it shares with the server, the first shard as model.
+    """Return the arguments of `llama-fit-params`, which it shares with the server; the first shard is the model.
 
     Raises ValueError for a placement of ik_llama.cpp, which has no such tool, and for unified slots, which the tool
     does not offer.
@@ -55,7 +55,7 @@ def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
 
 
 def parse_figures(text: str) -> Memory:
-    """What the tool printed, as bytes. Context is one figure there and stands in `kv`. Raises NoFigureError."""
+    """Return the tool's output as bytes. Its one figure for the context is in `kv`. Raises NoFigureError."""
     rows = [(name, *(int(figure) * MIB for figure in figures)) for name, *figures in _ROW.findall(text)]
     uses = {name: Use(weights=weights, kv=kv, compute=compute) for name, weights, kv, compute in rows}
     if "Host" not in uses:
@@ -65,7 +65,7 @@ def parse_figures(text: str) -> Memory:
 
 
 def logged(text: str, devices: int) -> Memory:
-    """Weights, KV and state that a server said it had allocated, its draft's added to the model's, in bytes.
+    """Return the bytes of weights, KV and state by a server's log, the draft's added to the model's.
 
     `text` is what it logs with `-lv 4`. Compute is left out: buffers that are made anew are logged anew.
     Raises NoFigureError.
@@ -82,7 +82,7 @@ def logged(text: str, devices: int) -> Memory:
 
 
 def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
-    """The engine's figures as a server's: with all that a draft takes, and with its few rows of logits.
+    """Return the engine's figures as those of a server: with a draft, and with the server's few rows of logits.
 
     The tool reserves a row for every token of a batch; what that makes of compute, the arithmetic knows.
     Raises ValueError as `estimate` does, and if the tool saw other GPUs than the placement has.
@@ -102,15 +102,15 @@ def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
 
 
 def without_draft(placement: Placement) -> Placement:
-    """The placement as the tool takes it: without a draft, nothing mapped, and as many rows of logits as tokens."""
+    """Return the placement of the tool: without a draft, nothing mapped, and as many rows of logits as tokens."""
     return replace(placement, mtp=0, outputs=placement.ubatch, mmap=False)
 
 
 def _as_served(engine: Use, ours: Use, asked: Use) -> Use:
-    """The engine's figures but for what differs between what it was asked and what a server does."""
+    """Return the engine's figures, corrected by the differences between the tool's input and the server."""
     return replace(engine, compute=max(0, engine.compute + ours.compute - asked.compute), draft=ours.draft)
 
 
 def _buffer(target: str | int) -> str:
-    """A buffer type's name: `CPU`, or a CUDA GPU's."""
+    """Return a buffer type's name: `CPU`, or a CUDA GPU's."""
     return target if isinstance(target, str) else "CPU" if target == HOST else f"CUDA{target}"

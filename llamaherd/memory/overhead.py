@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from llamaherd.engines import SIZED, is_on
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
+from llamaherd.gguf.layers import Layer
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
-from llamaherd.memory.layers import Layer, layers
 from llamaherd.memory.layout import INPUT, lay_out, places_of
 from llamaherd.memory.placement import HOST, Layout, Placement, row_bytes
 
@@ -35,7 +34,7 @@ class Repacked:
 
 
 def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
-    """The layouts that a build for this processor copies matrices to; an image has all that there are."""
+    """Return the layouts to which a build for this processor copies matrices; an image has all of them."""
     if engine.kind not in SIZED or not SIZED[engine.kind].repacks:
         return ()
     options = engine.options
@@ -46,24 +45,19 @@ def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
 
 
 def repacked_bytes(header: Header, placement: Placement) -> Repacked:
-    """What a server of this model holds in other layouts; nothing where it has a GPU or is told to leave them."""
+    """Return the memory of a server in other layouts; nothing if it has a GPU or the layouts are off."""
     if not placement.layouts or placement.devices:
         return Repacked(0, 0)
     copies = originals = 0
-    for group, count in _matrices(header, placement.mtp > 0):
+    for group, count in _matrices(header, drafts=placement.mtp > 0):
         if size := _copy(group, placement):
             copies += count * size
             originals += count * tensor_bytes(group.type, group.shape)
     return Repacked(copies + _tied(header, placement), originals)
 
 
-@lru_cache(maxsize=256)
-def _matrices(header: Header, drafts: bool) -> tuple[tuple[TensorGroup, int], ...]:
-    """Return what is multiplied by, and in how many layers; matrices of prediction heads only where these draft."""
-    return tuple(_each_matrix(header, drafts))
-
-
-def _each_matrix(header: Header, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+def _matrices(header: Header, *, drafts: bool) -> Iterator[tuple[TensorGroup, int]]:
+    """Yield each matrix and its number of layers; matrices of prediction heads only if they draft."""
     trunk = header.trunk
     for group in header.tensors:
         if len(group.shape) < 2 or group.name.startswith(INPUT) or "embed_tokens" in group.name:
@@ -75,7 +69,7 @@ def _each_matrix(header: Header, drafts: bool) -> Iterator[tuple[TensorGroup, in
 
 
 def _tied(header: Header, placement: Placement) -> int:
-    """The copy of embeddings that are the output, too: looked up in the file, multiplied by in a layout."""
+    """Return the bytes of the copy of embeddings that are also the output matrix."""
     outside = {group.name: group for group in header.tensors if group.layers is None}
     if "output.weight" in outside or "token_embd.weight" not in outside:
         return 0
@@ -125,7 +119,7 @@ _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 
 
 def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
-    """Bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers with ik."""
+    """Return the bytes that CUDA takes of each GPU: context, kernels, cuBLAS, scratch memory, and NCCL's buffers."""
     own = (_of_ik if placement.does.scratch_in_cuda else _of_llama)(header, placement) + (_DRAFT if drafts else 0)
     between = _nccl(len(multiprocessors)) if placement.does.makes_communicators else [0] * len(multiprocessors)
     scratch, alone = scratch_memory(header, placement, placement.cells), _output_alone(header, placement)
@@ -137,16 +131,14 @@ def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Pl
     return taken
 
 
-@lru_cache(maxsize=1024)
 def _output_alone(header: Header, placement: Placement) -> int | None:
-    """The GPU that has the output and no layer, if there is one; the first one computes with what is in RAM, too."""
+    """Return the GPU with the output and no layer, if any; the first GPU also computes with weights in RAM."""
     *places, output = places_of(header, placement)
     return output if output != placement.first_gpu and output not in places[: header.trunk] else None
 
 
-@lru_cache(maxsize=1024)
 def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
-    """Bytes of CUDA's own memory that grow with the cells in use, until so many are, on each GPU with layers.
+    """Return the bytes of CUDA's own memory, which grow up to this many cells in use, on each GPU with layers.
 
     Without flash attention, scores in 16 bits, for cuBLAS. With it, in ik_llama.cpp, a layer's cache that is not f16,
     in f16 (ggml-cuda/fattn-mma-f16.cuh:1321); llama.cpp has that copy in its buffers. Measured: docs/gpus.md.
@@ -154,7 +146,7 @@ def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
     if placement.flash_attention and not placement.does.scratch_in_cuda:
         return 0
     keys, values, most = placement.type_k != "f16", placement.type_v != "f16", 0
-    for layer in {layer.kind: layer for layer in layers(header) if layer.keys}.values():
+    for layer in {layer.kind: layer for layer in header.each_layer if layer.keys}.values():
         numbers = layer.keys * keys + layer.values * values
         if not placement.flash_attention:
             numbers = layer.heads * placement.tokens
@@ -163,16 +155,16 @@ def scratch_memory(header: Header, placement: Placement, cells: int) -> int:
 
 
 def _is_plain(header: Header) -> bool:
-    """Whether it is dense, with attention in every layer: then the kernels that mix experts or states stay away."""
+    """Return whether it is dense, with attention in every layer: kernels for experts or states are not loaded."""
     return not header.number("expert_used_count") and not _recurs(header)
 
 
 def _recurs(header: Header) -> bool:
-    return any(layer.state for layer in layers(header))
+    return any(layer.state for layer in header.each_layer)
 
 
 def _of_llama(header: Header, placement: Placement) -> int:
-    """72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048.
+    """Return 72 to 82 MiB for a dense model, 170 to 188 for others; 20 to 50 more with a batch of 2,048.
 
     Matrices that are not quantized are multiplied by cuBLAS, which routers of experts need, and a dense model that has
     some (Gemma 4 E4B).
@@ -186,16 +178,16 @@ def _has_unquantized_matrices(header: Header) -> bool:
 
 
 def _of_ik(header: Header, placement: Placement) -> int:
-    """What it computes gate and up into is in CUDA's own memory: 10 bytes for each number of a dense layer."""
+    """Return the MiB of CUDA's own memory, which holds gate and up: 10 bytes for each number of a dense layer."""
     if not _is_plain(header):
         base = 300 if _recurs(header) else 240
         return base + (450 - base) * max(0, placement.tokens - 512) // 1536
-    widest = max((layer.wide for layer in layers(header)), default=0)
+    widest = max((layer.wide for layer in header.each_layer), default=0)
     return max(130 if head_width(header) <= 128 else 200, 60 + 10 * widest * placement.tokens // MIB)
 
 
 def _nccl(gpus: int) -> list[int]:
-    """MiB of NCCL's buffers on each GPU: ik_llama.cpp makes communicators of all and of pairs as it starts.
+    """Return the MiB of NCCL's buffers on each GPU: ik_llama.cpp makes communicators of all and of pairs as it starts.
 
     Of an odd number, the first GPU is in two pairs (ggml-cuda.cu:257-290).
     """
@@ -205,8 +197,10 @@ def _nccl(gpus: int) -> list[int]:
 
 
 def in_ram(header: Header, placement: Placement) -> int:
-    """Bytes of RAM that a server holds for itself: its libraries, what they keep for each GPU, its vocabulary; and what
-    its matrices take more in another layout."""
+    """Return the bytes of RAM that a server holds for itself.
+
+    They are those of its libraries, also by GPU, its vocabulary, and what its matrices take more in another layout.
+    """
     if not placement.devices:
         layouts = repacked_bytes(header, placement)
         return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY + layouts.copies - layouts.originals
@@ -217,8 +211,9 @@ def in_ram(header: Header, placement: Placement) -> int:
 
 
 def mapped_between(header: Header, placement: Placement) -> int:
-    """Bytes of a mapped file that are resident, not needed: they lie between those which the CPU computes with, or it
-    computes with a copy of them.
+    """Return the bytes of a mapped file that are resident and not needed.
+
+    They lie between those that the CPU computes with, or it computes with a copy of them.
 
     llama.cpp keeps all from the first to the last byte that it needs (llama-model-loader.cpp, mmaps_used); files are
     taken to have the embeddings and the output first, then layer after layer. The system can take these pages back.
@@ -228,7 +223,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
     if not placement.devices:
         return repacked_bytes(header, placement).originals
     laid = lay_out(header, placement)
-    here = sum(tensor.size for tensor in laid.tensors if tensor.device == HOST)
+    here = sum(tensor.count * tensor.size for tensor in laid.tensors if tensor.device == HOST)
     last = max(_layers_in_ram(header, placement, laid.places), default=-1)
     if last < 0:
         return 0
@@ -240,7 +235,7 @@ def mapped_between(header: Header, placement: Placement) -> int:
 
 
 def _layers_in_ram(header: Header, placement: Placement, places: tuple[int, ...]) -> set[int]:
-    """Layers of which at least one tensor is in RAM."""
+    """Return the layers with at least one tensor in RAM."""
     found = {layer for layer in range(header.trunk) if layer < len(places) and places[layer] == HOST}
     if placement.overrides:
         found |= {
@@ -271,9 +266,9 @@ class Growth:
 
 
 def ram_growth(header: Header, placement: Placement, drafting: Header | None = None) -> Growth:
-    """The most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
+    """Return the most by which a server's RAM grows. `drafting` is the header of a model that drafts for it."""
     does = placement.does
-    if not any(layer.state or (layer.keys and layer.cached) for layer in layers(header)):
+    if not any(layer.state or (layer.keys and layer.cached) for layer in header.each_layer):
         return Growth()
     tokens = placement.context // placement.parallel if does.slots_share_cells else placement.cells
     prompts = placement.cache_ram
@@ -284,13 +279,13 @@ def ram_growth(header: Header, placement: Placement, drafting: Header | None = N
 
 
 def saved_prompt_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
-    """Bytes of a saved prompt of so many tokens, without its checkpoints: all that a slot holds of it."""
+    """Return the bytes of a saved prompt of this many tokens: all that a slot holds of it, without checkpoints."""
     own = _whole(_trunk(header), placement, tokens, (placement.type_k, placement.type_v))
     return own + sum(_whole(which, placement, tokens, types) for which, types in _drafts(header, placement, drafting))
 
 
 def checkpoint_bytes(header: Header, placement: Placement, tokens: int, drafting: Header | None = None) -> int:
-    """Bytes of a checkpoint after so many tokens; 0 for a model of which none are made.
+    """Return the bytes of a checkpoint after this many tokens; 0 for a model without checkpoints.
 
     None are of attention to the whole context alone; ik_llama.cpp makes them of recurrent states only. llama.cpp keeps
     with each what the draft holds, and of a draft's attention that is its whole cache.
@@ -305,23 +300,23 @@ def checkpoint_bytes(header: Header, placement: Placement, tokens: int, drafting
 
 
 def _trunk(header: Header) -> tuple[Layer, ...]:
-    return tuple(layer for layer in layers(header) if not layer.head)
+    return tuple(layer for layer in header.each_layer if not layer.head)
 
 
 def _drafts(
     header: Header, placement: Placement, drafting: Header | None
 ) -> tuple[tuple[tuple[Layer, ...], Types], ...]:
-    """The layers that draft, and the types of their caches: in llama.cpp, a context beside the model's."""
+    """Return the layers that draft, and the types of their caches: in llama.cpp, a separate context."""
     if not placement.does.saves_drafts:
         return ()
-    heads = tuple(layer for layer in layers(header) if layer.head) if placement.mtp else ()
+    heads = tuple(layer for layer in header.each_layer if layer.head) if placement.mtp else ()
     other = _trunk(drafting) if drafting else ()
     types = (placement.draft_type_k, placement.draft_type_v)
     return tuple((which, types) for which in (heads, other) if which)
 
 
 def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
-    """Bytes that cannot be cut back: the recurrent state, or what a window shows (…_FLAGS_PARTIAL_ONLY)."""
+    """Return the bytes that cannot be cut back: the recurrent state, or a window's tokens (…_FLAGS_PARTIAL_ONLY)."""
     states = sum(layer.state * _F32 for layer in which)
     if states or placement.swa_full or not placement.does.windows_cut_cache:
         return states
@@ -329,7 +324,7 @@ def _kept(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Ty
 
 
 def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: Types) -> int:
-    """Bytes of all that a slot holds of a prompt; what a window shows no more is left out, but by ik_llama.cpp."""
+    """Return the bytes that a slot holds of a prompt; ik_llama.cpp also keeps tokens outside of a window."""
     all_ = not placement.does.windows_cut_cache
     return sum(
         layer.state * _F32 + _row(layer, types) * (tokens if all_ or not layer.window else min(layer.window, tokens))
@@ -338,5 +333,5 @@ def _whole(which: tuple[Layer, ...], placement: Placement, tokens: int, types: T
 
 
 def _row(layer: Layer, types: Types) -> int:
-    """Bytes of one token's keys and values."""
+    """Return the bytes of one token's keys and values."""
     return row_bytes(types[0], layer.keys) + row_bytes(types[1], layer.values)

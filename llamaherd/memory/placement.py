@@ -5,11 +5,10 @@ Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd where it differs.
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
@@ -102,14 +101,14 @@ class Placement:
         return pad(pad(self.context) // self.streams)
 
     def window_cells(self, window: int) -> int:
-        """Cells of one stream for layers that see `window` tokens (llama-kv-cache-iswa.cpp:71); ik keeps them all."""
+        """Return the cells of one stream of layers with this window (llama-kv-cache-iswa.cpp:71); ik keeps all."""
         if not window or self.swa_full or not self.does.windows_cut_cache:
             return self.cells
         sequences = self.parallel if self.kv_unified else 1
         return pad(min(self.cells, window * sequences + self.tokens))
 
     def cache_bytes(self, keys: int, values: int, window: int, types: tuple[str, str]) -> int:
-        """Bytes of one layer's keys and values, numbers per token both, over all cells and sequences."""
+        """Return the bytes of one layer's keys and values, numbers per token both, over all cells and sequences."""
         row = row_bytes(types[0], keys) + row_bytes(types[1], values)
         return row * self.window_cells(window) * self.streams
 
@@ -158,11 +157,11 @@ class Placement:
         return several and self.does.pipelines
 
     def offloads_all(self, layers: int) -> bool:
-        """Whether the output and all of a model's `layers` (prediction heads included) are on GPUs."""
+        """Return whether the output and all of a model's `layers` (prediction heads included) are on GPUs."""
         return self.devices > 0 and (self.gpu_layers is None or self.gpu_layers > layers)
 
     def layer_devices(self, layers: int) -> tuple[int, ...]:
-        """The device of every layer, the output layer being the last (llama-model.cpp:1558-1616).
+        """Return the device of every layer, the output layer being the last (llama-model.cpp:1558-1616).
 
         `gpu_layers` counts the output layer, which goes first. The rest are cut by the cumulative shares, in 32-bit
         arithmetic as the engine does it.
@@ -180,30 +179,29 @@ class Placement:
         return (HOST,) * (slots - wanted) + tuple(self.main_device if gpu is None else gpu for gpu in on_gpus)
 
     def override(self, tensor: str) -> int | None:
-        """The device that the overrides send a tensor to; None if none matches."""
-        for pattern, target in self.overrides:
-            if (matcher := searching(pattern)) and matcher.search(tensor):
+        """Return the device to which the overrides move a tensor; None if no override matches."""
+        for override, target in self.patterns:
+            if (matcher := override.regex) and matcher.search(tensor):
                 return HOST if isinstance(target, str) else target
         return None
 
-
-@lru_cache(maxsize=4096)
-def searching(pattern: str) -> re.Pattern[str] | None:
-    """What finds in names what an engine finds; None for a pattern with a fault, or that may take for ever to try."""
-    return Override(pattern, "CPU").regex
+    @cached_property
+    def patterns(self) -> tuple[tuple[Override, str | int], ...]:
+        """The overrides with compiled patterns."""
+        return tuple((Override(pattern, "CPU"), target) for pattern, target in self.overrides)
 
 
 def pad(cells: int) -> int:
-    """Cells rounded up as the engines do."""
+    """Return the cells rounded up as the engines do."""
     return -(-cells // _CELLS) * _CELLS
 
 
 def row_bytes(type_: str, elements: int) -> int:
-    """Bytes of a row of the cache. Raises KeyError for a type that is not known."""
+    """Return the bytes of a row of the cache. Raises KeyError for an unknown type."""
     size, block = BLOCKS[type_.upper()]
     return -(-elements // block) * size
 
 
 def single(number: float) -> float:
-    """The nearest number of 32 bits, as engines compute with."""
+    """Return the nearest number of 32 bits, with which engines compute."""
     return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from llamaherd.engines.command_line import CommandLine, overridden_command_line
+from llamaherd.engines.command_line import CommandLine
 from llamaherd.engines.flags.effective import Option
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.explicit_flags import MOVING
+from llamaherd.memory.facts import RigFacts, Sized
 from llamaherd.memory.fit import Change, Room, changes, fit_in
-from llamaherd.memory.instances import SYSTEM_RAM, Sized, cuda_bytes, placement, sidecar_memory
-from llamaherd.memory.overhead import in_ram
+from llamaherd.memory.instances import SYSTEM_RAM, cuda_bytes, placement, sidecar_memory
+from llamaherd.memory.overhead import Growth, in_ram, ram_growth
 from llamaherd.memory.placement import CHECKPOINTS, Placement
 
 FLAGS: Mapping[str, tuple[str, ...]] = {
@@ -28,14 +29,15 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
 """What says the same as a change; where an instance says it word for word, a key would not count."""
 
 
-def suggest_changes(rig: Rig, each: Sized) -> tuple[str, ...]:
-    """Changes that make an instance fit into what the others leave, as its YAML says them, cheapest first.
+def suggest_changes(facts: RigFacts, each: Sized) -> tuple[str, ...]:
+    """Return the changes that make an instance fit into its room, as its YAML spells them, the cheapest first.
 
     The RAM counts as well, where it is known: what leaves a GPU must go somewhere.
     """
+    rig = facts.rig
     each = replace(each, room=_with_ram_it_has(each))
     each = replace(each, room=replace(each.room, of=_room_of(rig, each)))
-    line = overridden_command_line(rig, each.instance)
+    line = facts.instances[each.name].explicit
     found: list[str] = []
     for change in changes(each.header, each.placement, each.room):
         own = [option for name in FLAGS[change.kind] if (option := line.own(name))] if line else []
@@ -45,16 +47,16 @@ def suggest_changes(rig: Rig, each: Sized) -> tuple[str, ...]:
 
 
 def _with_ram_it_has(each: Sized) -> Room:
-    """The room with the RAM that an instance may keep: some of the system's is no error, where it has it already."""
+    """Return the room with the RAM that an instance may keep: RAM of the system that it already uses is no error."""
     room = each.room
     if room.ram is None:
         return room
-    now = fit_in(each.header, each.placement, room).memory.host.total
+    now = each.held.model.host.total
     return replace(room, ram=max(room.ram, min(now, room.ram + SYSTEM_RAM)))
 
 
 def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
-    """The room for other placements: what CUDA and a model that drafts take changes with the context and the split."""
+    """Return a function of the room by placement: the memory of CUDA and of a draft depends on context and split."""
     room = each.room
     cards, ram = _beside(rig, each, each.placement)
 
@@ -67,9 +69,10 @@ def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
 
 
 def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
-    """Bytes of each GPU, and of the RAM, that are no part of the model. A projector takes the same wherever it goes."""
+    """Return the bytes of each GPU and of the RAM besides the model; a projector takes the same anywhere."""
     instance, draft = each.instance, each.instance.draft
-    drafts = {draft.model: each.drafting} if draft and draft.model and each.drafting else {}
+    drafting = each.held.drafting
+    drafts = {draft.model: drafting} if draft and draft.model and drafting else {}
     held = sidecar_memory(instance, placed, drafts, {})
     cuda = cuda_bytes(rig, instance, each.header, placed)
     cards = tuple(use.total + own for use, own in zip(held.devices, cuda, strict=True))
@@ -77,7 +80,7 @@ def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], 
 
 
 def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own: list[Option]) -> str | None:
-    """The same option with another number; None where one number does not say it."""
+    """Return the same option with another number; None if one number does not express the change."""
     option = own[0]
     if len(set(own)) > 1:
         return None
@@ -92,13 +95,13 @@ def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own
 
 
 def _said(option: Option, number: int) -> str:
-    """An option with another number, as one writes it."""
+    """Return an option with another number, as it is written."""
     name = option.words[0].partition("=")[0]
     return f"{name}={number}" if option.origin == "environment" else f"{name} {number}"
 
 
 def _with(instance: Instance, line: CommandLine, option: Option, number: int) -> Instance:
-    """The instance with another number for an option that it says word for word."""
+    """Return the instance with another number for an option that it sets explicitly."""
     if option.origin == "environment":
         name = option.words[0].partition("=")[0]
         return instance.model_copy(update={"environment": {**instance.environment, name: str(number)}})
@@ -108,12 +111,12 @@ def _with(instance: Instance, line: CommandLine, option: Option, number: int) ->
 
 
 def _fits(rig: Rig, each: Sized, declared: Instance) -> bool:
-    """Whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
+    """Return whether an instance fits as it is declared here. Raises ValueError as `placement` does."""
     return fit_in(each.header, placement(rig, declared, each.header), each.room).fits
 
 
 def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
-    """One change in the words of an inventory; None where they cannot say it."""
+    """Return one change as a key of an inventory; None if no key expresses it."""
     changed = change.placement
     match change.kind:
         case "context":
@@ -137,7 +140,7 @@ def _yaml(rig: Rig, each: Sized, change: Change) -> str | None:
 
 
 def _experts(rig: Rig, each: Sized) -> str | None:
-    """The fewest layers of experts on the CPU that do, counted as an inventory counts them: from the first one on."""
+    """Return the fewest layers of experts on the CPU that fit, counted from the first layer as in an inventory."""
     layers = each.header.trunk
     for count in range(1, layers + 1):
         try:
@@ -169,19 +172,20 @@ class GrowthLimits:
 
 
 def growth_that_fits(instances: Sequence[Sized], room: int) -> GrowthLimits:
-    """The largest limits, the same for all that are above them, with which instances grow into this many bytes."""
+    """Return the largest limits with which the growth of instances fits into this many bytes."""
     pairs = [(cache, count) for count in COUNTS for cache in CACHES if cache >= LEAST_CACHE]
     pairs += [(cache, count) for count in COUNTS for cache in CACHES if cache < LEAST_CACHE]
     for cache, count in pairs:
-        limited = [_limited(each, cache, count) for each in instances]
-        if sum(each.growth.total or 0 for each in limited) <= room:
+        limited = [_limited_growth(each, cache, count) for each in instances]
+        if sum(each.total or 0 for each in limited) <= room:
             break
-    changed = tuple(old.name for old, new in zip(instances, limited, strict=True) if old.growth != new.growth)
+    changed = tuple(old.name for old, new in zip(instances, limited, strict=True) if old.growth != new)
     return GrowthLimits(cache, count, changed)
 
 
-def _limited(each: Sized, cache: int, checkpoints: int) -> Sized:
-    """The same with limits that are no higher than these."""
+def _limited_growth(each: Sized, cache: int, checkpoints: int) -> Growth:
+    """Return the growth of an instance whose limits are not above these."""
     placed = each.placement
     own = cache << 20 if placed.cache_ram is None else min(placed.cache_ram, cache << 20)
-    return replace(each, placement=replace(placed, cache_ram=own, checkpoints=min(placed.checkpoints, checkpoints)))
+    limited = replace(placed, cache_ram=own, checkpoints=min(placed.checkpoints, checkpoints))
+    return ram_growth(each.header, limited, each.held.drafting)

@@ -15,20 +15,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.remote import fetch_header
 from llamaherd.gguf.shards import read_header
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
-from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.layout import ASK_USER
 from llamaherd.lock import Lock
 from llamaherd.lock.hub import token_for
 from llamaherd.memory import oracle
-from llamaherd.memory.estimate import Memory, estimate
-from llamaherd.memory.instances import capacity, placement, sidecar_memory, summed_memory
-from llamaherd.memory.placement import Placement
+from llamaherd.memory.estimate import estimate
+from llamaherd.memory.facts import RigFacts
+from llamaherd.memory.instances import InstanceMemory, capacity, summed_memory
 from llamaherd.onhost.engine_memory import (
     EstimateInput,
     FileInput,
@@ -38,6 +37,7 @@ from llamaherd.onhost.engine_memory import (
     ToolRun,
     ToolRuns,
 )
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
 from llamaherd.plan.devices import server_environment
 from llamaherd.plan.estimate import memory_held
@@ -78,7 +78,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """What one instance's engine is to be asked; `path` is the argument that stands for the model."""
+    """One run of the tool for an instance; `path` is the argument that stands for the model."""
 
     name: str
     model: str
@@ -86,18 +86,17 @@ class EstimateRequest:
     path: str
     environment: tuple[str, ...]
     arguments: tuple[str, ...]
-    declared: Instance
-    header: Header
-    placement: Placement
-    beside: Memory
+    held: InstanceMemory
+    """The same by arithmetic, with what the tool does not count."""
 
 
 def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstimates:
     """What each instance takes by its own engine, or a sentence on why there is no figure. Raises RemoteError."""
     found: dict[str, Estimate | str] = {}
     open_: list[EstimateRequest] = []
+    facts = locked_facts(rig, lock)
     for planned in plan.instances:
-        asked = estimate_request(rig, plan, planned, lock)
+        asked = estimate_request(facts, plan, planned)
         if isinstance(asked, str):
             found[planned.name] = asked
         else:
@@ -115,29 +114,26 @@ def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEst
     return {planned.name: found[planned.name] for planned in plan.instances}
 
 
-def estimate_request(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) -> EstimateRequest | str:
-    """What to ask of an instance, or a sentence on why nothing can be asked."""
+def estimate_request(facts: RigFacts, plan: Plan, planned: InstancePlan) -> EstimateRequest | str:
+    """Return the run of the tool for an instance, or a sentence with the reason why there is none."""
     if planned.members:
         return "it has one model after the other: `herd fit` says what each takes"
-    declared = rig.instances[planned.name]
+    declared, known = facts.rig.instances[planned.name], facts.instances[planned.name]
     build = next((build for build in plan.builds if build.id == planned.build), None)
     if build is None:
         return f"engine `{planned.engine}` is an image: only an engine that is built on the host can be asked"
     if TOOL not in build.targets:
         return f"{build.kind} has no {TOOL}"
-    header = lock.header(rig.models[declared.model])
-    if header is None:
+    if known.header is None:
         return f"the header of model `{declared.model}` is not in the lock: run `herd lock`"
-    if unknown := [gpu for gpu in declared.on if capacity(rig, gpu) is None]:
+    if unknown := [gpu for gpu in declared.on if capacity(facts.rig, gpu) is None]:
         return f"the memory of GPU `{unknown[0]}` is not known"
     # The tool runs on the host, where a container's GPUs have the host's numbers.
     outside = declared.model_copy(update={"backend": "systemd"})
-    models = [each for each in plan.models if each.name in rig.models]
-    headers = {each.name: known for each in models if (known := lock.header(rig.models[each.name]))}
-    projectors = {each.name: size for each in models if (size := lock.projector_size(rig.models[each.name]))}
+    if known.memory is None:
+        return str(known.fault)
     try:
-        placed = placement(rig, declared, header)
-        arguments = oracle.tool_arguments(placed, planned.model_path)
+        arguments = oracle.tool_arguments(known.memory.placement, planned.model_path)
     except ValueError as error:
         return str(error)
     return EstimateRequest(
@@ -145,12 +141,9 @@ def estimate_request(rig: Rig, plan: Plan, planned: InstancePlan, lock: Lock) ->
         model=planned.model,
         build=build.folder,
         path=planned.model_path,
-        environment=tuple(f"{key}={value}" for key, value in server_environment(rig, outside, build).items()),
+        environment=tuple(f"{key}={value}" for key, value in server_environment(facts.rig, outside, build).items()),
         arguments=arguments,
-        declared=declared,
-        header=header,
-        placement=placed,
-        beside=sidecar_memory(declared, placed, headers, projectors),
+        held=known.memory,
     )
 
 
@@ -185,34 +178,33 @@ def judge_run(rig: Rig, asked: EstimateRequest, runs: Mapping[str, ToolRun]) -> 
     """Return the memory of one instance by the tool, or a sentence with the reason why it is unknown."""
     run = runs.get(asked.name, ToolRun("absent"))
     if run.state == "unbuilt":
-        return f"engine `{asked.declared.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"
+        return f"engine `{asked.held.instance.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"
     if run.state == "absent":
         return f"model `{asked.model}` is not on {rig.rig}, which is not set up yet: run `herd up {rig.rig}`"
     if run.code != 0:
         return _failure(run.code, run.log)
-    placed = asked.placement
+    held = asked.held
     try:
-        memory = oracle.completed(oracle.parse_figures(run.figures), asked.header, placed)
+        memory = oracle.completed(oracle.parse_figures(run.figures), held.header, held.placement)
     except ValueError as error:
         return str(error)
-    whole = summed_memory(memory, asked.beside)
     return Estimate(
         source="engine",
-        holds=memory_held(rig, asked.declared, asked.header, placed, whole),
-        doubts=(*_doubts(asked), *asked.beside.doubts),
+        holds=memory_held(rig, held, summed_memory(memory, held.extra)),
+        doubts=(*_doubts(held), *held.extra.doubts),
     )
 
 
-def _doubts(asked: EstimateRequest) -> tuple[str, ...]:
-    """In what the tool is known to differ from the server that it speaks of."""
-    placed, header = asked.placement, asked.header
+def _doubts(held: InstanceMemory) -> tuple[str, ...]:
+    """Return the known differences between the tool and the server."""
+    placed = held.placement
     doubts = []
-    if placed.mtp or asked.declared.draft:
+    if placed.mtp or held.instance.draft:
         doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
     if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
         doubts.append("no `tensor_split` is declared: layers are split by what the GPUs had free when asked")
-    alike = estimate(header, oracle.without_draft(placed)).everywhere
-    more = alike.compute - estimate(header, placed).everywhere.compute
+    alike = estimate(held.header, oracle.without_draft(placed)).everywhere
+    more = alike.compute - held.model.everywhere.compute
     if more > _NOTED:
         doubts.append(f"{TOOL} makes room for more logits than a server does: {more >> 20} MiB of them are left out")
     return tuple(doubts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -27,6 +27,7 @@ from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_serv
 from llamaherd.inventory.yaml_file import UNREADABLE, Document, read_yaml
 from llamaherd.lock import Lock
 from llamaherd.lock.engine_flags import with_built
+from llamaherd.memory.facts import RigFacts, rig_facts
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.text.quoting import comment
 
@@ -49,18 +50,13 @@ def local_headers(rig: Rig, lock: Lock | None) -> LocalHeaders:
         if model.file is None or (lock and lock.header(model)) or name in served_whole(rig):
             continue
         try:
-            told = model.file.stat()
-            found.headers[name] = _read_header(model.file, told.st_size, told.st_mtime_ns)
+            model.file.stat()  # a missing file is not a faulty one
+            found.headers[name] = join_headers(read_headers(model.file))
         except GgufError as error:
             found.faults[name] = str(error)
         except OSError:
             continue
     return found
-
-
-@lru_cache(maxsize=64)
-def _read_header(path: Path, _size: int, _changed: int) -> Header:
-    return join_headers(read_headers(path))
 
 
 FLEET = "fleet.yaml"
@@ -186,6 +182,7 @@ class Survey:
     fleet: Fleet
     findings: tuple[Finding, ...]
     documents: Mapping[str, Document]
+    facts: Mapping[str, RigFacts]
     around: Mapping[str, Rig] = field(default_factory=dict)
     own: FleetFile | None = None
     keys: tuple[ServerKey, ...] = ()
@@ -220,7 +217,7 @@ def survey_fleet(
     try:
         files = _rig_files(source)
     except InventoryError as error:
-        return Survey(Fleet(rigs={}), error.findings, {})
+        return Survey(Fleet(rigs={}), error.findings, {}, {})
     documents = [document for file in files if (document := _read_document(file, findings))]
     defaults = _defaults(files[0].with_name(DEFAULTS), findings)
     of_fleet = survey_fleet_file(files[0].parent)
@@ -244,13 +241,18 @@ def survey_fleet(
     declared = dict(_readable(beside, others, defaults)) | rigs
     keys = _server_keys(of_fleet, declared)
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
+    facts: dict[str, RigFacts] = {}
     for rig, whole in read_well:
-        findings.extend(_rig_findings(with_server_keys(rig, keys), whole, lock, around, frozenset(others)))
+        local = local_headers(rig, lock)
+        findings.extend(_unreadable_models(whole, local.faults))
+        facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
+        findings.extend(_rig_findings(facts[rig.rig], whole, around, frozenset(others)))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
     if edit is None:
         findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
-    return Survey(Fleet(rigs={name: around[name] for name in rigs}), ordered, wholes, around, of_fleet.declared, keys)
+    fleet = Fleet(rigs={name: around[name] for name in rigs})
+    return Survey(fleet, ordered, wholes, facts, around, of_fleet.declared, keys)
 
 
 def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
@@ -260,15 +262,11 @@ def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[Server
 
 
 def _rig_findings(
-    rig: Rig, whole: Document, lock: Lock | None, around: Mapping[str, Rig], names: frozenset[str]
+    facts: RigFacts, whole: Document, around: Mapping[str, Rig], names: frozenset[str]
 ) -> Iterator[Finding]:
-    """What is wrong or doubtful about a rig, as far as its file and the lock tell."""
-    local = local_headers(rig, lock)
-    headers = _headers(rig, lock) | local.headers
-    subject = RigContext(rig, whole, headers, _projectors(rig, lock), around, names)
-    yield from _unreadable_models(whole, local.faults)
+    """Yield the findings of all checks of a rig."""
     for check in CHECKS:
-        yield from check(subject)
+        yield from check(RigContext(facts, whole, around, names))
 
 
 def _read_document(file: Path, findings: list[Finding]) -> Document | None:
@@ -317,16 +315,14 @@ def _defaults(file: Path, findings: list[Finding]) -> Document | None:
     return document
 
 
-def _headers(rig: Rig, lock: Lock | None) -> dict[str, Header]:
+def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = MappingProxyType({})) -> RigFacts:
+    """Derive the facts of a rig from its lock; `unlocked` are headers of models without one there, by name."""
     if lock is None:
-        return {}
-    return {name: header for name, model in rig.models.items() if (header := lock.header(model))}
-
-
-def _projectors(rig: Rig, lock: Lock | None) -> dict[str, int]:
-    if lock is None:
-        return {}
-    return {name: size for name, model in rig.models.items() if (size := lock.projector_size(model))}
+        return rig_facts(rig, unlocked)
+    models = rig.models.items()
+    headers = {name: header for name, model in models if (header := lock.header(model))}
+    projectors = {name: size for name, model in models if (size := lock.projector_size(model))}
+    return rig_facts(rig, {**unlocked, **headers}, projectors)
 
 
 def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:

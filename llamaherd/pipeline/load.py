@@ -26,7 +26,6 @@ from llamaherd.pipeline.fleet_files import (
     choose_rigs,
     examine_fleet,
     load_fleet,
-    local_headers,
     survey_fleet,
 )
 from llamaherd.pipeline.plan import plan
@@ -227,8 +226,8 @@ def _planned(
     measured = _measured(roles, surveyed, file.parent) if rigs else {}
     for name, rig in rigs.items():
         try:
-            headers = local_headers(rig, locked).headers
-            made = plan(rig, locked, roles, surveyed.around, headers, parts[name], surveyed.own, measured)
+            facts = replace(surveyed.facts[name], rig=rig)  # which has the keys that were made meanwhile
+            made = plan(facts, locked, roles, surveyed.around, parts[name], surveyed.own, measured)
             planned[name] = (rig, made)
         except NotLockedError as error:
             # A file of this machine may do without an entry; experts that are told apart by its header may not.

@@ -6,41 +6,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
+from llamaherd.memory.facts import RigFacts
 from llamaherd.pipeline.selection import filled_fields, needed_plan
 from llamaherd.plan import Estimate, Only, Plan
 from llamaherd.role.role import PlanFields, Planning, PlanPart, Role
 
 
 def plan(
-    declared: Rig,
+    facts: RigFacts,
     lock: Lock,
     roles: Sequence[Role],
     rigs: Mapping[str, Rig] = MappingProxyType({}),
-    unlocked: Mapping[str, Header] = MappingProxyType({}),
     only: Only | None = None,
     fleet: FleetFile | None = None,
     measured: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
-    """What must be true on the host of the rig that is declared; or of `only` a part. Raises NotLockedError.
+    """Return the desired state of a rig's host, or of the part in `only`. Raises NotLockedError.
 
-    `rigs` are those of the fleet by name: models may come from one of them. One that is not there is left out.
-    `unlocked` are headers of models that the lock does not know, by name. `fleet` is what its `fleet.yaml` says.
-    `measured` are tokens a second of servers, by `RIG.INSTANCE`.
+    `rigs` are those of the fleet by name, from which models may be fetched; an unreadable rig is left out. `fleet` is
+    the content of `fleet.yaml`. `measured` are tokens a second of servers, by `RIG.INSTANCE`.
     """
-    rig = pinned(declared, lock)
-    whole, parts = _planned(roles, Planning(rig, lock, rigs, unlocked, PlanFields(), fleet, measured))
+    rig = pinned(facts.rig, lock)
+    whole, parts = _planned(roles, Planning(rig, facts, lock, rigs, PlanFields(), fleet, measured))
     if only is None:
         return whole
     needs = None
     if only.instances:
         names = [name for server in only.instances for name in rig.servers[server]]
         alone = rig.model_copy(update={"instances": {name: rig.instances[name] for name in names}})
-        planning = Planning(alone, lock, rigs, unlocked, PlanFields())
+        planning = Planning(alone, facts, lock, rigs, PlanFields())
         own = _planned(roles, planning)[0]
         needs = needed_plan(whole, own, only.instances, own.models)
     fields = filled_fields((role, parts[role.name]) for role in roles if role.thing in only.roles)
@@ -48,7 +46,7 @@ def plan(
 
 
 def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[str, PlanPart]]:
-    """The plan of a rig that is pinned, and each role's part of it."""
+    """Return the plan of a pinned rig, and each role's part of it."""
     rig, fields = planning.rig, planning.planned
     parts: dict[str, PlanPart] = {}
     for role in roles:
@@ -70,6 +68,6 @@ def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[s
 
 
 def show_plan(plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None) -> str:
-    """The whole plan; `asked` is what the engines said of the instances' memory, by name."""
+    """Return the whole plan as text; `asked` is the memory of instances by their engines, by name."""
     lines = (line for role in roles for line in role.describe(plan, asked or {}))
     return "\n".join([f"rig {plan.rig} ({plan.os})", *lines]) + "\n"

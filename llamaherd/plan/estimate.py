@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.memory.estimate import Memory, Use
-from llamaherd.memory.instances import capacity, cuda_bytes, instance_memory
-from llamaherd.memory.overhead import in_ram, mapped_between, repacked_bytes
+from llamaherd.memory.instances import InstanceMemory, capacity
+from llamaherd.memory.overhead import mapped_between, repacked_bytes
 from llamaherd.memory.placement import Placement
 from llamaherd.plan import RAM, Estimate, Grows, Holds
 
 
-def estimate_memory(
-    rig: Rig, declared: Instance, headers: Mapping[str, Header], projectors: Mapping[str, int]
-) -> Estimate | None:
-    """What the instance takes by arithmetic; None where a GPU's memory is not known, or the model's shape."""
-    try:
-        known = instance_memory(rig, declared, headers, projectors)
-    except ValueError:
-        return None
-    if known is None:
-        return None
+def estimate_memory(rig: Rig, known: InstanceMemory) -> Estimate:
+    """Return the memory of an instance by arithmetic."""
     return Estimate(
         source="arithmetic",
-        holds=memory_held(rig, declared, known.header, known.placement, known.memory),
+        holds=memory_held(rig, known, known.memory),
         doubts=known.memory.doubts,
         grows=Grows(prompts=known.growth.prompts, checkpoints=known.growth.checkpoints),
-        resident=resident_bytes(known.memory.host, known.header, known.placement, locked=declared.mlock),
+        resident=resident_bytes(known.memory.host, known.header, known.placement, locked=known.instance.mlock),
     )
 
 
 def resident_bytes(use: Use, header: Header, placed: Placement, *, locked: bool) -> int:
-    """Bytes of RAM that nothing can take back but swap: no page of a mapped file, unless the server locks it."""
+    """Return the bytes of RAM that only swap can free: no page of a mapped file, unless the server locks it."""
     layouts = repacked_bytes(header, placed)
     own = use.context + use.compute + use.draft.kv + use.draft.compute + layouts.copies
     if placed.mmap and not locked:
@@ -41,17 +31,17 @@ def resident_bytes(use: Use, header: Header, placed: Placement, *, locked: bool)
     return own + use.weights + use.draft.weights - layouts.originals
 
 
-def memory_held(rig: Rig, declared: Instance, header: Header, placed: Placement, memory: Memory) -> tuple[Holds, ...]:
-    """What each of an instance's GPUs and the RAM hold, CUDA's own part included."""
-    sizes = [capacity(rig, gpu) or 0 for gpu in declared.on]
-    rooms = [*zip(declared.on, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
-    own = in_ram(header, placed) + mapped_between(header, placed)
-    cuda = (*cuda_bytes(rig, declared, header, placed), own)
+def memory_held(rig: Rig, known: InstanceMemory, memory: Memory) -> tuple[Holds, ...]:
+    """Return what each GPU of an instance and the RAM hold, with CUDA's part; `memory` is by arithmetic or engine."""
+    gpus = known.instance.on
+    sizes = [capacity(rig, gpu) or 0 for gpu in gpus]
+    rooms = [*zip(gpus, sizes, memory.devices, strict=True), (RAM, rig.host.ram, memory.host)]
+    cuda = (*known.cuda, known.server_ram + mapped_between(known.header, known.placement))
     return tuple(place_memory(*each, taken) for each, taken in zip(rooms, cuda, strict=True))
 
 
 def place_memory(where: str, size: int, use: Use, cuda: int) -> Holds:
-    """What one GPU, or the RAM, holds, with all that the draft adds in one figure."""
+    """Return what one GPU, or the RAM, holds, with all that the draft adds in one figure."""
     return Holds(
         where=where,
         size=size,

@@ -13,12 +13,12 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import JsonValue
 from typing_extensions import TypedDict
 
-from llamaherd.gguf.header import Header
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
+from llamaherd.memory.facts import RigFacts
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import (
     BuildPlan,
@@ -75,13 +75,13 @@ class PlanFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Planning:
-    """The input of planning: the rig with its pins, the lock, the fleet, and what earlier roles have planned."""
+    """The input of a role's plan: the rig with its pins, the lock, the fleet, and the plans of the roles before it."""
 
     rig: Rig
+    facts: RigFacts
+    """The facts of the rig without its pins, which change none of them."""
     lock: Lock
     rigs: Mapping[str, Rig]
-    unlocked: Mapping[str, Header]
-    """Headers of models that the lock does not know, by name."""
     planned: PlanFields
     fleet: FleetFile | None = None
     """The content of `fleet.yaml`, if it exists."""

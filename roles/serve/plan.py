@@ -11,11 +11,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import TRAITS, flags_of, listens_on
 from llamaherd.engines.divergence import words_as_served
 from llamaherd.engines.router import NotRoutedError, preset, router_arguments
-from llamaherd.gguf.header import Header
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Rig
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, service_of, unit_user
 from llamaherd.memory.divergence import readings
+from llamaherd.memory.facts import RigFacts
 from llamaherd.plan import (
     BuildPlan,
     DivergencePlan,
@@ -39,11 +39,11 @@ from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Planning, PlanPart
 from roles.serve.onhost.model import ImageInput
-from roles.serve.spec import projectors_of, server_spec, told_server
+from roles.serve.spec import dialect_input, server_spec
 
 
 def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
-    """The image of a build. `busybox` asks for health inside; the rest is what the server is linked against."""
+    """Return the image of a build. `busybox` probes health inside; the other packages are the server's libraries."""
     packages = (
         "base-files",
         "busybox",
@@ -64,7 +64,7 @@ def plan_image(rig: Rig, build: BuildPlan) -> ImagePlan:
 
 
 def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
-    """Make the image of a build."""
+    """Return the change that makes the image of a build, if the host lacks it."""
     if image.tag in state.servers.images:
         return []
     given = ImageInput(image.tag, image.base, image.base_packages, image.build, image.dockerfile, image.record)
@@ -79,43 +79,39 @@ _MOST_READINGS = 3
 
 
 def plan_gate(gate: Gate | None) -> GatePlan | None:
-    """What a change may cost; None where nothing is declared."""
+    """Return the limits of a change's cost; None if no gate is declared."""
     if gate is None:
         return None
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
 
 
-def plan_divergence(
-    rig: Rig, name: str, server: ServerSpec, build: BuildPlan | None, headers: Mapping[str, Header]
-) -> DivergencePlan | None:
-    """How what an instance says is compared; None where the program for it was not built with its engine."""
-    declared = rig.instances[name]
-    engine = rig.engines[declared.engine]
-    flags, tool = flags_of(engine), TRAITS[engine.kind].divergence
+def plan_divergence(facts: RigFacts, name: str, server: ServerSpec, build: BuildPlan | None) -> DivergencePlan | None:
+    """Return how an instance's output is compared; None if the tool for it was not built with its engine."""
+    known = facts.instances[name]
+    flags, tool = known.flags, TRAITS[facts.rig.engines[known.instance.engine].kind].divergence
     if flags is None or tool is None or server.program is None or build is None or tool not in build.targets:
         return None
     says, more = words_as_served(flags, server.arguments)
-    header = headers.get(declared.model)
     return DivergencePlan(
         tool=str(PurePosixPath(server.program).with_name(tool)),
         says=says,
         more=more,
-        vocabulary=header.vocabulary if header else 0,
-        readings=tuple(islice(readings(rig, name, declared, headers), _MOST_READINGS)),
+        vocabulary=known.header.vocabulary if known.header else 0,
+        readings=tuple(islice(readings(facts, name, known.instance), _MOST_READINGS)),
     )
 
 
 def plan_group(
     rig: Rig,
+    facts: RigFacts,
     group: str,
-    names: Sequence[str],
     build: BuildPlan | None,
     models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
 ) -> InstancePlan:
-    """The server of a group, whose first instance is loaded first. Raises NotLockedError and UserError."""
+    """Return the server of a group, which loads its first instance first. Raises NotLockedError and UserError."""
+    names = rig.servers[group]
     first = rig.instances[names[0]]
-    alone = [_plan_member(rig, name, build, models, headers) for name in names]
+    alone = [_plan_member(rig, facts, name, build, models) for name in names]
     members = tuple(member for member, _ in alone)
     text = _preset(rig, group, members)
     # Named by its hash: what served before has its own for the way back, and another file is another command line.
@@ -146,7 +142,7 @@ def plan_group(
 
 
 def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
-    """The preset file. Raises UserError for what only the lock tells: paths of models."""
+    """Return the preset file. Raises UserError for paths of models, which only the lock contains."""
     engine = rig.engines[rig.instances[members[0].name].engine]
     try:
         return preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
@@ -155,15 +151,16 @@ def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
 
 
 def _plan_member(
-    rig: Rig, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan], headers: Mapping[str, Header]
+    rig: Rig, facts: RigFacts, name: str, build: BuildPlan | None, models: Mapping[str, ModelPlan]
 ) -> tuple[MemberPlan, ServerSpec]:
-    """An instance of a group, and the server that it would be by itself."""
+    """Return an instance of a group, and its server without the group."""
     declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
     key = str(KEYS / str(declared.group)) if declared.api_key else None
-    told = replace(told_server(rig, name, model, drafting, headers), api_key_file=key)
-    server = server_spec(rig, name, told, build, None, [model, *([drafting] if drafting else [])])
+    known = facts.instances[name]
+    source = replace(dialect_input(rig, name, known, model, drafting), api_key_file=key)
+    server = server_spec(rig, name, source, build, None, [model, *([drafting] if drafting else [])])
     member = MemberPlan(
         name=name,
         model=declared.model,
@@ -174,16 +171,16 @@ def _plan_member(
         mtp=declared.draft.mtp or 0 if declared.draft else 0,
         context=declared.context,
         slots=declared.parallel,
-        threads=told.threads,
+        threads=source.threads,
         arguments=server.arguments,
         expect=declared.expect,
-        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
+        memory=estimate_memory(rig, known.memory) if known.memory else None,
     )
     return member, server
 
 
 def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_path: str) -> ServerSpec:
-    """The server that starts the others, which have its user, its GPUs, its walls and its environment."""
+    """Return the server that starts the servers of a group, with its user, GPUs, sandbox and environment."""
     first = servers[0]
     declared = rig.instances[first.name]
     key = KeyFile(path=str(KEYS / group)) if declared.api_key else None
@@ -214,9 +211,9 @@ def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_pat
 
 
 def largest_estimate(estimates: Sequence[Estimate | None]) -> Estimate | None:
-    """What a group holds of each place: as much as the largest of its instances there, for one is loaded at a time.
+    """Return the memory of a group: in each place, that of its largest instance, as one is loaded at a time.
 
-    None where one of them is not known.
+    None if one of them is unknown.
     """
     known = [each for each in estimates if each is not None]
     if len(known) < len(estimates):
@@ -243,23 +240,19 @@ def _grows(every: Iterable[Grows]) -> Grows:
 
 
 def plan(planning: Planning) -> PlanPart:
-    """Every instance, the images of those in containers, and what units run beside a server. Raises NotLockedError."""
-    rig, lock = planning.rig, planning.lock
+    """Return all servers, the images of containers, and the programs of units. Raises NotLockedError."""
+    rig, facts = planning.rig, planning.facts
     builds = {build.engine: build for build in planning.planned["builds"]}
     models = {model.name: model for model in planning.planned["models"]}
-    headers = {
-        **planning.unlocked,
-        **{name: header for name in models if (header := lock.header(rig.models[name]))},
-    }
     images = {
         instance.engine: plan_image(rig, build)
         for _, instance in sorted(rig.instances.items())
         if instance.backend == "compose" and (build := builds.get(instance.engine))
     }
     instances = tuple(
-        plan_group(rig, server, names, builds.get(rig.instances[names[0]].engine), models, headers)
+        plan_group(rig, facts, server, builds.get(rig.instances[names[0]].engine), models)
         if rig.instances[names[0]].group
-        else _plan_ungrouped(rig, server, builds, images, models, headers)
+        else plan_instance(rig, facts, server, builds, images, models)
         for server, names in sorted(rig.servers.items())
     )
     return PlanPart(
@@ -285,36 +278,22 @@ def _unit_programs(instances: Sequence[InstancePlan]) -> Iterator[TextFile]:
         yield TextFile(path=str(LIBEXEC / name), text=text, mode="0755")
 
 
-def _plan_ungrouped(
+def plan_instance(
     rig: Rig,
+    facts: RigFacts,
     name: str,
     builds: Mapping[str, BuildPlan],
     images: Mapping[str, ImagePlan],
     models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
 ) -> InstancePlan:
-    declared = rig.instances[name]
+    """Return one server as it must run; builds and images are by name of engine. Raises NotLockedError."""
+    declared, known = rig.instances[name], facts.instances[name]
+    build = builds.get(declared.engine)
     image = images.get(declared.engine) if declared.backend == "compose" else None
-    return plan_instance(rig, name, builds.get(declared.engine), image, models, headers)
-
-
-def plan_instance(
-    rig: Rig,
-    name: str,
-    build: BuildPlan | None,
-    image: ImagePlan | None,
-    models: Mapping[str, ModelPlan],
-    headers: Mapping[str, Header],
-) -> InstancePlan:
-    """One server as it must run. Headers, by name of model, tell its memory, and where its experts are.
-
-    Raises NotLockedError.
-    """
-    declared = rig.instances[name]
     model = models[declared.model]
     drafting = models[declared.draft.model] if declared.draft and declared.draft.model else None
-    told = told_server(rig, name, model, drafting, headers)
-    server = server_spec(rig, name, told, build, image, [model, *([drafting] if drafting else [])])
+    source = dialect_input(rig, name, known, model, drafting)
+    server = server_spec(rig, name, source, build, image, [model, *([drafting] if drafting else [])])
     spec, file = server_definition(declared.backend, server)
     return InstancePlan(
         name=name,
@@ -327,13 +306,13 @@ def plan_instance(
         context=declared.context,
         mtp=declared.draft.mtp or 0 if declared.draft else 0,
         draft_folder=drafting.folder if drafting else None,
-        threads=told.threads,
+        threads=source.threads,
         server=server,
         expect=declared.expect,
         gate=plan_gate(declared.gate),
-        divergence=plan_divergence(rig, name, server, build, headers),
+        divergence=plan_divergence(facts, name, server, build),
         drain=declared.drain,
-        memory=estimate_memory(rig, declared, headers, projectors_of(models)),
+        memory=estimate_memory(rig, known.memory) if known.memory else None,
         spec=spec,
         file=file,
     )

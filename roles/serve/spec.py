@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from llamaherd.engines import DIALECTS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.threads import shared_threads
-from llamaherd.gguf.header import Header
+from llamaherd.engines import DIALECTS, Dialect, Server, listens_on, on_host_network
 from llamaherd.inventory.schema import Engine, Instance, Rig
 from llamaherd.layout import KEYS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
+from llamaherd.memory.facts import InstanceFacts
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
     BuildPlan,
@@ -43,9 +42,14 @@ HEALTH_SECONDS = 30
 
 
 def server_spec(
-    rig: Rig, name: str, told: Server, build: BuildPlan | None, image: ImagePlan | None, models: Sequence[ModelPlan]
+    rig: Rig,
+    name: str,
+    source: Server,
+    build: BuildPlan | None,
+    image: ImagePlan | None,
+    models: Sequence[ModelPlan],
 ) -> ServerSpec:
-    """Return the input of systemd or Docker."""
+    """Return the server that systemd or Docker runs."""
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
     dialect = DIALECTS[engine.kind]
@@ -62,7 +66,7 @@ def server_spec(
         image=(image.tag if image else engine.image) if in_container else None,
         program=_program(build, image),
         command=dialect.command,
-        arguments=dialect.arguments(told),
+        arguments=dialect.arguments(source),
         environment={**dialect.told(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
@@ -78,7 +82,7 @@ def server_spec(
 
 
 def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
-    """Return the address of an instance, and its API."""
+    """Return the address of an instance, and its paths."""
     return Endpoint(
         listen=declared.listen,
         port=declared.port,
@@ -116,8 +120,7 @@ def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
 
 
 def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
-    """Return the health check."""
-    # It runs inside, where a network of the container's own has a loopback of its own.
+    """Return the health probe, which runs inside: a container with its own network has its own loopback."""
     address = None if on_host_network(engine, declared) else "127.0.0.1"
     url = endpoint.url(endpoint.health_path, address=address)
     return Health(
@@ -129,43 +132,37 @@ def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) 
     )
 
 
-def projectors_of(models: Mapping[str, ModelPlan]) -> dict[str, int]:
-    """Return bytes of vision projectors by name of model."""
-    return {name: file.size or 0 for name, model in models.items() for file in model.files if file.name == model.mmproj}
-
-
-def told_server(
-    rig: Rig, name: str, model: ModelPlan, drafting: ModelPlan | None, headers: Mapping[str, Header]
-) -> Server:
-    """Return the input of a dialect for an instance. Raise NotLockedError."""
+def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, drafting: ModelPlan | None) -> Server:
+    """Return the input of a dialect for an instance. Raises NotLockedError."""
     declared = rig.instances[name]
-    header = headers.get(declared.model)
     engine = rig.engines[declared.engine]
-    if header is None and declared.moves_experts:
+    if facts.header is None and declared.moves_experts:
         raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
-    moved = experts_on_cpu(declared, header) if header else None
+    moved = experts_on_cpu(declared, facts.header) if facts.header else None
     return Server(
         declared=declared,
         model_path=model.path,
-        threads=shared_threads(rig, headers)[name],
+        threads=facts.threads,
         listen=listens_on(engine, declared),
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=flags_of(engine),
+        flags=facts.flags,
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )
 
 
 def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
-    """Return the program; None for an image that is pulled: it starts by itself."""
+    """Return the path of the program; None for a pulled image, which starts by itself."""
     if image:
         return "/usr/local/bin/llama-server"
     return f"{build.folder}/bin/llama-server" if build else None
 
 
 def _load_timeout(*models: ModelPlan) -> int:
-    """Return seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk reaches."""
-    # How large a file of the controller is, the plan does not know: it counts as one of 24 GB.
+    """Return the seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
+
+    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
+    """
     files = [file for model in models for file in model.files]
     return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.command_line import Task, server_task
 from llamaherd.engines.flags import assumed
 from llamaherd.engines.flags.effective import effective_options
+from llamaherd.engines.flags.task import Task, server_task
 from llamaherd.host.state import HostState
 from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM

@@ -19,6 +19,7 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.engines import flags_of
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.support.rigs import GONE, changed, cpu_rig
 
 # The launch line of a blog (seeds of rig 2), as it would be pasted.
@@ -42,7 +43,7 @@ def found(changes: dict[str, Any], folder: Path) -> list[Finding]:
 
 def findings_of(file: Path) -> list[Finding]:
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(document.data, context={"folder": file.parent}), document)
+    subject = RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": file.parent}), {}), document)
     findings = [
         finding
         for check in (check_command_line, check_abilities, check_cmake_options, check_catalogue_versions)

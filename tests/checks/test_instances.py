@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.hardware import computes_on_cpu
 from llamaherd.checks.references import check_unused
 from llamaherd.checks.sources import untagged
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import Document, read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.support.checking import Case, assert_said
 from tests.support.rigs import DIGEST, changed, gpu_rig
 
@@ -430,17 +430,17 @@ def test_what_another_file_declares_may_be_unused(tmp_path: Path) -> None:
     own, lent = read_yaml(tmp_path / "rig.yaml"), read_yaml(tmp_path / "defaults.yaml")
     rig = Rig.model_validate(changed(gpu_rig(), {"engines/lent": lent.data["engines"]["lent"]}))
     whole = Document(own.file, own.data, {**lent.keys, **own.keys}, {**lent.values, **own.values})
-    assert list(check_unused(RigContext(rig, whole))) == []
+    assert list(check_unused(RigContext(rig_facts(rig, {}), whole))) == []
     moved = Document(lent.file, own.data, whole.keys, whole.values)
-    assert [finding.code for finding in check_unused(RigContext(rig, moved))] == ["LH075"]
+    assert [finding.code for finding in check_unused(RigContext(rig_facts(rig, {}), moved))] == ["LH075"]
 
 
 @pytest.mark.parametrize(("layers", "on_cpu"), [(47, True), (48, False), (999, False)])
 def test_a_header_tells_how_many_layers_are_all(layers: int, on_cpu: bool) -> None:
     rig = Rig.model_validate(changed(gpu_rig(), {ONE + "gpu_layers": layers}))
     header = Header(architecture="qwen35moe", parameters={"block_count": 48})
-    subject = RigContext(rig, Document(Path("rig.yaml"), {}, {}, {}), {"35b": header})
-    assert computes_on_cpu(subject, rig.instances["worker"]) is on_cpu
+    subject = RigContext(rig_facts(rig, {"35b": header}), Document(Path("rig.yaml"), {}, {}, {}))
+    assert subject.facts.instances["worker"].on_cpu is on_cpu
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
-from llamaherd.memory.estimate import estimate
+from llamaherd.memory import fit
+from llamaherd.memory.estimate import Memory, estimate
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.fit import Room, changes, fit_in
-from llamaherd.memory.instances import sized
 from llamaherd.memory.placement import Placement
 from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support import gguf_files
@@ -44,7 +45,7 @@ def found(rig: str, headers: Mapping[str, Header], changes: Mapping[str, Any], f
     file = folder / "rig.yaml"
     file.write_text(yaml.safe_dump(changed(read_yaml(EXAMPLES / f"{rig}.yaml").data, changes)), encoding="utf-8")
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document, headers)
+    subject = RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": folder}), headers), document)
     checks: tuple[RigCheck, ...] = (
         check_prediction_heads,
         check_training_context,
@@ -149,7 +150,7 @@ def test_a_model_that_drafts_has_the_same_tokens(
         "s": small.model_copy(update={"vocabulary": 1000 - more, "parameters": {**small.parameters, **drafts}}),
     }
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document, headers)
+    subject = RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": tmp_path}), headers), document)
     said = [f"{finding.code} {finding.message}" for finding in check_vocabularies(subject)]
     if more > 128:
         assert len(said) == 1
@@ -269,7 +270,7 @@ def test_what_cannot_fit_into_ram_is_an_error(spare: int, severity: str, tmp_pat
     """More than there is can never be; less than the system wants beside it may go well."""
     large = {"host/ram": 1 << 40, "instances/chat/experts_on_cpu": "all"}
     made = Rig.model_validate(changed(read_yaml(EXAMPLES / "one.yaml").data, large), context={"folder": tmp_path})
-    wanted = sum(each.ram for each in sized(made, ONE).values())
+    wanted = sum(each.ram for each in rig_facts(made, ONE).sized.values())
     said = [each for each in found("one", ONE, large | {"host/ram": wanted + spare}, tmp_path) if each.code == "LH151"]
     assert [each.severity for each in said] == [severity]
 
@@ -280,12 +281,18 @@ def test_llama_cpp_ends_with_more_slots_than_it_has_bits_for(count: int, refused
     assert ("LH161" in said) is refused
 
 
-def test_many_slots_are_searched_in_no_time() -> None:
+def test_many_slots_are_searched_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try is an estimate; halving needs eight for 256 slots."""
     header, placement = qwen_35b("Q4_K"), Placement(context=262_144, parallel=256, devices=1, ubatch=64)
-    estimate.cache_clear()
+    tried: list[Placement] = []
+
+    def counted(header: Header, placement: Placement) -> Memory:
+        tried.append(placement)
+        return estimate(header, placement)
+
+    monkeypatch.setattr(fit, "estimate", counted)
     (way,) = [each for each in changes(header, placement, Room((28 << 30,))) if each.kind == "parallel"]
     assert 1 < way.placement.parallel < 255
-    assert estimate.cache_info().misses < 150
+    assert len(tried) < 150
     more = replace(way.placement, parallel=way.placement.parallel + 1)
     assert not fit_in(header, more, Room((28 << 30,))).fits

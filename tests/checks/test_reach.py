@@ -12,6 +12,7 @@ from llamaherd.checks.context import RigContext
 from llamaherd.checks.serving import check_routed_access, check_web_access
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.support.rigs import DIGEST, GONE, changed, cpu_rig, gpu_rig
 
 KEY = {"env": "K"}
@@ -47,7 +48,7 @@ def said(declared: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
     file.write_text(yaml.safe_dump(declared, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
     lines = file.read_text(encoding="utf-8").splitlines()
-    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
+    subject = RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": folder}), {}), document)
     return [
         (each.code, lines[each.place.line - 1].strip(" :"))
         for each in (*check_routed_access(subject), *check_web_access(subject))
@@ -89,5 +90,7 @@ def test_the_way_out_is_one(changes: dict[str, Any], way_out: str, tmp_path: Pat
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(changed(cpu_rig(), changes), sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    (finding,) = check_web_access(RigContext(Rig.model_validate(document.data, context={"folder": tmp_path}), document))
+    (finding,) = check_web_access(
+        RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": tmp_path}), {}), document)
+    )
     assert way_out in finding.help

@@ -12,6 +12,7 @@ from llamaherd.checks.toolkit import built_with_cuda, check_host_compiler
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import Document
+from llamaherd.memory.facts import rig_facts
 from llamaherd.reference import toolchains
 from llamaherd.reference.packages import IMAGE_PACKAGES
 from llamaherd.reference.toolchains import Needs, compiles_for, first_toolkit, release
@@ -289,7 +290,7 @@ def test_a_header_tells_of_iq_tensors_that_no_name_tells_of() -> None:
     for kind, severity in (("IQ3_S", "error"), ("Q4_K", "warning")):
         group = TensorGroup(name="ffn_up_exps.weight", type=kind, shape=(256, 2), layers="0-3")
         (finding,) = check_host_compiler(
-            RigContext(rig, document, {"35b": Header(architecture="llama", tensors=(group,))})
+            RigContext(rig_facts(rig, {"35b": Header(architecture="llama", tensors=(group,))}), document)
         )
         assert (finding.code, finding.severity) == ("LH042", severity)
 

@@ -19,7 +19,7 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
-from llamaherd.memory.instances import sized
+from llamaherd.memory.facts import rig_facts
 from tests.support import gguf_files
 from tests.support.headers import gemma3, header, qwen_35b, qwen_122b
 from tests.support.sample import drawn
@@ -59,7 +59,7 @@ def found(folder: Path, rig: Mapping[str, Any]) -> list[Finding]:
     file = folder / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(document.data), document, headers())
+    subject = RigContext(rig_facts(Rig.model_validate(document.data), headers()), document)
     return [*checked.check_memory(subject), *check_training_context(subject)]
 
 
@@ -147,7 +147,7 @@ def test_what_is_left_to_the_system_may_be_less_where_it_is_already(held: int, t
     """RAM that is a warning today does not stop a change that takes no more of it."""
     rig = declared("64GB", 1, "little", context=262144)
     spec = Rig.model_validate(rig)
-    ram = sum(each.ram for each in sized(spec, headers()).values()) + (held << 20)
+    ram = sum(each.ram for each in rig_facts(spec, headers()).sized.values()) + (held << 20)
     tight = rig | {"host": rig["host"] | {"ram": ram}}
     findings = found(tmp_path, tight)
     assert [each.severity for each in findings if each.code == "LH151"] == ["warning"]

@@ -25,7 +25,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedRef
 from llamaherd.lock.apply import pinned
 from llamaherd.lock.engine_flags import BuiltEngine, keep_built, read_built, with_built
-from llamaherd.pipeline.fleet_files import survey_fleet
+from llamaherd.pipeline.fleet_files import locked_facts, survey_fleet
 from llamaherd.pipeline.plan import plan
 from roles import ROLES
 from roles.engines import BuiltState, inspection_input, keep, state_parts
@@ -135,7 +135,7 @@ LOCK = Lock(engines=(LockedRef(git=GIT, ref="b12359", commit=COMMIT),))
 
 def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: Path) -> None:
     rig = declared(tmp_path, "--brand-new", "1", "--moe-cache-mib", "2048")
-    planned = plan(rig, LOCK, ROLES)
+    planned = plan(locked_facts(rig, LOCK), LOCK, ROLES)
     (build,) = planned.builds
     asked = inspection_input(planned)
     assert asked
@@ -157,7 +157,8 @@ def test_a_build_is_asked_once_and_checks_know_it_before_they_connect(tmp_path: 
 def test_a_version_that_a_catalogue_is_of_is_not_asked() -> None:
     engine = {"kind": "llama.cpp", "source": {"git": GIT, "ref": "b11434"}}
     rig = Rig.model_validate(changed(cpu_rig(), {"engines/main": engine}))
-    planned = plan(rig, Lock(engines=(LockedRef(git=GIT, ref="b11434", commit=COMMIT),)), ROLES)
+    lock = Lock(engines=(LockedRef(git=GIT, ref="b11434", commit=COMMIT),))
+    planned = plan(locked_facts(rig, lock), lock, ROLES)
     asked = inspection_input(planned)
     assert asked
     assert [each.flags for each in asked.builds] == [False]
@@ -165,7 +166,7 @@ def test_a_version_that_a_catalogue_is_of_is_not_asked() -> None:
 
 def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(tmp_path: Path) -> None:
     rig = declared(tmp_path)
-    before = plan(rig, LOCK, ROLES)
+    before = plan(locked_facts(rig, LOCK), LOCK, ROLES)
     build = BuiltEngine(source=COMMIT, flags=flags_as_mapping(parse_help(as_help(NEWEST))))
     assert keep_built(tmp_path, rig.rig, {"llama.cpp-0": build}, frozenset({"llama.cpp-0"}))
     after = with_built(rig, LOCK, tmp_path)
@@ -173,7 +174,7 @@ def test_the_plan_is_that_of_the_nearest_version_where_the_build_has_its_flags(t
         known = flags_of(engine)
         assert known is not None
         assert known.listed
-    assert plan(after, LOCK, ROLES) == before
+    assert plan(locked_facts(after, LOCK), LOCK, ROLES) == before
 
 
 @pytest.mark.parametrize("text", ["", "%%%", "\u00e9", "A" * 200_000, "\0"])
@@ -189,7 +190,7 @@ def test_flags_beyond_the_bounds_are_left_out() -> None:
 
 def test_what_was_not_asked_is_not_kept(tmp_path: Path) -> None:
     """A host can report flags of its own builds alone, and for its own rig."""
-    planned = plan(declared(tmp_path), LOCK, ROLES)
+    planned = plan(locked_facts(declared(tmp_path), LOCK), LOCK, ROLES)
     state = HostState.of(*state_parts(Found(flags=dict.fromkeys(("../../evil", "llama.cpp-0", "a" * 500), "--evil\n"))))
     assert BuiltState.of(state).flags
     assert keep(tmp_path, planned, state) == ""

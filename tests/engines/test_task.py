@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.engines.command_line import instance_task
+from llamaherd.engines.flags.task import server_task
 from llamaherd.inventory.schema import Rig
+from llamaherd.memory.facts import rig_facts
 from tests.support.rigs import changed, gpu_rig
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}
@@ -19,7 +20,8 @@ def task(engine: dict[str, str], arguments: str = "", environment: dict[str, str
     first = {"engine": "main", "model": next(iter(rig["models"])), "context": 4096, "port": 8080}
     rig["instances"] = {"one": {**first, "extra_args": arguments.split(), "environment": environment or {}}}
     known = Rig.model_validate(rig)
-    return instance_task(known, known.instances["one"])
+    command = rig_facts(known, {}).instances["one"].command
+    return server_task(command.meant) if command else "chat"
 
 
 @pytest.mark.parametrize(

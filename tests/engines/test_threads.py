@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.engines.threads import best_threads, computes_on_cpu, shared_threads
+from llamaherd.engines.threads import best_threads
 from llamaherd.inventory.schema import Cpu, Rig
+from llamaherd.memory.facts import rig_facts
 from tests.support.rigs import Declared, changed, gpu_rig
 
 DATA = Path(__file__).parents[1] / "data" / "threads_h100.jsonl"
@@ -37,9 +38,14 @@ def test_a_server_alone_is_near_the_best_that_was_measured(series: str) -> None:
 def test_two_servers_at_once_get_what_was_best_for_two() -> None:
     grid = measured()["two"]
     rig = Rig.model_validate(cpu_servers(64, 2))
-    (threads,) = set(shared_threads(rig, {}).values())
+    (threads,) = set(threads_of(rig).values())
     assert grid[threads] >= 0.95 * max(grid.values())
     assert min(grid.values()) < grid[threads] / 50
+
+
+def threads_of(rig: Rig) -> dict[str, int]:
+    """The threads of each instance."""
+    return {name: each.threads for name, each in rig_facts(rig, {}).instances.items()}
 
 
 def cpu_servers(cores: int, count: int) -> Declared:
@@ -54,7 +60,7 @@ def cpu_servers(cores: int, count: int) -> Declared:
 @pytest.mark.parametrize("cores", [1, 2, 3, 7, 8, 16, 17, 24, 64, 128])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_together_they_never_have_more_threads_than_cores(cores: int, count: int) -> None:
-    threads = shared_threads(Rig.model_validate(cpu_servers(cores, count)), {})
+    threads = threads_of(Rig.model_validate(cpu_servers(cores, count)))
     assert min(threads.values()) >= 1
     assert sum(threads.values()) <= max(cores, count)
 
@@ -62,12 +68,11 @@ def test_together_they_never_have_more_threads_than_cores(cores: int, count: int
 def test_who_declares_threads_takes_them_from_the_others() -> None:
     declared = cpu_servers(64, 3)
     declared["instances"]["s0"]["threads"] = 20
-    assert shared_threads(Rig.model_validate(declared), {}) == {"s0": 20, "s1": 22, "s2": 22}
+    assert threads_of(Rig.model_validate(declared)) == {"s0": 20, "s1": 22, "s2": 22}
 
 
 def test_a_server_that_is_wholly_on_cards_takes_no_share() -> None:
     rig = Rig.model_validate(gpu_rig())
-    threads = shared_threads(rig, {})
-    for name, instance in rig.instances.items():
-        if not computes_on_cpu(rig, instance, None):
-            assert threads[name] == (instance.threads or best_threads(rig.host.cpu))
+    for each in rig_facts(rig, {}).instances.values():
+        if not each.on_cpu:
+            assert each.threads == (each.instance.threads or best_threads(rig.host.cpu))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
 from llamaherd.pipeline.diff import find_causes
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.pipeline.history import keyless, missing_on_host, release_plan
 from llamaherd.pipeline.preview import preview_changes
 from llamaherd.pipeline.release import Past, merged_plan
@@ -21,7 +22,8 @@ NOWHERE: dict[str, str] = {}
 
 def part(declared: Declared, *names: str) -> Plan:
     rig = Rig.model_validate(declared)
-    return planning.plan(rig, hub_lock(), ROLES, only=choose_parts(names, {rig.rig: rig}, ROLES)[rig.rig])
+    only = choose_parts(names, {rig.rig: rig}, ROLES)[rig.rig]
+    return planning.plan(locked_facts(rig, hub_lock()), hub_lock(), ROLES, only=only)
 
 
 def specs(plan: Plan) -> dict[str, str]:

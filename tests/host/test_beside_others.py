@@ -19,6 +19,7 @@ from llamaherd.gguf.shards import join_headers, read_header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.layout import places_of
 from llamaherd.memory.overhead import in_ram
@@ -50,7 +51,7 @@ def found(tmp_path: Path, rig: dict[str, Any], headers: dict[str, Header] | None
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    return list(check_shared_gpus(RigContext(Rig.model_validate(document.data), document, headers or {})))
+    return list(check_shared_gpus(RigContext(rig_facts(Rig.model_validate(document.data), headers or {}), document)))
 
 
 @pytest.mark.parametrize("engine", ["main", "ik"])

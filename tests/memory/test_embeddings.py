@@ -18,6 +18,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.overhead import ram_growth, saved_prompt_bytes
 from llamaherd.memory.placement import Placement
@@ -131,7 +132,7 @@ def of_bge(folder: Path, ram: str, **keys: object) -> list[Finding]:
     file = folder / "rig.yaml"
     file.write_text(yaml.safe_dump(rig))
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(rig), document, {model: BGE})
+    subject = RigContext(rig_facts(Rig.model_validate(rig), {model: BGE}), document)
     return [*check_memory(subject), *check_conflicts(conflicting_commands(subject))]
 
 

@@ -17,7 +17,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema.serving import Share
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.fit import RESERVE, Room, best_fit, changes, fit_in
-from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern, moe_layers
+from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
 from llamaherd.memory.oracle import MIB, NoFigureError, completed, logged, parse_figures, tool_arguments, without_draft
 from llamaherd.memory.placement import HOST
 
@@ -42,7 +42,7 @@ def test_shares_are_of_the_layers_with_experts_first_ones_first(share: str | int
 
 
 def test_dense_layers_and_prediction_heads_do_not_count() -> None:
-    assert moe_layers(real("GLM 4.5 Air")) == tuple(range(1, 46))
+    assert real("GLM 4.5 Air").expert_layers == tuple(range(1, 46))
     assert expert_layers_on_cpu(real("GLM 4.5 Air"), 2) == (1, 2)
 
 
@@ -79,7 +79,7 @@ def test_the_pattern_is_short() -> None:
 @given(name=st.sampled_from(MOE), data=st.data())
 def test_the_pattern_matches_the_experts_and_nothing_else(name: str, data: st.DataObject) -> None:
     header = real(name)
-    chosen = data.draw(st.sets(st.sampled_from(moe_layers(header)), min_size=1))
+    chosen = data.draw(st.sets(st.sampled_from(header.expert_layers), min_size=1))
     found = experts_pattern(header, chosen)
     assert not set(found) & set(",; ")
     hit = {tensor.name for tensor in header.each if re.search(found, tensor.name)}

@@ -19,6 +19,7 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.overhead import Growth, checkpoint_bytes, ram_growth, saved_prompt_bytes
 from llamaherd.memory.placement import CACHE_RAM, Placement
@@ -105,7 +106,9 @@ def found(tmp_path: Path, rig: dict[str, Any], model: Header | None = None) -> l
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    return list(check_memory(RigContext(Rig.model_validate(document.data), document, {"m": model or gemma3()})))
+    return list(
+        check_memory(RigContext(rig_facts(Rig.model_validate(document.data), {"m": model or gemma3()}), document))
+    )
 
 
 @pytest.mark.parametrize(

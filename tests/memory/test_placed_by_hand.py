@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import check_memory as memory_check
 from llamaherd.checks.memory import check_uncounted_memory
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.engines.threads import computes_on_cpu
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.instances import draft_placement, placement, sized, without_ram
+from llamaherd.memory.facts import Sized, rig_facts
+from llamaherd.memory.instances import draft_placement, placement
 from llamaherd.memory.layout import ik_layer_devices
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.suggestions import suggest_changes
@@ -56,7 +57,12 @@ def subject(tmp_path: Path, header: Header, engine: dict[str, Any] | None = None
     file = tmp_path / "rig.yaml"
     file.write_text(yaml.safe_dump(declared(engine, **keys), sort_keys=False), encoding="utf-8")
     document = read_yaml(file)
-    return RigContext(Rig.model_validate(document.data), document, {"m": header})
+    return RigContext(rig_facts(Rig.model_validate(document.data), {"m": header}), document)
+
+
+def without_ram(each: Sized) -> Sized:
+    """The same with as much RAM as it needs."""
+    return replace(each, room=replace(each.room, ram=None))
 
 
 def on_cpu(header: Header, placement: Placement) -> set[str]:
@@ -288,9 +294,9 @@ def test_ways_out_say_again_what_is_said_word_for_word(own: dict[str, Any], key:
     header = qwen_35b("Q4_K", "Q6_K", mtp=False)
     keys: dict[str, Any] = {"context": 262144, "kv": "f16"} | own
     rig = Rig.model_validate(declared(**keys))
-    each = without_ram(sized(rig, {"m": header})["chat"])
+    each = without_ram(rig_facts(rig, {"m": header}).sized["chat"])
     assert not each.fit.fits
-    ways = suggest_changes(rig, each)
+    ways = suggest_changes(rig_facts(rig, {"m": header}), each)
     said = [way for way in ways if way.startswith(("-", "LLAMA_ARG_"))]
     assert said
     assert not any(way.startswith(key) for way in ways)
@@ -304,7 +310,7 @@ def test_ways_out_say_again_what_is_said_word_for_word(own: dict[str, Any], key:
         else:
             changed["environment"] = {name: number}
         again = Rig.model_validate(declared(**changed))
-        assert without_ram(sized(again, {"m": header})["chat"]).fit.fits, way
+        assert without_ram(rig_facts(again, {"m": header}).sized["chat"]).fit.fits, way
 
 
 def uncounted(tmp_path: Path, engine: dict[str, Any] | None = None, **keys: Any) -> list[Finding]:
@@ -326,9 +332,9 @@ def test_what_is_not_counted_is_said(keys: dict[str, Any], at: str, tmp_path: Pa
     line = (tmp_path / "rig.yaml").read_text(encoding="utf-8").splitlines()[finding.place.line - 1]
     assert line[finding.place.column - 1 :].startswith(at)
     rig = Rig.model_validate(declared(**keys))
-    held = estimate_memory(rig, rig.instances["chat"], {"m": qwen_35b(mtp=False)}, {})
+    held = rig_facts(rig, {"m": qwen_35b(mtp=False)}).instances["chat"].memory
     assert held
-    assert any(at in doubt for doubt in held.doubts)
+    assert any(at in doubt for doubt in estimate_memory(rig, held).doubts)
 
 
 @pytest.mark.parametrize(
@@ -379,4 +385,4 @@ def test_keys_alone_are_passed_over(tmp_path: Path) -> None:
 )
 def test_whether_the_cpu_computes_follows_too(more: dict[str, Any], computes: bool) -> None:
     rig = Rig.model_validate(declared(**more))
-    assert computes_on_cpu(rig, rig.instances["chat"], qwen_35b(mtp=False)) is computes
+    assert rig_facts(rig, {"m": qwen_35b(mtp=False)}).instances["chat"].on_cpu is computes

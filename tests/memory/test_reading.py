@@ -12,8 +12,8 @@ from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import Candidate, with_keys
 from llamaherd.measure.tune.space import SearchedInstance, space_of
 from llamaherd.memory.divergence import MOST_TOKENS, readings
+from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.fit import fit_in
-from llamaherd.memory.instances import sized
 from tests.tune.test_axes import known
 
 
@@ -33,7 +33,7 @@ def changed(of: SearchedInstance, *, ram: int | None = None, **keys: Any) -> Sea
 
 
 def ways(of: SearchedInstance, candidate: Candidate) -> list[Reading]:
-    return list(readings(of.rig, of.name, with_keys(of.instance, candidate), of.headers))
+    return list(readings(of.facts, of.name, with_keys(of.instance, candidate)))
 
 
 def found(of: SearchedInstance) -> list[Reading]:
@@ -75,7 +75,7 @@ def test_gpus_hold_the_cache_of_f16_with_all_logits_of_a_batch(rig: str, name: s
         longest = {"context": each.context, "parallel": 1, "draft": None}
         instance = with_keys(of.instance, read).model_copy(update=longest)
         whole = of.rig.model_copy(update={"instances": {**of.rig.instances, name: instance}})
-        one = sized(whole, of.headers)[name]
+        one = rig_facts(whole, of.headers).sized[name]
         assert fit_in(one.header, replace(one.placement, outputs=each.batch), one.room).fits
 
 

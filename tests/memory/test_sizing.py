@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,16 +15,14 @@ from benchmarks.gpu_rigs_rows import again as measured_again
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.memory.estimate import estimate
+from llamaherd.memory.facts import Sized, rig_facts
 from llamaherd.memory.fit import fit_in
 from llamaherd.memory.instances import (
-    Sized,
     capacity,
     cuda_bytes,
     draft_placement,
     placement,
-    sized,
     usable_bytes,
-    without_ram,
 )
 from llamaherd.memory.placement import Placement
 from llamaherd.memory.suggestions import suggest_changes
@@ -50,7 +49,12 @@ def rig(declared: Declared, changes: Mapping[str, Any] | None = None) -> Rig:
 def alone(declared: Declared, name: str, header: Header, changes: Mapping[str, Any] | None = None) -> Sized:
     """One instance of a rig, with the header of its model."""
     made = rig(declared, changes)
-    return sized(made, {made.instances[name].model: header})[name]
+    return rig_facts(made, {made.instances[name].model: header}).sized[name]
+
+
+def without_ram(each: Sized) -> Sized:
+    """The same with as much RAM as it needs."""
+    return replace(each, room=replace(each.room, ram=None))
 
 
 def fits(each: Sized) -> bool:
@@ -63,7 +67,7 @@ def test_one_takes_q3_k_xl_at_its_full_context_and_not_q4_k_xl() -> None:
     larger = alone(example("one"), "chat", qwen_35b("Q4_K", "Q5_K"))
     assert not fits(larger)
     made = rig(example("one"))
-    assert "experts_on_cpu: 3" in suggest_changes(made, without_ram(larger))
+    assert "experts_on_cpu: 3" in suggest_changes(rig_facts(made, {}), without_ram(larger))
 
 
 @pytest.mark.parametrize(("layers", "right"), [(16, True), (17, True), (18, False), (19, False)])
@@ -90,7 +94,7 @@ def test_six_takes_the_model_at_its_full_context_by_either_split() -> None:
 
 def test_duo_fits_with_all_its_instances() -> None:
     headers = {"122b": qwen_122b("IQ3_S"), "35b": qwen_35b("Q4_K", "Q5_K"), "heretic": qwen_35b("Q8_0", mtp=False)}
-    found = sized(rig(example("duo")), headers)
+    found = rig_facts(rig(example("duo")), headers).sized
     assert set(found) == {"worker", "reasoner", "dialectic"}
     assert all(each.fit.fits for each in found.values())
 
@@ -105,7 +109,7 @@ def test_experts_of_three_quarters_of_the_layers() -> None:
 def test_every_way_out_that_is_named_makes_it_fit() -> None:
     declared = example("one")
     each = without_ram(alone(declared, "chat", qwen_35b("Q4_K", "Q5_K")))
-    ways = suggest_changes(rig(declared), each)
+    ways = suggest_changes(rig_facts(rig(declared), {}), each)
     assert len(ways) >= 3
     for way in ways:
         change: dict[str, Any] = {"draft": None} if way == "no draft" else yaml.safe_load(way)
@@ -118,9 +122,9 @@ DRAFTED = {"instances/chat/draft": {"model": "s", "max": 4}, "models/s": {"hf": 
 
 def test_a_model_that_drafts_is_held_beside_the_one_that_is_served() -> None:
     headers = {"35b": qwen_35b("Q3_K", mtp=False), "s": gemma3()}
-    plain = sized(rig(example("one"), {"instances/chat/draft": None}), headers)["chat"]
+    plain = rig_facts(rig(example("one"), {"instances/chat/draft": None}), headers).sized["chat"]
     made = rig(example("one"), DRAFTED)
-    each = sized(made, headers)["chat"]
+    each = rig_facts(made, headers).sized["chat"]
     alone_ = Placement(context=262144, parallel=1, batch=512, ubatch=512, free=each.placement.free)
     small = estimate(gemma3(), alone_)
     (card,), (before,) = each.memory.devices, plain.memory.devices
@@ -138,19 +142,23 @@ def test_ik_gives_a_model_that_drafts_one_slot_and_the_same_types() -> None:
         "instances/chat/parallel": 4,
         "instances/chat/kv": "q8_0",
     }
-    each = sized(rig(example("one"), changes), {"35b": qwen_35b("Q3_K"), "s": gemma3()})["chat"]
+    each = rig_facts(rig(example("one"), changes), {"35b": qwen_35b("Q3_K"), "s": gemma3()}).sized["chat"]
     laid = draft_placement(each.placement)
     assert (laid.context, laid.parallel, laid.type_k, laid.overrides, laid.mtp) == (65536, 1, "q8_0", (), 0)
 
 
 def test_a_projector_lies_on_the_first_card_or_in_ram() -> None:
     headers = {"35b": qwen_35b("Q3_K"), "122b": qwen_122b(mtp=False)}
-    plain, seeing = (sized(rig(example("six")), headers, sizes)["coder"] for sizes in ({}, {"122b": 900 * MIB}))
+    plain, seeing = (
+        rig_facts(rig(example("six")), headers, sizes).sized["coder"] for sizes in ({}, {"122b": 900 * MIB})
+    )
     more = [one.total - two.total for one, two in zip(seeing.memory.devices, plain.memory.devices, strict=True)]
     assert more == [900 * MIB, 0, 0, 0, 0, 0]
     assert any("vision projector" in doubt for doubt in seeing.memory.doubts)
     on_cpu = {"instances/chat": {"engine": "main", "model": "35b", "context": 4096, "port": 8080}}
-    plain, seeing = (sized(rig(example("one"), on_cpu), headers, sizes)["chat"] for sizes in ({}, {"35b": 900 * MIB}))
+    plain, seeing = (
+        rig_facts(rig(example("one"), on_cpu), headers, sizes).sized["chat"] for sizes in ({}, {"35b": 900 * MIB})
+    )
     assert seeing.memory.host.total - plain.memory.host.total == 900 * MIB
     assert plain.room.ram is not None
     assert seeing.room.ram == plain.room.ram - 900 * MIB
@@ -158,17 +166,19 @@ def test_a_projector_lies_on_the_first_card_or_in_ram() -> None:
 
 def test_a_card_can_be_too_full_for_the_model_that_drafts() -> None:
     """Q3_K with a head of 1.1 GB fits; with itself as the model that drafts, nothing does."""
-    each = sized(rig(example("one"), {"instances/chat/draft": {"model": "35b"}}), {"35b": qwen_35b("Q3_K")})["chat"]
+    each = rig_facts(rig(example("one"), {"instances/chat/draft": {"model": "35b"}}), {"35b": qwen_35b("Q3_K")}).sized[
+        "chat"
+    ]
     assert not fits(each)
 
 
 def test_what_is_not_known_of_a_model_that_drafts_is_a_doubt() -> None:
     made = rig(example("one"), DRAFTED)
-    each = sized(made, {"35b": qwen_35b("Q3_K")})["chat"]
+    each = rig_facts(made, {"35b": qwen_35b("Q3_K")}).sized["chat"]
     assert "what `s` takes to draft is not known: it is not in the lock" in each.memory.doubts
     head = rig(example("one"), {**DRAFTED, "instances/chat/draft": {"mtp": 2, "model": "s"}})
     weights = sum(tensor.bytes for tensor in gemma3().each)
-    found = sized(head, {"35b": qwen_35b("Q3_K", mtp=False), "s": gemma3()})["chat"].memory
+    found = rig_facts(head, {"35b": qwen_35b("Q3_K", mtp=False), "s": gemma3()}).sized["chat"].memory
     assert found.devices[0].draft.weights == weights
     assert any("cache and buffers are not counted" in doubt for doubt in found.doubts)
     assert not any("no prediction heads of its own" in doubt for doubt in found.doubts)
@@ -180,7 +190,7 @@ def test_two_on_one_card_have_less_room_each() -> None:
     lonely = alone(declared, "chat", model)
     second = {**declared["instances"]["chat"], "port": 9999, "context": 4096}
     made = rig(changed(declared, {"instances/second": second}))
-    both = sized(made, {"35b": model})
+    both = rig_facts(made, {"35b": model}).sized
     (cuda,) = cuda_bytes(made, made.instances["second"], model, both["second"].placement)
     assert both["chat"].room.cards[0] == lonely.room.cards[0] - both["second"].memory.devices[0].total - cuda
     assert not both["chat"].fit.fits
@@ -190,7 +200,7 @@ def test_a_card_of_unknown_memory_is_not_sized() -> None:
     declared = changed(example("one"), {"gpus/cards/card": {"model": "Odd", "architecture": "120"}})
     made = rig(declared)
     assert capacity(made, "card") is None
-    assert sized(made, {"35b": qwen_35b("Q3_K")}) == {}
+    assert rig_facts(made, {"35b": qwen_35b("Q3_K")}).sized == {}
 
 
 def test_what_is_reserved_of_a_card_is_not_given_away() -> None:
@@ -202,7 +212,7 @@ def test_a_placement_says_what_the_instance_says() -> None:
     made = rig(example("wsl"))
     placed = placement(made, made.instances["chat"], qwen_35b("Q4_K"))
     assert (placed.context, placed.parallel, placed.mtp, placed.devices) == (131072, 2, 2, 1)
-    assert fit_in(qwen_35b("Q4_K"), placed, sized(made, {"35b": qwen_35b("Q4_K")})["chat"].room).fits
+    assert fit_in(qwen_35b("Q4_K"), placed, rig_facts(made, {"35b": qwen_35b("Q4_K")}).sized["chat"].room).fits
 
 
 def test_a_plan_is_near_what_servers_took_of_a_real_card() -> None:

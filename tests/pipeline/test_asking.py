@@ -33,6 +33,7 @@ from llamaherd.pipeline.engine_estimate import (
     judge_run,
     query_engines,
 )
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import Estimate, Holds, ModelFile, ModelPlan, Plan
 from tests.support import gguf_files
 from tests.support.hub_files import Hollow
@@ -65,7 +66,9 @@ def declared(**changes: Any) -> Rig:
 
 def asked(rig: Rig, name: str, lock: Lock = LOCK) -> EstimateRequest | str:
     planned = plan(rig, lock)
-    return estimate_request(rig, planned, next(each for each in planned.instances if each.name == name), lock)
+    return estimate_request(
+        locked_facts(rig, lock), planned, next(each for each in planned.instances if each.name == name)
+    )
 
 
 def sure(rig: Rig, name: str) -> EstimateRequest:
@@ -167,7 +170,7 @@ def test_what_a_model_that_drafts_takes_is_added() -> None:
     without_rig, without = on_cpu(draft=None)
     figures = said("reasoner", "Host 19599 1422 633 ")
     (drafting,), (plain,) = estimated(rig, each, figures).holds, estimated(without_rig, without, figures).holds
-    assert drafting.draft == each.beside.host.total > sum(tensor.bytes for tensor in GEMMA.each)
+    assert drafting.draft == each.held.extra.host.total > sum(tensor.bytes for tensor in GEMMA.each)
     assert drafting.total - drafting.draft == plain.total
 
 

@@ -10,6 +10,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
 from llamaherd.pipeline.diff import plan_digest
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.pipeline.preview import Preview, preview_changes
 from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Only, Plan
@@ -32,7 +33,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 def part(declared: Declared, *names: str, roles: Sequence[Role] = ROLES) -> Plan:
     """The plan of a rig, for this part alone."""
     rig = Rig.model_validate(declared)
-    return planning.plan(rig, hub_lock(), roles, only=choose_parts(names, {rig.rig: rig}, roles)[rig.rig])
+    only = choose_parts(names, {rig.rig: rig}, roles)[rig.rig]
+    return planning.plan(locked_facts(rig, hub_lock()), hub_lock(), roles, only=only)
 
 
 def would(plan: Plan, world: list[str], roles: Sequence[Role] = ROLES) -> Preview:

@@ -21,6 +21,7 @@ from llamaherd.onhost.system import Host
 from llamaherd.onhost.verification import VerifyInput
 from llamaherd.onhost.verification import verify as run_verification
 from llamaherd.pipeline import plan as pipeline_plan
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.pipeline.inspection import inspect_input, state_of
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.plan import plan as make_plan
@@ -326,7 +327,7 @@ def odd(folder: Path, code: str) -> Path:
 
 def planned_with(fleet: Path) -> Plan:
     """A plan that the fleet's own roles have a part in."""
-    return make_plan(Rig.model_validate(changed(cpu_rig(), {})), hub_lock(), all_roles(fleet))
+    return make_plan(locked_facts(Rig.model_validate(changed(cpu_rig(), {})), hub_lock()), hub_lock(), all_roles(fleet))
 
 
 def ask_everything(fleet: Path) -> None:
@@ -445,6 +446,7 @@ ROLE = Role(
 """
 ONHOST = """from dataclasses import dataclass
 from llamaherd.onhost.verbs import Verb
+from llamaherd.pipeline.fleet_files import locked_facts
 @dataclass(frozen=True)
 class Count:
     text: str

@@ -13,6 +13,7 @@ from llamaherd.checks.arguments import check_command_line
 from llamaherd.checks.context import RigContext
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from llamaherd.recipes import examine, understand
 from llamaherd.recipes.suggestions import inventory_fragment
 from tests.support.rigs import cpu_rig
@@ -272,8 +273,8 @@ def test_a_suggested_instance_passes_the_checks_of_its_arguments(kind: str, tmp_
     written = tmp_path / "whole.yaml"
     written.write_text(yaml.safe_dump(declared), encoding="utf-8")
     document = read_yaml(written)
-    rig = RigContext(Rig.model_validate(declared, context={"folder": tmp_path}), document)
-    assert [finding.code for finding in check_command_line(rig)] == []
+    facts = rig_facts(Rig.model_validate(declared, context={"folder": tmp_path}), {})
+    assert [finding.code for finding in check_command_line(RigContext(facts, document))] == []
 
 
 @pytest.mark.parametrize(

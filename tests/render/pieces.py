@@ -14,6 +14,7 @@ from llamaherd.lock import Lock, LockedLocal
 from llamaherd.onhost.engine_memory import EstimateInput
 from llamaherd.onhost.services import ServiceState
 from llamaherd.pipeline import engine_estimate as asking
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import (
     RAM,
     BuildPlan,
@@ -180,7 +181,8 @@ def memory_input(*names: str) -> EstimateInput:
         models=tuple(model.model_copy(update={"header": header}) for model in hub_lock().models),
         files=(LockedLocal(sha256="a5" * 32, size=10**9, data_offset=10**6, header=header),),
     )
-    asked = [asking.estimate_request(Rig.model_validate(gpu_rig()), GPU, instance(GPU, name), lock) for name in names]
+    facts = locked_facts(Rig.model_validate(gpu_rig()), lock)
+    asked = [asking.estimate_request(facts, GPU, instance(GPU, name)) for name in names]
     return asking.estimate_input(GPU, [each for each in asked if isinstance(each, asking.EstimateRequest)], {})
 
 

@@ -17,6 +17,7 @@ from llamaherd.engines.flags import catalogues, check_arguments
 from llamaherd.inventory.inheritance import inherited
 from llamaherd.inventory.wsl_files import merge_wslconfig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.render.texts import GOLDEN
 from tests.render.texts import texts as host_texts
 from tests.support.examples import EXAMPLES, fleet, locked, planned
@@ -68,7 +69,7 @@ def test_nothing_is_wrong_with_it(rig: str) -> None:
     declared = fleet().rigs[rig]
     headers = {name: header for name, model in declared.models.items() if (header := locked().header(model))}
     assert set(headers) == set(declared.models)
-    subject = RigContext(declared, document, headers, rigs=fleet().rigs, names=RIGS)
+    subject = RigContext(rig_facts(declared, headers), document, rigs=fleet().rigs, names=RIGS)
     found = [finding.code for each in CHECKS for finding in each(subject)]
     assert found == (["LH078"] if rig == "duo" else [])
 

@@ -26,6 +26,7 @@ from llamaherd.checks.context import RigCheck, RigContext
 from llamaherd.diagnostics.findings import Finding, Severity
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.support.rigs import Declared, changed, gpu_rig
 
 CHECKS: tuple[RigCheck, ...] = (
@@ -105,7 +106,7 @@ def findings_of(declared: Declared, folder: Path) -> list[Finding]:
     file = folder / "rig.yaml"
     file.write_text(yaml.dump(declared, Dumper=_Dumper, sort_keys=False, width=1000), encoding="utf-8")
     document = read_yaml(file)
-    subject = RigContext(Rig.model_validate(document.data, context={"folder": folder}), document)
+    subject = RigContext(rig_facts(Rig.model_validate(document.data, context={"folder": folder}), {}), document)
     return [finding for check in CHECKS for finding in check(subject)]
 
 

@@ -21,6 +21,7 @@ from llamaherd.onhost.verification import verify as run_probes
 from llamaherd.pipeline import inspection, load, preflight, verify
 from llamaherd.pipeline import plan as pipeline_plan
 from llamaherd.pipeline import plan as planning
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import Estimate, Plan, TextFile
 from llamaherd.role.changes import SendFile
 from llamaherd.role.preflight import Refusal
@@ -41,7 +42,7 @@ def plan(
     measured: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """The plan."""
-    return planning.plan(declared, lock, ROLES, rigs, unlocked, fleet=fleet, measured=measured)
+    return planning.plan(locked_facts(declared, lock, unlocked), lock, ROLES, rigs, fleet=fleet, measured=measured)
 
 
 def plans(inventory: Path, names: Iterable[str] = (), **options: Any) -> dict[str, tuple[Rig, Plan]]:

@@ -22,7 +22,7 @@ from llamaherd.measure.tune.space import (
     Space,
     space_of,
 )
-from llamaherd.memory.instances import sized
+from llamaherd.memory.facts import rig_facts
 from tests.support.examples import fleet, shape
 from tests.support.headers import qwen_35b
 
@@ -39,7 +39,7 @@ def space(rig: str, name: str, *, judged: bool = True) -> tuple[Space, Candidate
 
 def fits(of: SearchedInstance, instance: Instance) -> bool:
     rig = of.rig.model_copy(update={"instances": {**of.rig.instances, of.name: instance}})
-    return sized(rig, of.headers)[of.name].fit.fits
+    return rig_facts(rig, of.headers).sized[of.name].fit.fits
 
 
 def keys(of: Space) -> list[str]:

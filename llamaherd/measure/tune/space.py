@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from llamaherd.engines import TRAITS
-from llamaherd.engines.command_line import overridden_command_line
-from llamaherd.engines.threads import computes_on_cpu, shared_threads
 from llamaherd.gguf.header import Header, spread
 from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.measure.tune.candidate import KV, MODEL, PRECISE, Candidate, Value, with_keys
 from llamaherd.memory.explicit_flags import MOVING
+from llamaherd.memory.facts import RigFacts, rig_facts
 from llamaherd.memory.fit import Fit
-from llamaherd.memory.instances import sized
-from llamaherd.memory.layout import expert_layers_on_cpu, moe_layers
+from llamaherd.memory.layout import expert_layers_on_cpu
 
 AxisStrategy = Literal["climb", "each"]
 """Step by step from where it is, as long as it gets better; or every value."""
@@ -85,11 +84,19 @@ EXPERTS, LAYERS, BATCH = "experts_on_cpu", "gpu_layers", "batch"
 class Packing:
     """The edge of memory of an instance, beside all others of its rig. `queued`: tokens of a batch by default."""
 
-    rig: Rig
+    facts: RigFacts
     name: str
-    headers: Mapping[str, Header]
-    projectors: Mapping[str, int]
     queued: int
+
+    @property
+    def instance(self) -> Instance:
+        """The declared instance."""
+        return self.facts.rig.instances[self.name]
+
+    @property
+    def header(self) -> Header | None:
+        """The header of its model."""
+        return self.facts.instances[self.name].header
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -101,13 +108,12 @@ class Packing:
     def _edge(self) -> str | None:
         """The key that moves the edge: experts of a mixture, layers of any other model; none without a GPU, or where
         its owner has placed them by hand."""
-        instance, header = self.rig.instances[self.name], self.headers.get(self.rig.instances[self.name].model)
-        if not instance.on or header is None or self._by_hand(instance):
+        if not self.instance.on or self.header is None or self._by_hand():
             return None
-        return EXPERTS if moe_layers(header) else LAYERS
+        return EXPERTS if self.header.expert_layers else LAYERS
 
-    def _by_hand(self, instance: Instance) -> bool:
-        line = overridden_command_line(self.rig, instance)
+    def _by_hand(self) -> bool:
+        line = self.facts.instances[self.name].explicit
         return line is not None and line.own(*MOVING, "--gpu-layers", "--n-gpu-layers") is not None
 
     def pack(self, candidate: Candidate) -> Candidate | None:
@@ -146,23 +152,22 @@ class Packing:
 
     def _is(self, candidate: Candidate, so: Callable[[Fit], bool]) -> bool:
         try:
-            instance = with_keys(self.rig.instances[self.name], candidate)
+            instance = with_keys(self.instance, candidate)
         except ValueError:
             return False
-        rig = self.rig.model_copy(update={"instances": {**self.rig.instances, self.name: instance}})
-        found = sized(rig, self.headers, self.projectors).get(self.name)
+        found = self.facts.sized_as(self.name, instance)
         return found is None or so(found.fit)
 
     def _steps(self) -> tuple[Value, ...]:
         """Values of the edge, the most on GPUs first."""
-        header = self.headers[self.rig.instances[self.name].model]
+        assert self.header is not None
         if self._edge == EXPERTS:
-            return tuple(range(len(moe_layers(header)) + 1))
-        return (None, *range(header.layers, -1, -1))
+            return tuple(range(len(self.header.expert_layers) + 1))
+        return (None, *range(self.header.layers, -1, -1))
 
     def _queued(self, candidate: Candidate) -> Candidate:
         """What is computed at once is queued at once."""
-        ubatch, declared = candidate["ubatch"], self.rig.instances[self.name].batch
+        ubatch, declared = candidate["ubatch"], self.instance.batch
         more = isinstance(ubatch, int) and ubatch > (declared or self.queued)
         return candidate.with_keys({BATCH: ubatch if more else declared})
 
@@ -192,6 +197,11 @@ class SearchedInstance:
     name: str
     headers: Mapping[str, Header]
     projectors: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> RigFacts:
+        """The facts of the rig."""
+        return rig_facts(self.rig, self.headers, self.projectors)
 
     @property
     def instance(self) -> Instance:
@@ -224,7 +234,7 @@ def space_of(known: SearchedInstance, *, judged: bool) -> tuple[Space, Candidate
     `judged`: what loses some quality may be tried, as it is judged afterwards. Else only what loses none is.
     """
     axes = tuple(_axes(known, judged))
-    packing = Packing(known.rig, known.name, known.headers, known.projectors, QUEUED)
+    packing = Packing(known.facts, known.name, QUEUED)
     keys = [*(axis.key for axis in axes), *packing.keys]
     declared = Candidate.of({key: _declared(known, key) for key in keys})
     space = Space(axes, packing.pack, packing.keys, packing.unpack)
@@ -238,7 +248,7 @@ def _axes(known: SearchedInstance, judged: bool) -> Iterator[Axis]:
     layers, and drafting last.
     """
     instance = known.instance
-    if computes_on_cpu(known.rig, instance, known.header):
+    if known.facts.instances[known.name].on_cpu:
         yield Axis(THREADS, _threads(known), down_first=True)
     if judged and instance.tried_models:
         yield Axis(MODEL, (instance.model, *instance.tried_models), "each")
@@ -316,7 +326,7 @@ def _threads(known: SearchedInstance) -> tuple[int, ...]:
     cpus = known.instance.cpus
     cores = min(known.rig.host.cpu.cores, len(spread(cpus))) if cpus else known.rig.host.cpu.cores
     shares = {max(1, round(cores * share)) for share in _THREADS}
-    return tuple(sorted({*shares, max(1, cores - 1), shared_threads(known.rig, known.headers)[known.name]}))
+    return tuple(sorted({*shares, max(1, cores - 1), known.facts.instances[known.name].threads}))
 
 
 def _declared(known: SearchedInstance, key: str) -> Value:
@@ -330,7 +340,7 @@ def _declared(known: SearchedInstance, key: str) -> Value:
         MODEL: instance.model,
         SPLIT: instance.split,
         SHARES: _split(instance),
-        THREADS: shared_threads(known.rig, known.headers)[known.name],
+        THREADS: known.facts.instances[known.name].threads,
         HEAD: draft.mtp if draft else None,
         DRAFTER: draft.model if draft else None,
         DRAFTED: draft.max or 16 if draft and draft.model and not draft.mtp else None,
@@ -348,5 +358,5 @@ def _both(kv: CacheTypes) -> Value:
 def _experts(known: SearchedInstance) -> Value:
     """Of how many layers the experts are on the CPU."""
     if known.header is None or not known.instance.moves_experts:
-        return 0 if known.header and moe_layers(known.header) and known.instance.on else None
+        return 0 if known.header and known.header.expert_layers and known.instance.on else None
     return len(expert_layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))

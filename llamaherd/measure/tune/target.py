@@ -165,7 +165,7 @@ class TuneTarget:
         if exact is None:
             return []
         instances = [with_keys(known.instance, each) for each in dict.fromkeys((candidate, exact))]
-        ways = [list(readings(known.rig, known.name, each, known.headers)) for each in instances]
+        ways = [list(readings(known.facts, known.name, each)) for each in instances]
         return min(ways, key=lambda each: each[0].context if each else 0)
 
     def _exact(self, candidate: Candidate, precision: Precision) -> Candidate | None:

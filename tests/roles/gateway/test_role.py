@@ -13,6 +13,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.layout import GATEWAY
 from llamaherd.lock import Lock
 from llamaherd.onhost.document import dump
+from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.pipeline.plan import plan as pipeline_plan
 from llamaherd.plan import Only, Plan
 from roles import ROLES
@@ -203,7 +204,7 @@ def test_the_plan_says_who_may_use_what(wanted: Plan) -> None:
 
 def test_a_run_for_an_instance_alone_brings_no_gateway(rig: Rig) -> None:
     only = Only(instances=("chat",))
-    alone = pipeline_plan(rig, Lock(), ROLES, {"box": rig}, only=only, fleet=fleet_of(FLEET))
+    alone = pipeline_plan(locked_facts(rig, Lock()), Lock(), ROLES, {"box": rig}, only=only, fleet=fleet_of(FLEET))
     assert alone.only
     assert alone.only.needs
     assert "haproxy" not in alone.only.needs.packages

@@ -10,7 +10,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
-from llamaherd.memory.instances import instance_memory, sized
+from llamaherd.memory.facts import rig_facts
 from llamaherd.pipeline.preview import preview_changes
 from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
@@ -156,14 +156,16 @@ def test_what_swaps_has_room_as_if_the_other_were_not_there() -> None:
     )
     rig = Rig.model_validate(data)
     headers = {"35b": qwen_35b(), "gemma": gemma3()}
-    alone = {name: instance_memory(rig, each, headers, {}) for name, each in rig.instances.items()}
-    found = sized(rig, headers)
-    big, beside = alone["big"], alone["beside"]
+    facts = rig_facts(rig, headers)
+    found = facts.sized
+    big, beside = facts.instances["big"].memory, facts.instances["beside"].memory
     assert big
     assert beside
-    without = sized(rig.model_copy(update={"instances": {"beside": rig.instances["beside"]}}), headers)["beside"]
+    without = rig_facts(rig.model_copy(update={"instances": {"beside": rig.instances["beside"]}}), headers).sized[
+        "beside"
+    ]
     assert found["beside"].room.cards[0] == without.room.cards[0] - big.on_gpus["old"]
-    one = sized(rig.model_copy(update={"instances": {"small": rig.instances["small"]}}), headers)["small"]
+    one = rig_facts(rig.model_copy(update={"instances": {"small": rig.instances["small"]}}), headers).sized["small"]
     assert found["small"].room.cards[0] == one.room.cards[0] - beside.on_gpus["old"]
 
 

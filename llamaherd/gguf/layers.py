@@ -1,12 +1,13 @@
-"""What each layer of a model keeps: keys and values for a number of tokens, or a recurrent state."""
+"""The layers of a model by its header: their keys and values for a number of tokens, or their recurrent state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from llamaherd.gguf.header import Header
+if TYPE_CHECKING:
+    from llamaherd.gguf.header import Header
 
 BERT = frozenset({"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"})
 """They share one graph (src/models/bert.cpp), which normalises after each part of a layer."""
@@ -24,7 +25,7 @@ WITHOUT_CACHE = WITHOUT_OUTPUT | {"clef", "dream", "gemma-embedding", "llada", "
 """Each token sees those of its own batch, and llama.cpp keeps no keys and values of them."""
 
 WINDOWS: dict[str, tuple[int | None, int, bool]] = {"gemma-embedding": (None, 6, False), "modern-bert": (None, 3, True)}
-"""Those with sliding windows, as `layers` has them: default, period, and whether the first layer sees everything."""
+"""Those with sliding windows: default, period, and whether the first layer sees everything."""
 
 
 # Sliding windows: the tokens seen where the header does not say (None: no window then), one layer in how many sees
@@ -73,7 +74,7 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer keeps. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
+    """One layer. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
 
     `window` is how many tokens it sees, 0 for all; `heads` are those of the queries, `wide` is its dense feed-forward
     part. A `head` predicts further tokens and is used by drafts alone. `source` is the layer whose keys and values it
@@ -93,13 +94,12 @@ class Layer:
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """What layers that are alike have in common."""
+        """The sizes that layers of one kind share."""
         return self.keys, self.values, self.window, self.state, self.heads, self.wide
 
 
-@lru_cache(maxsize=256)
-def layers(header: Header) -> tuple[Layer, ...]:
-    """Every layer of a model, prediction heads included."""
+def model_layers(header: Header) -> tuple[Layer, ...]:
+    """Return every layer of a model, prediction heads included."""
     windows, recurrent, state, keeps = _windows(header), _recurrent(header), _state(header), _layers_with_kv(header)
     heads, wide, trunk = header.per_layer("attention.head_count"), header.per_layer("feed_forward_length"), header.trunk
     found = []
@@ -123,8 +123,8 @@ def layers(header: Header) -> tuple[Layer, ...]:
     return tuple(found)
 
 
-def doubts(header: Header) -> Iterator[str]:
-    """Why the layers may be other than said."""
+def layer_doubts(header: Header) -> Iterator[str]:
+    """Yield the reasons why the layers may differ from the real ones, a sentence each."""
     name = header.architecture
     if name in _MIXED - _MEASURED:
         yield f"the layers of architecture `{name}` are read from its source, but not measured"
@@ -137,7 +137,7 @@ def doubts(header: Header) -> Iterator[str]:
 
 
 def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
-    """Numbers per token in the keys and in the values of one layer (llama-hparams.cpp:114-140)."""
+    """Return the numbers per token in the keys and in the values of one layer (llama-hparams.cpp:114-140)."""
     heads = _at(header.per_layer("attention.head_count"), index)
     heads_kv = _at(header.per_layer("attention.head_count_kv", heads), index)
     width = header.number("embedding_length") // max(1, _at(header.per_layer("attention.head_count"), 0))
@@ -152,7 +152,7 @@ def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
 
 
 def _windows(header: Header) -> tuple[int, ...]:
-    """How many tokens each layer sees, 0 for all."""
+    """Return how many tokens each layer sees, 0 for all."""
     everything = (0,) * header.layers
     if header.architecture not in _WINDOWS:
         return everything
@@ -173,7 +173,7 @@ def _windows(header: Header) -> tuple[int, ...]:
 
 
 def _recurrent(header: Header) -> tuple[bool, ...]:
-    """Which layers have a recurrent state instead of KV."""
+    """Return for each layer whether it has a recurrent state instead of KV."""
     if header.architecture in _DELTA_NET:
         said = header.parameters.get("attention.recurrent_layers")
         if isinstance(said, tuple):
@@ -192,14 +192,17 @@ def _recurrent(header: Header) -> tuple[bool, ...]:
 
 
 def _layers_with_kv(header: Header) -> int:
-    """How many layers from the start keep KV; the others read theirs (gemma4.cpp:8-11, gemma3n.cpp:7)."""
+    """Return how many layers from the start keep KV; the later layers read it (gemma4.cpp:8-11, gemma3n.cpp:7)."""
     if header.architecture == "gemma4":
         return header.layers - header.number("attention.shared_kv_layers")
     return 20 if header.architecture == "gemma3n" else header.layers
 
 
 def _state(header: Header) -> int:
-    """Numbers of one copy of a layer's state: the convolution's last inputs, and the state (llama-hparams.cpp:158)."""
+    """Return the numbers in one copy of a layer's state: the convolution's last inputs, and the state.
+
+    llama-hparams.cpp:158.
+    """
     if cache := header.number("shortconv.l_cache"):
         return header.number("embedding_length") * (cache - 1)
     inner, size = header.number("ssm.inner_size"), header.number("ssm.state_size")
@@ -209,5 +212,5 @@ def _state(header: Header) -> int:
 
 
 def _at(values: tuple[int, ...], index: int) -> int:
-    """One layer's value; an array that is too short says nothing of the rest."""
+    """Return one layer's value; 0 where the array is too short."""
     return values[index] if index < len(values) else 0

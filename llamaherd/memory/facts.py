@@ -1,0 +1,198 @@
+"""The facts of a rig: command line, threads, placement and memory of each instance, derived once and passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+from llamaherd.engines import flags_of, reads_gguf
+from llamaherd.engines.command_line import CommandLine, command_line, explicit_command
+from llamaherd.engines.flags.definitions import Catalogue
+from llamaherd.engines.threads import computes_on_cpu, shared_threads
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.memory.estimate import Memory
+from llamaherd.memory.fit import Fit, Room, fit_memory
+from llamaherd.memory.instances import (
+    MARGIN,
+    SYSTEM_RAM,
+    InstanceMemory,
+    instance_memory,
+    place_instance,
+    placement,
+    usable_bytes,
+)
+from llamaherd.memory.overhead import Growth
+from llamaherd.memory.placement import Placement
+
+_NO_HEADER = Header(architecture="")
+
+
+@dataclass(frozen=True)
+class InstanceFacts:
+    """What rig, engine and headers decide about one instance.
+
+    `flags` are those of the engine's pinned version, and `command` is the command line by them; both are None for an
+    engine without a catalogue. `on_cpu` is set if the instance uses the CPU for more than feeding its GPUs. An instance
+    whose engine reads GGUF files has a `placement`; if its header is unknown, as of a model without layers. `memory`
+    is known where the header and the memory of all GPUs are. `fault` is the reason why either cannot be derived.
+    """
+
+    instance: Instance
+    flags: Catalogue | None
+    command: CommandLine | None
+    header: Header | None
+    on_cpu: bool
+    threads: int
+    placement: Placement | None
+    memory: InstanceMemory | None
+    fault: ValueError | None
+
+    @property
+    def explicit(self) -> CommandLine | None:
+        """The command line, if `extra_args` or `environment` add to what the keys set."""
+        return explicit_command(self.instance, self.command)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """An instance whose memory is known. `room` is what the other instances leave of its GPUs and the RAM."""
+
+    name: str
+    held: InstanceMemory
+    room: Room
+
+    @property
+    def instance(self) -> Instance:
+        """The declared instance."""
+        return self.held.instance
+
+    @property
+    def header(self) -> Header:
+        """The header of its model."""
+        return self.held.header
+
+    @property
+    def placement(self) -> Placement:
+        """The placement of its model."""
+        return self.held.placement
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of its model and of what it loads besides."""
+        return self.held.memory
+
+    @property
+    def ram(self) -> int:
+        """The bytes of RAM that it needs."""
+        return self.held.ram
+
+    @property
+    def growth(self) -> Growth:
+        """The most that its RAM grows while it runs."""
+        return self.held.growth
+
+    @cached_property
+    def fit(self) -> Fit:
+        """The fit of its model into the room."""
+        return fit_memory(self.held.model, self.room)
+
+
+@dataclass(frozen=True)
+class RigFacts:
+    """A rig, the headers of its models, the bytes of vision projectors by name of model, and what follows from them."""
+
+    rig: Rig
+    headers: Mapping[str, Header]
+    projectors: Mapping[str, int]
+    instances: Mapping[str, InstanceFacts]
+
+    @cached_property
+    def sized(self) -> Mapping[str, Sized]:
+        """Every instance whose memory is known, by name."""
+        return {
+            name: Sized(name, each.memory, self._room(name, each.memory))
+            for name, each in self.instances.items()
+            if each.memory
+        }
+
+    def sized_as(self, name: str, instance: Instance, *, projector: bool = True) -> Sized | None:
+        """Size an instance as if it had these keys, next to the same other instances; None if its memory is unknown.
+
+        `projector`: whether the server loads the vision projector of its model.
+        """
+        header = self.headers.get(instance.model)
+        if header is None or not reads_gguf(self.rig.engines.get(instance.engine)):
+            return None
+        with suppress(ValueError):
+            placed = placement(self.rig, instance, header)
+            projectors = self.projectors if projector else {}
+            if held := instance_memory(self.rig, instance, placed, self.headers, projectors):
+                return Sized(name, held, self._room(name, held))
+        return None
+
+    def _others(self, name: str) -> Iterator[list[InstanceMemory]]:
+        """Yield the known instances of each other server. A group has one of its instances loaded at a time."""
+        own = self.rig.server_of(name)
+        for server, names in self.rig.servers.items():
+            known = [memory for each in names if (memory := self.instances[each].memory)]
+            if server != own and known:
+                yield known
+
+    def _room(self, name: str, own: InstanceMemory) -> Room:
+        """Return what all other servers leave for an instance's model, without what CUDA and its sidecars take."""
+        left = {
+            gpu: usable_bytes(self.rig, gpu) - cuda - use.total
+            for gpu, cuda, use in zip(own.instance.on, own.cuda, own.extra.devices, strict=True)
+        }
+        ram = self.rig.host.ram - SYSTEM_RAM - own.extra.host.total - own.server_ram
+        for swapping in self._others(name):
+            ram -= max(other.ram for other in swapping)
+            held = [other.on_gpus for other in swapping]
+            for gpu in left:
+                left[gpu] -= max(each.get(gpu, 0) for each in held)
+        return Room(cards=tuple(left.values()), ram=ram, reserve=MARGIN)
+
+
+def rig_facts(
+    rig: Rig, headers: Mapping[str, Header], projectors: Mapping[str, int] = MappingProxyType({})
+) -> RigFacts:
+    """Derive the facts of a rig, as far as its mistakes allow.
+
+    `headers` are those of its models and `projectors` the bytes of their vision projectors, both by name of model.
+    """
+    flags = {name: flags_of(engine) for name, engine in rig.engines.items()}
+    commands = {
+        name: command_line(rig, instance, known) if (known := flags.get(instance.engine)) else None
+        for name, instance in rig.instances.items()
+    }
+    on_cpu = {
+        name
+        for name, each in rig.instances.items()
+        if computes_on_cpu(rig, each, headers.get(each.model), explicit_command(each, commands[name]))
+    }
+    threads = shared_threads(rig, on_cpu)
+    instances = {}
+    for name, instance in rig.instances.items():
+        header, placed, held, fault = headers.get(instance.model), None, None, None
+        if reads_gguf(rig.engines.get(instance.engine)):
+            try:
+                placed = place_instance(rig, instance, header or _NO_HEADER, explicit_command(instance, commands[name]))
+                held = instance_memory(rig, instance, placed, headers, projectors)
+            except ValueError as error:
+                fault = error
+        instances[name] = InstanceFacts(
+            instance=instance,
+            flags=flags.get(instance.engine),
+            command=commands[name],
+            header=header,
+            on_cpu=name in on_cpu,
+            threads=threads[name],
+            placement=placed,
+            memory=held,
+            fault=fault,
+        )
+    return RigFacts(rig, headers, projectors, instances)
