@@ -28,17 +28,17 @@ from llamaherd.memory.layers import WITHOUT_CACHE
 
 
 def as_keys(words: Iterable[str]) -> str:
-    """The keys that say the same, each between backquotes; empty where there are none."""
+    """Return the keys for the same settings, each between backquotes; an empty string without one."""
     return ", ".join(f"`{line}`" for line in _lines(keys_from_arguments(words).keys))
 
 
 def _lines(keys: Mapping[str, Any]) -> list[str]:
-    """Keys as one would write them: `draft: {mtp: 2}`, `flash_attention: on`."""
+    """Format keys for an inventory: `draft: {mtp: 2}`, `flash_attention: on`."""
     return [f"{key}: {_flow(value)}" for key, value in keys.items()]
 
 
 def _flow(value: Any) -> str:
-    """A value on one line. `on` and `off` are words in an inventory."""
+    """Format a value on one line. `on` and `off` are words in an inventory."""
     if value in ("on", "off"):
         return str(value)
     flow = True if isinstance(value, list | dict) else None
@@ -102,7 +102,7 @@ KEY_OF_FLAG: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class ServerCommand:
-    """What one instance's server is told, and how much of that comes from keys."""
+    """The command line and environment of one instance's server, and which part of it comes from keys."""
 
     subject: RigContext
     name: str
@@ -112,19 +112,19 @@ class ServerCommand:
     """How many arguments are from keys; those of `extra_args` follow."""
 
     def key(self, option: Option) -> str | None:
-        """The key that an option comes from; None for what is written word for word."""
+        """Return the key that an option comes from; None for an option of `extra_args` or `environment`."""
         if option.origin == "environment" or option.index >= self.keys:
             return None
         return self.keys_of.get(option.flag) or "experts_on_cpu"  # whose override is the only flag without a row
 
     @cached_property
     def keys_of(self) -> Mapping[Flag, str]:
-        """The keys that say flags, by each."""
+        """The keys that set flags, by each flag."""
         found = ((self.told.catalogue.find(name), key) for name, key in KEY_OF_FLAG.items())
         return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
 
     def place(self, option: Option) -> Place:
-        """Where an option is written."""
+        """Return where an option is written."""
         where, document = ("instances", self.name), self.subject.document
         if option.origin == "environment":
             name = option.words[0].partition("=")[0]
@@ -135,56 +135,56 @@ class ServerCommand:
 
 
 def server_command(subject: RigContext, name: str, instance: Instance, known: Catalogue) -> ServerCommand:
-    """The whole command line and environment of an instance's server."""
+    """Return the whole command line and environment of an instance's server."""
     line = command_line(subject.rig, instance, known)
     return ServerCommand(subject, name, instance, line.meant, line.keys)
 
 
 WIRING: Mapping[str, str] = {
-    "--model": "the model is what `model` names",
-    "--model-url": "the model is what `model` names",
-    "--hf-repo": "the model is what `model` names",
-    "--hf-file": "the model is what `model` names",
-    "--docker-repo": "the model is what `model` names",
-    "--alias": "clients ask for the model by the name in `model`",
-    "--served-model-name": "clients ask for the model by the name in `model`",
-    "--host": "where it listens is what `listen` says",
-    "--port": "the port is what `port` says",
-    "--uds": "where it listens is what `listen` says",
-    "--device": "the GPUs are those in `on`",
-    "--api-key": "the key is where `api_key` says",
-    "--api-key-file": "the key is where `api_key` says",
-    "--api-prefix": "llamaherd asks for its health without a prefix",
-    "--ssl-key-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-cert-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-keyfile": "llamaherd asks for its health by plain HTTP",
-    "--ssl-certfile": "llamaherd asks for its health by plain HTTP",
-    "--root-path": "llamaherd asks for its health without a prefix",
+    "--model": "`model` sets the model",
+    "--model-url": "`model` sets the model",
+    "--hf-repo": "`model` sets the model",
+    "--hf-file": "`model` sets the model",
+    "--docker-repo": "`model` sets the model",
+    "--alias": "clients request the model by the name in `model`",
+    "--served-model-name": "clients request the model by the name in `model`",
+    "--host": "`listen` sets the address",
+    "--port": "`port` sets the port",
+    "--uds": "`listen` sets the address",
+    "--device": "`on` sets the GPUs",
+    "--api-key": "`api_key` sets the key",
+    "--api-key-file": "`api_key` sets the key",
+    "--api-prefix": "llamaherd requests its health without a prefix",
+    "--ssl-key-file": "llamaherd requests its health by plain HTTP",
+    "--ssl-cert-file": "llamaherd requests its health by plain HTTP",
+    "--ssl-keyfile": "llamaherd requests its health by plain HTTP",
+    "--ssl-certfile": "llamaherd requests its health by plain HTTP",
+    "--root-path": "llamaherd requests its health without a prefix",
     "--mlock": "without the key `mlock` the unit may lock no memory",
 }
-"""What an argument of one's own breaks, whether the key is there or not: the rig says it by other means."""
+"""Why a user's own argument breaks the instance, with or without the key: the rig sets the value by other means."""
 VARIABLES: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "on",
     "NVIDIA_VISIBLE_DEVICES": "on",
     "CUDA_DEVICE_ORDER": "on",
     "GGML_CUDA_DEVICES": "on",
 }
-"""Variables that decide what a key says."""
+"""Variables that override a key."""
 OUR_VARIABLES: Mapping[str, str] = {
-    "LLAMAHERD_SPEC": "by it a run knows what the server was started as, and would start it anew each time",
-    "XDG_CONFIG_HOME": "there the engine would look for a configuration that no rule has read",
+    "LLAMAHERD_SPEC": "a run reads from it how the server was started, and another value would restart it each time",
+    "XDG_CONFIG_HOME": "the engine would read a configuration from there that no check has read",
 }
 """Variables that llamaherd sets itself, and what another value breaks."""
 
 
 def opened_listener(each: ServerCommand) -> Iterator[Finding]:
-    """A listener beyond the host's own addresses that no key opens: LH022 says so of `listen`."""
+    """Report a listener beyond the host's own addresses without a key: LH022 reports the same of `listen`."""
     host = each.told.get("--host")
     engine = each.subject.rig.engines[each.instance.engine]
     if host is None or each.key(host) or is_local(host.value) or has_own_network(engine, each.instance):
         return
     if not is_keyed(each.told, ServerContext(keyed=each.instance.api_key is not None)):
-        message = f"{host} lets every network reach the server, and no key is asked for"
+        message = f"{host} lets every network reach the server, and it needs no key"
         key = f"`api_key: {{file: keys/{each.name}}}`"
         help_ = f"write `listen: {host.value}` with {key}, or leave it out to stay on loopback"
         yield OPEN.at(each.place(host), message, help_)
@@ -192,11 +192,11 @@ def opened_listener(each: ServerCommand) -> Iterator[Finding]:
 
 OVERRIDES = Rule(
     "LH210",
-    "An argument or a variable says something else than the rig does.",
+    "An argument or a variable contradicts the rig.",
     why="""
-    llamaherd checks, sizes, watches and asks what the rig says by keys. An argument that beats a key makes all of
-    that untrue. A variable that an argument beats does nothing.
-    """,
+                llamaherd checks, sizes, monitors and queries what the keys of the rig declare. An argument that
+                overrides a key makes all of that wrong. A variable that an argument overrides has no effect.
+                """,
     example="""
     instances:
       coder: {extra_args: [--port, "9000"]}
@@ -206,7 +206,7 @@ OVERRIDES = Rule(
 
 
 def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
-    """What says something else than a key does, or breaks what llamaherd wires up."""
+    """Report arguments and variables that contradict a key, or break what llamaherd sets up."""
     by_key = {option.flag: option for option in each.told.said if each.key(option)}
     for option in each.told.said:
         if each.key(option) or not option.on:
@@ -214,34 +214,34 @@ def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
         ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
         reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
         if option.origin == "environment" and each.told.catalogue.env == "above":
-            continue  # a variable that beats the command line is an error by itself
+            continue  # a variable that overrides the command line is an error by itself
         if option.origin == "environment" and ours:
-            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which beats it"
+            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which overrides it"
             yield OVERRIDES.at(each.place(option), message, _instead(each, option, key))
         elif (ours and ours.values == option.values) or _is_open(each, option):
             continue
         elif reason or (key in each.instance.model_fields_set and (ours or key == "experts_on_cpu")):
             beside = f"`{key}`" if ours else "the rig"
-            message = f"{option} says something else than {beside} does" + (f": {reason}" if reason else "")
+            message = f"{option} contradicts {beside}" + (f": {reason}" if reason else "")
             yield OVERRIDES.at(each.place(option), message, _instead(each, option, key))
 
 
 def _instead(each: ServerCommand, option: Option, key: str | None) -> str:
-    """The key that says it, with the value where it can be told."""
+    """Return the key for the same setting, with the value if it can be derived."""
     if option.origin == "argument" and (written := as_keys(option.words)):
         if written == f"`{key}: {getattr(each.instance, key or '', None)}`":
-            return f"leave it out: {written} says it"
+            return f"leave it out: {written} sets it"
         return f"write {written} as a key of the instance"
-    return f"leave it out; `{key}` is the key that says it" if key else "leave it out"
+    return f"leave it out; `{key}` is the key for it" if key else "leave it out"
 
 
 def _is_open(each: ServerCommand, option: Option) -> bool:
-    """Whether it is said already that it opens the server."""
+    """Return whether another finding reports that the option opens the server."""
     return option == each.told.get("--host") and any(True for _ in opened_listener(each))
 
 
 def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
-    """GPUs chosen behind the rig's back, and what servers are told by us."""
+    """Report GPUs that are chosen without the rig, and variables that llamaherd sets itself."""
     for name, why in OUR_VARIABLES.items():
         if name in each.instance.environment:
             place = each.subject.document.key(("instances", each.name, "environment", name))
@@ -251,12 +251,12 @@ def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
         if value is None or (name, value) == ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"):
             continue
         place = each.subject.document.key(("instances", each.name, "environment", name))
-        message = f"`{name}={value}` chooses other GPUs than `{key}` does, behind the rig's back"
+        message = f"`{name}={value}` chooses other GPUs than `{key}` does"
         yield OVERRIDES.at(place, message, f"leave it out, and name the GPUs in `{key}`")
 
 
 REPORTED_FOR_KEYS = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD))
-"""Rules that no other check holds against keys alone."""
+"""Rules that no other check applies to keys alone."""
 
 _POOLING = ("none", "mean", "cls", "last", "rank")
 """Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
@@ -266,7 +266,7 @@ ConflictingCommand = tuple[ServerCommand, tuple[Conflict, ...]]
 
 
 def check_conflicts(servers: Iterable[ConflictingCommand]) -> Iterator[Finding]:
-    """Arguments and variables that contradict each other, the keys, or the rig."""
+    """Report arguments and variables that contradict each other, the keys, or the rig."""
     for each, found in servers:
         yield from opened_listener(each)
         yield from find_key_conflicts(each)
@@ -277,7 +277,7 @@ def check_conflicts(servers: Iterable[ConflictingCommand]) -> Iterator[Finding]:
 
 
 def conflict_sources(servers: Iterable[ConflictingCommand]) -> frozenset[Place]:
-    """Where everything is written that contradicts something: advice to say it by a key would be no help there."""
+    """Return where everything is written that contradicts something: advice to use a key would not help there."""
     return frozenset(
         each.place(option)
         for each, found in servers
@@ -288,7 +288,7 @@ def conflict_sources(servers: Iterable[ConflictingCommand]) -> frozenset[Place]:
 
 
 def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
-    """What the servers are told that are told more than most, and where it contradicts itself."""
+    """Yield each server with arguments or variables of its own, and the contradictions among them."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         known = flags_of(engine) if engine else None
@@ -306,7 +306,7 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> ServerContex
     return ServerContext(
         cards=len(instance.on),
         cores=rig.host.cpu.cores,
-        # Docker publishes the port, where it does: then the address inside says nothing.
+        # If Docker publishes the port, the address inside has no effect.
         reachable=not instance.loopback if has_own_network(rig.engines[instance.engine], instance) else None,
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
@@ -317,7 +317,7 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> ServerContex
 
 
 class _Embedding(TypedDict, total=False):
-    """What a model's header says of it as one for embeddings."""
+    """The fields of a model's header that describe it as an embedding model."""
 
     trained: int | None
     pools: str | None
@@ -337,17 +337,19 @@ def _embedding(header: Header) -> _Embedding:
 
 
 def _shifts(header: Header) -> bool:
-    """Whether a cache has one position for each token and no state (llama.cpp b11434, src/llama-kv-cache.cpp:1208)."""
+    """Return whether a cache has one position for each token and no state (llama.cpp b11434,
+    src/llama-kv-cache.cpp:1208).
+    """
     return not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters)
 
 
 def _said(each: ServerCommand, clash: Conflict) -> Finding | None:
-    """A clash as a finding; None where keys alone are to blame, which other checks say."""
+    """Return a conflict as a finding; None if keys alone cause it, because other checks report these."""
     own = next((option for option in clash.options if each.key(option) is None), None)
     if (own is None and clash.rule not in REPORTED_FOR_KEYS) or clash.rule is CUDA_ORDER:
-        return None  # which GPUs there are, `on` says
+        return None  # `on` sets which GPUs there are
     if clash.rule is NO_EFFECT and own and own.origin == "environment" and each.key(clash.options[-1]):
-        return None  # said as what contradicts a key
+        return None  # reported as a contradiction of a key
     message, help_ = clash.message, clash.help
     for flag, name in (("--batch-size", "batch"), ("--ubatch-size", "ubatch")):
         option = each.told.get(flag)

@@ -1,4 +1,4 @@
-"""Groups: instances that are one server, which has the model of one of them loaded at a time."""
+"""Groups: several instances that are one server, which has one of their models loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, secti
 from llamaherd.inventory.schema import Instance, Rig
 
 ALIKE = ("engine", "on", "listen", "port", "api_key", "environment", "cpus")
-"""Keys of the one server that all instances of a group are: what it is, sees, and is reached at."""
+"""Keys of the one server that all instances of a group share."""
 
 LONE_MEMBER = Rule(
     "LH340",
@@ -29,7 +29,7 @@ LONE_MEMBER = Rule(
 
 
 def check_group_size(subject: RigContext) -> Iterator[Finding]:
-    """Groups of one."""
+    """Report groups of one instance."""
     servers = subject.rig.servers
     groups = [each.group for each in subject.rig.instances.values() if each.group]
     for name, instance in subject.rig.instances.items():
@@ -42,15 +42,15 @@ def check_group_size(subject: RigContext) -> Iterator[Finding]:
             place = subject.document.value(("instances", name, "group"))
             yield GROUPS_NAME.at(
                 place,
-                f"group `{instance.group}` is called like an instance, and both would be {instance.group}'s unit",
+                f"group `{instance.group}` has the name of an instance, and both would use {instance.group}'s unit",
                 f"call the group something else, such as `group: {instance.group}-group`",
             )
 
 
 GROUPS_NAME = Rule(
     "LH341",
-    "A group is called like an instance.",
-    why="A group is one server. Its unit, its user and its key's file are called as the group is.",
+    "A group has the name of an instance.",
+    why="A group is one server. Its unit, its user and its key's file have the name of the group.",
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: one}
@@ -72,12 +72,14 @@ CONTRADICTS_GROUP = Rule(
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8004, group: card}
     """,
-    way_out="write the same in all of them, or leave one out of the group. `instance_defaults` says it once.",
+    way_out="""
+                        write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.
+                        """,
 )
 
 
 def check_group_settings(subject: RigContext) -> Iterator[Finding]:
-    """Instances of a group that could not be one server."""
+    """Report instances of a group that could not be one server."""
     for first, name, instance in _beside_first(subject.rig):
         declared = subject.rig.instances[first]
         for key in ALIKE:
@@ -89,12 +91,12 @@ def check_group_settings(subject: RigContext) -> Iterator[Finding]:
         if same := [one for one in before if subject.rig.instances[one].model == instance.model]:
             message = f"`{same[0]}` and `{name}` of group `{instance.group}` both serve `{instance.model}`"
             place = subject.document.value(("instances", name, "model"))
-            help_ = "leave one out of the group: a request names a model, and could not say which of them it means"
+            help_ = "leave one out of the group: a request names a model, and both have the same name"
             yield CONTRADICTS_GROUP.at(place, message, help_)
 
 
 def _beside_first(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
-    """Each instance of a group but the first, with that one's name."""
+    """Yield each instance of a group but the first, with the name of the first."""
     for names in rig.servers.values():
         yield from ((names[0], name, rig.instances[name]) for name in names[1:])
 
@@ -108,24 +110,24 @@ CANNOT_SWAP = Rule(
     "LH343",
     "An instance cannot be in a group.",
     why="""
-    A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is started by Docker.
-    What each instance is told stands in a preset file, which cannot say everything: a value ends at `;` and `#`, a
-    flag stands there once, and what the server in front would do is dropped. A `gate` compares two servers with one
-    model each. Versions before July 2026 end the requests that are being answered when another model is asked for:
-    a warning.
-    """,
+                  A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is
+                  started by Docker. The arguments of each instance are in a preset file, which cannot contain
+                  everything: a value ends at `;` and `#`, a flag can occur once, and flags that the router sets are
+                  dropped. A `gate` compares two servers with one model each. Versions before July 2026 end the running
+                  requests when another model is requested: a warning.
+                  """,
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
     """,
-    way_out="do what the help line says, or leave the instance out of the group.",
+    way_out="apply the fix of the help line, or leave the instance out of the group.",
     sometimes=("warning",),
 )
 
 
 def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
-    """Instances of groups that the server of a group could not run."""
+    """Report instances of groups that the server of a group could not run."""
     for name, instance in subject.rig.instances.items():
         if instance.group is None:
             continue
@@ -133,15 +135,13 @@ def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
             place = subject.document.value(("instances", name, key))
             yield CANNOT_SWAP.at(place, f"instance `{name}` cannot be in a group: {why}", help_)
         if not _before(subject.rig, name) and (version := _old(subject.rig, instance)):
-            message = (
-                f"{version} ends the requests that group `{instance.group}` answers when another model is asked for"
-            )
+            message = f"{version} ends the running requests of group `{instance.group}` when another model is requested"
             place = subject.document.value(("instances", name, "group"))
             yield CANNOT_SWAP.at(place, message, "take a version of July 2026 or later", "warning")
 
 
 def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
-    """The key that says what cannot be, why not, and the way out."""
+    """Yield the key that prevents it, the reason, and the fix."""
     engine = rig.engines.get(instance.engine)
     if instance.backend != "systemd":
         yield "backend", "it is a container", "write `backend: systemd`, or leave `group` out"
@@ -160,7 +160,7 @@ def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
 
 
 def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
-    """What of a command line a preset file cannot say."""
+    """Return the part of a command line that a preset file cannot contain."""
     try:
         section(line.arguments, known)
     except NotRoutedError as error:
@@ -169,7 +169,7 @@ def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
 
 
 def _old(rig: Rig, instance: Instance) -> Catalogue | None:
-    """The version of its engine, if that ends requests for a swap."""
+    """Return the version of its engine, if that ends requests for a swap."""
     engine = rig.engines.get(instance.engine)
     known = flags_of(engine) if engine and TRAITS[engine.kind].swaps else None
     return known if known and known.date and known.date < ROUTED_SINCE else None

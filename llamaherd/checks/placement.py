@@ -30,13 +30,13 @@ FOREIGN_CACHE = Rule(
 
 
 def check_cache_types(subject: RigContext) -> Iterator[Finding]:
-    """Cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
+    """Report cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or not reads_gguf(engine):
             continue
         if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
-            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not take"
+            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not support"
             place = subject.document.value(("instances", name, "kv"))
             yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
@@ -48,10 +48,13 @@ def check_cache_types(subject: RigContext) -> Iterator[Finding]:
 
 
 def _without_flash_attention(subject: RigContext, name: str, instance: Instance) -> Iterator[Finding]:
-    """K may be quantised without it (b11434, src/llama-context.cpp:3843; ik 67268c8fd, src/llama.cpp:5369)."""
+    """Report a quantised V cache without flash attention.
+
+    K may be quantised without it (b11434, src/llama-context.cpp:3843; ik 67268c8fd, src/llama.cpp:5369).
+    """
     if not instance.kv.v.endswith(("f16", "f32")):
         place = subject.document.value(("instances", name, "flash_attention"))
-        message = f"a V cache of type `{instance.kv.v}` needs flash attention, and it is switched off"
+        message = f"a V cache of type `{instance.kv.v}` needs flash attention, which is switched off"
         yield NO_ATTENTION.at(
             place, message, f"leave out `flash_attention: off`, or write `kv: {{k: {instance.kv.k}}}`"
         )
@@ -75,9 +78,10 @@ ENDS_ON_CPU = Rule(
 
 
 def _ending_on_cpu(subject: RigContext, instance: Instance, without: frozenset[str]) -> frozenset[str]:
-    """Types of the caches that attention on the CPU reads, of those for which there is none.
+    """Return the types of the caches that attention on the CPU reads and does not support.
 
-    What is told word for word counts. Without a header, no layer on a GPU is all that is known to be too few.
+    Arguments of `extra_args` count. Without a header, only an instance without layers on a GPU has too few of them for
+    certain.
     """
     if not without:
         return frozenset()
@@ -85,7 +89,7 @@ def _ending_on_cpu(subject: RigContext, instance: Instance, without: frozenset[s
     try:
         placed = placement(subject.rig, instance, header)
     except ValueError:
-        return frozenset()  # said by what sizes it
+        return frozenset()  # reported by the memory checks
     few = placed.gpu_layers is not None and placed.gpu_layers < max(header.layers, 1)
     on_cpu = few or placed.no_kv_offload or not placed.devices
     return without & {placed.type_k, placed.type_v} if on_cpu and placed.flash_attention else frozenset()
@@ -101,10 +105,10 @@ NO_KERNEL = Rule(
     "LH056",
     "The build has no flash attention for this pair of K and V types.",
     why="""
-    llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd
-    builds all pairs, unless `options` say otherwise. The official images have the four with equal types.
-    llama.cpp's CUDA code has nothing for `iq4_nl`.
-    """,
+                llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token.
+                llamaherd builds all pairs, unless `options` disable them. The official images have the four with equal
+                types. llama.cpp's CUDA code has nothing for `iq4_nl`.
+                """,
     example="""
     instances:
       coder: {kv: iq4_nl}
@@ -118,11 +122,11 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
     place = subject.document.value(("instances", name, "kv"))
     kinds = (instance.kv.k, instance.kv.v)
     if none := next((kind for kind in kinds if kind in TRAITS[engine.kind].cache_types_slow), None):
-        message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`, so that attention is left to the CPU"
+        message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`: attention is computed on the CPU"
         yield NO_KERNEL.at(place, message, "write `kv: q4_0`, which is as small")
         return
     compiled = _compiled(engine)
-    # A cache of f32 is computed as f16 is.
+    # A cache of f32 is computed like one of f16.
     pair = "-".join("f16" if kind == "f32" else kind for kind in kinds)
     if compiled is None or pair in compiled:
         return
@@ -143,7 +147,7 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
 
 
 def _compiled(engine: Engine) -> frozenset[str] | None:
-    """The K-V pairs that have kernels; None for all of them, or where that is not known."""
+    """Return the K-V pairs that have kernels; None for all of them, or if they are unknown."""
     traits = TRAITS[engine.kind]
     if engine.source is None:
         official = ENGINE_OF_IMAGE.get(untagged(str(engine.image)))
@@ -154,7 +158,7 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
     chosen = str(engine.options.get("GGML_CUDA_FA_QUANTS", "all")).strip().lower()
     if chosen == "all" or (every is not None and is_on(every)):
         return None
-    # What is no pair is said of the option itself, and would be no advice.
+    # Another finding reports an invalid pair of the option, and it would be bad advice.
     return frozenset(part for part in map(str.strip, re.split("[;,]", chosen)) if is_pair(part)) | {"f16-f16"}
 
 
@@ -164,7 +168,7 @@ NO_SPLIT_BUFFERS = 9890
 
 
 def check_split_modes(subject: RigContext) -> Iterator[Finding]:
-    """Split modes that do not go with the engine or the number of GPUs."""
+    """Report split modes that the engine or the number of GPUs does not support."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or not reads_gguf(engine):
@@ -178,12 +182,12 @@ def check_split_modes(subject: RigContext) -> Iterator[Finding]:
 
 CUT_BY_FREE_MEMORY = Rule(
     "LH242",
-    "A model is cut by what its GPUs have free, and others hold some of that.",
+    "A model is split by the free memory of its GPUs, which other servers share.",
     why="""
-    Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by what it has free as
-    the server starts. Other servers on some of these GPUs may run by then or not: layers move, and a GPU can be
-    too full.
-    """,
+                         Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by its
+                         free memory when the server starts. Other servers on some of these GPUs may run by then or not:
+                         layers move, and a GPU can be too full.
+                         """,
     example="""
     gpus:
       cards:
@@ -198,7 +202,7 @@ CUT_BY_FREE_MEMORY = Rule(
 
 
 def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
-    """Models cut by what GPUs have free as their server starts, beside servers that hold some of it (LH242)."""
+    """Report models split by free memory on GPUs that other servers share (LH242)."""
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
         engine = rig.engines.get(instance.engine)
@@ -209,26 +213,26 @@ def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
             for key, other in rig.instances.items()
             if rig.server_of(key) != rig.server_of(name) and set(other.on) & set(instance.on)
         ]
-        # What each GPU gives alike changes nothing.
+        # Equal amounts on each GPU change nothing.
         if not others or all(set(instance.on) <= set(rig.instances[key].on) for key in others):
             continue
         beside = " and ".join(f"`{other}`" for other in others)
-        message = f"{engine.kind} cuts the model by what each GPU has free when `{name}` starts, and {beside} "
+        message = f"{engine.kind} splits the model by each GPU's free memory when `{name}` starts, and {beside} "
         message += "may run by then or not"
         parts = ", ".join(_parts(subject, instance))
-        help_ = f"write `tensor_split: [{parts}]`, or other parts that go with what {beside} holds"
+        help_ = f"write `tensor_split: [{parts}]`, or other parts that leave room for {beside}"
         yield CUT_BY_FREE_MEMORY.at(document.value(("instances", name, "on")), message, help_)
 
 
 def _is_cut_by_hand(rig: Rig, instance: Instance) -> bool:
-    """Whether the parts of the GPUs are said, or there are none."""
+    """Return whether the rig sets the parts of the GPUs, or there are none."""
     line = overridden_command_line(rig, instance)
     split = line.meant.text("--split-mode") if line else instance.split
     return bool(instance.tensor_split or split == "none" or (line and line.own("--tensor-split")))
 
 
 def _parts(subject: RigContext, instance: Instance) -> list[str]:
-    """The layers that each GPU is planned to hold; alike where the model is not known."""
+    """Return the layers that each GPU is planned to hold; equal parts if the model is unknown."""
     header = subject.headers.get(instance.model)
     try:
         placed = placement(subject.rig, instance, header) if header else None
@@ -241,7 +245,7 @@ def _parts(subject: RigContext, instance: Instance) -> list[str]:
 
 
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
-    """Why the server would not start with this split mode, and what to write."""
+    """Return why the server would not start with this split mode, and the fix."""
     number = engine.source.build_number if engine.source else None
     split, kind = instance.split, engine.kind
     if split is None:
@@ -261,11 +265,11 @@ def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
 
 
 _NEAREST = {"tensor": "graph", "graph": "tensor"}
-"""Split modes of two engines that both cut every layer."""
+"""Split modes of two engines that both split every layer."""
 
 
 def _of_another(split: str, kind: str) -> tuple[str, str]:
-    """A split mode that only another engine has."""
+    """Return the message and the fix for a split mode of another engine."""
     if split not in _NEAREST:
         own = " or ".join(f"`split: {each}`" for each in _NEAREST if each in TRAITS[kind].splits)
         return f"{kind} has no split mode `{split}`", f"write `split: layer`, or {own}"
@@ -277,7 +281,9 @@ def _of_another(split: str, kind: str) -> tuple[str, str]:
 IDLE_SPLIT = Rule(
     "LH053",
     "A setting about sharing a model between GPUs does nothing.",
-    why="`split` or `tensor_split` with one GPU, or `split: none` with several, of which only the first is used.",
+    why="""
+                 `split` or `tensor_split` with one GPU, or `split: none` with several, of which only the first is used.
+                 """,
     example="""
     instances:
       coder: {tensor_split: [1]}
