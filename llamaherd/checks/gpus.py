@@ -146,9 +146,7 @@ def check_gpu_memory(subject: RigContext) -> Iterator[Finding]:
         if not any(abs(card.memory - size) <= SAME_SIZE * size for size in made):
             shown = " or ".join(map(show_mib, made))
             message = f"GPU `{name}` is declared with {show_mib(card.memory)}, and an {card.model} has {shown}"
-            help_ = (
-                "leave `memory` out, unless `nvidia-smi` shows that much; `reserved` is for other programs"
-            )
+            help_ = "leave `memory` out, unless `nvidia-smi` shows that much; `reserved` is for other programs"
             place = subject.document.value(("gpus", "cards", name, "memory"))
             yield OTHER_MEMORY.at(place, message, help_)
 
