@@ -10,9 +10,9 @@ from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600
-"""How long another process that installs is waited for: an unattended upgrade takes minutes."""
+"""Seconds to wait for another process that installs: an unattended upgrade takes minutes."""
 LOG = "/var/log/llamaherd/apt.log"
-"""What apt and dpkg write, of all runs."""
+"""The output of apt and dpkg, of all runs."""
 _INSTALL_SECONDS = 43_200
 """A package manager that is killed leaves packages half-way: this ends only one that hangs."""
 _POLL_SECONDS = 5
@@ -158,7 +158,7 @@ def _fetch_key(system: System, repository: Repository, work: str) -> str:
     gpg = ["gpg", "--homedir", work, "--batch"]
     found = _fingerprints(system.run([*gpg, "--with-colons", "--show-keys", file]).out)
     if found != [repository.fingerprint]:
-        has = " ".join(found) or "no key that gpg can read"
+        has = " ".join(found) or f"{repository.url} does not respond as a repository of apt; it was not added"
         message = f"the key at {repository.key} is not the one that is declared, {repository.fingerprint}"
         raise FailedError(f"{message}; it has {has}")
     if system.read(file, 5) == "-----":

@@ -12,8 +12,8 @@ from llamaherd.onhost.verbs import Verb
 
 TIMERS = "llamaherd-ready-"
 """The prefix of timers that undo a drain."""
-NO_GATEWAY = ("there is no gateway on its host", "`herd up` brings it")
-OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` brings this one's")
+NO_GATEWAY = ("there is no gateway on its host", "`herd up` installs it")
+OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` installs this one's")
 _TALK = str(GATEWAY_TALK)
 _REFUSES = "the gateway does not do as it is told: "
 """The prefix of the program's reasons for a failure."""
@@ -198,8 +198,8 @@ def _talk(system: System, *words: str, seconds: int = 0) -> Ended:
 
 def _failed(why: str) -> FailedError:
     return FailedError(
-        f"its gateway does not respond as it should: {why.removeprefix(_REFUSES)}",
-        f"see `systemctl status {GATEWAY_UNIT.removesuffix('.service')}` there; `herd up` makes it as declared",
+        f"its gateway does not respond correctly: {why.removeprefix(_REFUSES)}",
+        f"see `systemctl status {GATEWAY_UNIT.removesuffix('.service')}` there; `herd up` restores it",
     )
 
 
