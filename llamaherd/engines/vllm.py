@@ -40,7 +40,7 @@ VLLM_REFUSES = Rule(
     vllm serve Qwen/Qwen3-8B --host 127.0.0.1 --enable-auto-tool-choice
     """,
     language="sh",
-    way_out="write what the finding names.",
+    way_out="apply the fix of the finding.",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ TIMERS = "llamaherd-ready-"
 NO_GATEWAY = ("there is no gateway on its host", "`herd up` installs it")
 OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` installs this one's")
 _TALK = str(GATEWAY_TALK)
-_REFUSES = "the gateway does not do as it is told: "
+_REFUSES = re.compile(r"^the gateway does not [^:]*: ")
 """The prefix of the program's reasons for a failure."""
 _SECONDS = 45
 _MOST_WHY = 200
@@ -198,7 +199,7 @@ def _talk(system: System, *words: str, seconds: int = 0) -> Ended:
 
 def _failed(why: str) -> FailedError:
     return FailedError(
-        f"its gateway does not respond correctly: {why.removeprefix(_REFUSES)}",
+        f"its gateway does not respond correctly: {_REFUSES.sub('', why)}",
         f"see `systemctl status {GATEWAY_UNIT.removesuffix('.service')}` there; `herd up` restores it",
     )
 

@@ -36,13 +36,13 @@ SAME_NAME = Rule(
     /home/tom/fleet/cellar.yaml:1:6: error LH006: there are two rigs named `attic`
     """,
     language="console",
-    way_out="rename one. The name is what `rig:` says, whatever the file is called.",
+    way_out="rename one. The name is the value of `rig:`, whatever the file is called.",
 )
 
 
 UNKNOWN_RIG = Rule(
     "LH007",
-    "A rig is named that is not in the inventory.",
+    "A name is not a rig of the inventory.",
     why="An argument of `herd`, or pyinfra's `--limit`, names it. pyinfra alone would do nothing and report success.",
     example="""
     $ herd plan atic
@@ -57,7 +57,7 @@ UNKNOWN_RIG = Rule(
 SAME_MACHINE = Rule(
     "LH008",
     "Two rigs are one machine.",
-    why="Both say `connect: local`. Each would remove the other's instances.",
+    why="Both have `connect: local`. Each would remove the other's instances.",
     example="""
     $ herd check
     /home/tom/fleet/two.yaml:2:10: error LH008: rig `two` is this machine, and so is rig `one`
@@ -70,11 +70,11 @@ SAME_MACHINE = Rule(
 
 NOT_SIZED = Rule(
     "LH162",
-    "A model's file lies here and cannot be sized.",
+    "A model's file is on this machine and cannot be sized.",
     why="""
-    Its header is read where it lies, until `herd lock` has written it down. No engine loads what cannot be read
-    there.
-    """,
+                Its header is read from the file until `herd lock` has stored it. No engine loads a file whose header
+                cannot be read.
+                """,
     example="""
     $ herd check attic
     fleet/attic.yaml:15:17: warning LH162: model `35b` cannot be sized: it ends inside its header, at byte 4096

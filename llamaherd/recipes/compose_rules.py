@@ -21,9 +21,9 @@ REFUSED_BY_COMPOSE = Rule(
     "LH200",
     "Compose refuses a file.",
     why="""
-    llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys, types, and what
-    may not be left out.
-    """,
+                         llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys,
+                         types, and required keys.
+                         """,
     example="""
     services:
       server:
@@ -35,16 +35,16 @@ REFUSED_BY_COMPOSE = Rule(
                 - driver: nvidia
                   count: all
     """,
-    way_out="write what Compose wants there: here `capabilities: [gpu]`.",
+    way_out="write the value that Compose requires there: here `capabilities: [gpu]`.",
 )
 
 WANTED_TWICE = Rule(
     "LH201",
-    "Two services want the same thing.",
+    "Two services use the same thing.",
     why="""
-    One port of the host, one name of a container, or more of one GPU than there is: vLLM takes 0.9 of it unless
-    `--gpu-memory-utilization` says less.
-    """,
+                   One port of the host, one name of a container, or more of one GPU than there is: vLLM takes 0.9 of it
+                   unless `--gpu-memory-utilization` is lower.
+                   """,
     example="""
     services:
       large:
@@ -60,7 +60,10 @@ WANTED_TWICE = Rule(
 NETWORK_MODE = Rule(
     "LH205",
     "A network mode rules out other keys.",
-    why="With `network_mode: host` nothing is published. Compose refuses `network_mode` beside `networks`.",
+    why="""
+                   With `network_mode: host` nothing is published. Compose refuses `network_mode` together with
+                   `networks`.
+                   """,
     example="""
     services:
       server:
@@ -77,7 +80,7 @@ NETWORK_MODE = Rule(
 
 KEY_IN_COMPOSE = Rule(
     "LH202",
-    "A key or token stands in a Compose file.",
+    "A key or token is in a Compose file.",
     why="Compose files are copied, committed and shown.",
     example="""
     services:
@@ -108,7 +111,7 @@ WAITS_IN_VAIN = Rule(
 
 RESTART_POLICY = Rule(
     "LH208",
-    "Docker knows no such restart policy.",
+    "Docker has no such restart policy.",
     why="There are `no`, `always`, `on-failure`, which may have a number behind a colon, and `unless-stopped`.",
     example="""
     services:
@@ -128,10 +131,10 @@ HEALTH_CHECK = Rule(
     "LH203",
     "A health check cannot run.",
     why="""
-    It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`, `CMD-SHELL`
-    and `NONE`, or has an operator of the shell under `CMD`. Or it asks for what wants a key, or takes the 503 of
-    loading for a good answer.
-    """,
+                   It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`,
+                   `CMD-SHELL` and `NONE`, or has an operator of the shell under `CMD`. Or it requests a path that needs
+                   a key, or accepts the 503 of loading as healthy.
+                   """,
     example="""
     services:
       server:
@@ -141,7 +144,7 @@ HEALTH_CHECK = Rule(
         healthcheck:
           test: wget -q http://localhost:8080/health
     """,
-    way_out="ask by a program that the image has.",
+    way_out="check by a program that the image has.",
     sometimes=("warning",),
 )
 
@@ -213,7 +216,7 @@ class _Called:
 
 ASKS_ITSELF = Rule(
     "LH267",
-    "A container asks itself for its neighbour.",
+    "A container requests another service from itself.",
     why="""
     Inside a container, localhost is the container. Services find each other by name, on the port that is listened
     on, whatever the host publishes.
@@ -229,7 +232,7 @@ ASKS_ITSELF = Rule(
         image: ghcr.io/open-webui/open-webui:main
         environment: {OPENAI_API_BASE_URL: "http://localhost:8080/v1"}
     """,
-    way_out="call it by its service's name.",
+    way_out="use the service's name.",
 )
 
 

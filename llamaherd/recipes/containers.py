@@ -361,9 +361,9 @@ NO_GPU_GIVEN = Rule(
     "LH266",
     "A container does not get the GPU that it must use.",
     why="""
-    NVIDIA's runtime shows what `NVIDIA_VISIBLE_DEVICES` and `NVIDIA_DRIVER_CAPABILITIES` name; images without
-    `cuda` in their tag compute on the CPU.
-    """,
+                   NVIDIA's runtime provides the GPUs in `NVIDIA_VISIBLE_DEVICES` and the features in
+                   `NVIDIA_DRIVER_CAPABILITIES`; images without `cuda` in their tag compute on the CPU.
+                   """,
     example="""
     services:
       llm:
@@ -446,7 +446,7 @@ def check_needs(file: Path, container: Container, server: ServerCommand) -> Iter
 
 NO_VOLUME = Rule(
     "LH207",
-    "No volume brings a file that the command names.",
+    "No volume contains a file that the command names.",
     why="An image of an engine holds no models.",
     example="""
     services:

@@ -49,7 +49,7 @@ SHELL_IN_UNIT = Rule(
 
 NEVER_STARTED = Rule(
     "LH192",
-    "systemd would refuse the service, or never take it for started.",
+    "systemd would refuse the service, or never consider it started.",
     why="""
     llama-server and vLLM do not call sd_notify and stay in the foreground. A service has one `ExecStart`, unless
     it is `oneshot`.
@@ -61,16 +61,16 @@ NEVER_STARTED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="write `Type=exec`, and ask `/health` for readiness.",
+    way_out="write `Type=exec`, and probe `/health` for readiness.",
 )
 
 UNIT_VARIABLE = Rule(
     "LH193",
-    "A variable of a unit is not what it looks like.",
+    "A variable of a unit is read in another way than it seems.",
     why="""
-    `${NAME}` is put in only in command lines, and only if `Environment=` or `EnvironmentFile=` sets it. A value
-    with blanks needs quotes around the whole assignment.
-    """,
+                    `${NAME}` is replaced only in command lines, and only if `Environment=` or `EnvironmentFile=` sets
+                    it. A value with blanks needs quotes around the whole assignment.
+                    """,
     example="""
     [Service]
     User=llama
@@ -83,11 +83,11 @@ UNIT_VARIABLE = Rule(
 
 OUT_OF_SIGHT = Rule(
     "LH194",
-    "A service cannot see a file, a device or the network that it needs.",
+    "A service cannot access a file, a device or the network that it needs.",
     why="""
-    `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide; a relative path is looked for in `/` without
-    `WorkingDirectory=`.
-    """,
+                   `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
+                   `WorkingDirectory=`.
+                   """,
     example="""
     [Service]
     ProtectHome=true
@@ -95,7 +95,7 @@ OUT_OF_SIGHT = Rule(
     ExecStart=/usr/bin/llama-server -m /home/tom/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="let the file lie where the service sees it, or name its folder in `BindReadOnlyPaths=`.",
+    way_out="put the file where the service can read it, or name its folder in `BindReadOnlyPaths=`.",
 )
 
 
@@ -275,8 +275,8 @@ def is_operator(word: str) -> bool:
 
 KEY_IN_UNIT = Rule(
     "LH199",
-    "A key or token stands in a unit.",
-    why="Units are readable, and `systemctl show` tells their variables to every user of the host.",
+    "A key or token is in a unit.",
+    why="Units are readable, and `systemctl show` prints their variables to every user of the host.",
     example="""
     [Service]
     User=llama

@@ -31,7 +31,7 @@ def as_typed(arguments: Sequence[str]) -> str:
 IDLE_FLAG = Rule(
     "LH112",
     "A flag has no effect.",
-    why="The engine takes it and does nothing, or does nothing because of another flag.",
+    why="The engine accepts it and ignores it, or ignores it because of another flag.",
     example="""
     instances:
       coder: {extra_args: [--defrag-thold, "0.1"]}
@@ -43,7 +43,7 @@ IDLE_FLAG = Rule(
 
 DEPRECATED = Rule(
     "LH114",
-    "A flag or value still works and will go.",
+    "A flag or value still works and will be removed.",
     example="""
     instances:
       coder: {extra_args: [--chat-template-kwargs, '{"enable_thinking": false}']}
@@ -55,7 +55,7 @@ DEPRECATED = Rule(
 
 SECRET = Rule(
     "LH115",
-    "A secret stands among the arguments, where every user of the host reads it.",
+    "A secret is among the arguments, where every user of the host can read it.",
     why="""
     `ps` shows arguments, and so do units, plans and this repository. In a recipe it is a note: a key there is its
     owner's.
@@ -77,7 +77,7 @@ DOWNLOADS = Rule(
     instances:
       coder: {extra_args: [-hf, unsloth/Qwen3.6-35B-A3B-MTP-GGUF]}
     """,
-    after="Beside the rig's own model it is a contradiction, too (LH210).",
+    after="Together with the rig's own model it is a contradiction, too (LH210).",
     way_out="declare it under `models`, and name it by `model`.",
     severity="warning",
 )
@@ -156,7 +156,7 @@ FAILS_TO_LOAD = Rule(
     instances:
       coder: {extra_args: [--split-mode, row]}
     """,
-    way_out="do what the help line says.",
+    way_out="apply the fix of the help line.",
 )
 
 

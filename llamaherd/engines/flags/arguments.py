@@ -46,7 +46,7 @@ MISSING_VALUE = Rule(
 
 SWITCH_VALUE = Rule(
     "LH107",
-    "A value stands after a switch, which takes none.",
+    "A value follows a switch, which takes none.",
     why="`--op-offload 1` is the usual case: the engine takes the 1 for an argument of its own, and does not start.",
     example="""
     instances:
@@ -57,7 +57,7 @@ SWITCH_VALUE = Rule(
 
 EQUALS = Rule(
     "LH108",
-    "A flag and its value are written with `=`, and this engine wants two arguments.",
+    "A flag and its value are written with `=`, and this engine needs two arguments.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram=2048]}
@@ -95,7 +95,7 @@ MANAGED = Rule(
     instances:
       coder: {extra_args: [--batch-size, "1024"]}
     """,
-    after="Where the key says something else, that is an error (LH210).",
+    after="Where the key has another value, that is an error (LH210).",
     way_out="write the key of the help line.",
     severity="warning",
 )
@@ -116,7 +116,9 @@ TYPOGRAPHY = Rule(
     llama-server -m model.gguf \N{EN DASH}-ctx-size 8192
     """,
     language="sh",
-    way_out="write the plain signs of the help line.",
+    way_out="""
+                 Blogs and chat programs turn `--` and `"` into similar characters that mean nothing to a command line.
+                 """,
 )
 
 
@@ -150,11 +152,11 @@ def typographic_quotes(value: str, index: int, length: int) -> Problem | None:
 
 JOINED = Rule(
     "LH255",
-    "A flag and its value stand in one argument.",
+    "A flag and its value are in one argument.",
     why="""
-    An item of a list, or what stands in one pair of quotes, is one argument: the engine looks for a flag of that
-    whole name.
-    """,
+             An item of a list, or the text in one pair of quotes, is one argument: the engine searches for a flag of
+             that whole name.
+             """,
     example="""
     services:
       llm:
@@ -215,7 +217,7 @@ def check_value(given: GivenValue, value: Value) -> Iterator[Problem]:
 
 CUT_SHORT = Rule(
     "LH111",
-    "A number has more behind it, which the engine does not read.",
+    "A number is followed by text that the engine does not read.",
     why="`32k` means 32 to it.",
     example="""
     instances:
@@ -236,8 +238,8 @@ def _cut_short(given: GivenValue, value: Value) -> Problem:
 
 NO_NUMBER = Rule(
     "LH105",
-    "A value is no number, or out of its range.",
-    why="It is a warning where the version is newer than all that are known here: it may take more.",
+    "A value is not a number, or out of its range.",
+    why="It is a warning where the version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram, much]}
@@ -255,8 +257,8 @@ def _no_number(given: GivenValue, value: Value) -> Problem:
 
 NO_CHOICE = Rule(
     "LH106",
-    "A value is none of those that a flag takes.",
-    why="It is a note where the version is newer than all that are known here: it may take more.",
+    "A value is not one of those that a flag takes.",
+    why="It is a note where the version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {extra_args: [--reasoning-format, jsno]}

@@ -41,11 +41,11 @@ OTHER_FORMATS = (".safetensors", ".safetensors.index.json", ".pt", ".pth", ".onn
 
 NO_MODEL = Rule(
     "LH273",
-    "What stands for a model is none that the engine loads.",
+    "The engine cannot load the value as a model.",
     why="""
-    llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another
-    format, no vision projector alone.
-    """,
+               llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another
+               format, no vision projector alone.
+               """,
     example="""
     llama-server -m unsloth/Qwen3-8B-GGUF:Q4_K_M --port 8080
     """,
@@ -96,7 +96,7 @@ WITH_JINJA = "chatml"
 
 PATH_AS_TEXT = Rule(
     "LH216",
-    "A path stands where a text is taken.",
+    "A path is given in place of a text.",
     why="`--chat-template` takes the template itself, or the name of one that is built in.",
     example="""
     llama-server -m model.gguf -c 8192 --chat-template ./qwen.jinja
@@ -121,13 +121,13 @@ def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iter
 
 NO_TEMPLATE = Rule(
     "LH277",
-    "A name stands for no chat template.",
+    "A name is not a chat template.",
     why="""
-    With Jinja, which llama.cpp has switched on, `--chat-template` takes the text of a template, and one name:
-    `chatml`. Any other word is the whole template: the model gets this word for every prompt. Without Jinja
-    (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does
-    not start with others.
-    """,
+                  With Jinja, which is llama.cpp's default, `--chat-template` takes the text of a template, and one
+                  name: `chatml`. Any other word is the whole template: the model gets this word for every prompt.
+                  Without Jinja (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known,
+                  and the server does not start with others.
+                  """,
     example="""
     llama-server -m model.gguf -c 8192 --chat-template chatlm
     """,
@@ -155,7 +155,7 @@ def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
 
 BAD_BUILD = Rule(
     "LH177",
-    "An engine's build has a known fault with what a server is told.",
+    "An engine's build has a known fault with an argument of a server.",
     why="""
     llama.cpp b10741 to b10748 do not start with `draft-mtp` (ggml-org/llama.cpp#28196). Toolkits with known faults
     are reported by LH042.
@@ -294,7 +294,7 @@ def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict
 
 CUT_BATCH = Rule(
     "LH219",
-    "More is to be computed at once than is queued.",
+    "The computed batch is larger than the queued batch.",
     why="`--ubatch-size` is cut to `--batch-size`, which is 2048 unless you set it.",
     example="""
     instances:
@@ -322,7 +322,7 @@ KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:
 
 BAD_METADATA = Rule(
     "LH126",
-    "A replaced hyperparameter is not written as the engine wants it.",
+    "A replaced hyperparameter has a form that the engine refuses.",
     why="`--override-kv` takes `KEY=TYPE:VALUE`, and the type is `int`, `float`, `bool` or `str`.",
     example="""
     instances:
@@ -343,11 +343,11 @@ def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Confl
 
 NOT_REUSED = Rule(
     "LH222",
-    "Parts of the cache are to be reused that cannot be moved.",
+    "`cache_reuse` cannot move parts of the cache.",
     why="""
-    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server says so in
-    its log and reuses the common beginning alone.
-    """,
+                 A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server logs
+                 this and reuses the common beginning alone.
+                 """,
     example="""
     llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
     """,

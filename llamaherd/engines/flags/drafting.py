@@ -24,7 +24,7 @@ OF_DRAFT_MODEL = (
 NO_MTP = Rule(
     "LH023",
     "ik_llama.cpp would drop speculative decoding.",
-    why="It does so without a word when it serves more than one slot.",
+    why="It does so without a warning when it serves more than one slot.",
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
@@ -39,9 +39,9 @@ MANY_STATES = Rule(
     "LH213",
     "The automatic number of slots multiplies what drafting holds.",
     why="""
-    llama.cpp serves four slots unless it is told. A model with recurrent layers, such as Qwen3.5, holds its state
-    once for each slot and each drafted token.
-    """,
+                  llama.cpp serves four slots by default. A model with recurrent layers, such as Qwen3.5, holds its
+                  state once for each slot and each drafted token.
+                  """,
     example="""
     llama-server -m model.gguf -c 8192 --spec-type draft-mtp --spec-draft-n-max 3
     """,
@@ -81,16 +81,19 @@ def _head(meant: EffectiveOptions) -> Option | None:
 
 DRAFTS_NOTHING = Rule(
     "LH212",
-    "Drafting is set up, and nothing drafts.",
-    why="llama.cpp since b9246 wants to be told how to draft: without that, it loads the model and does not use it.",
+    "Drafting is configured, and has no effect.",
+    why="""
+                     llama.cpp since b9246 needs the method of drafting: without that, it loads the model and does not
+                     use it.
+                     """,
     example="""
     llama-server -m big.gguf -md small.gguf -c 8192 -np 1
     """,
     language="sh",
     way_out="""
-    add `--spec-type draft-simple` beside a model that drafts, `draft-mtp` for a prediction head. In a rig, write
-    the key `draft`.
-    """,
+                     add `--spec-type draft-simple` for a draft model, `draft-mtp` for a prediction head. In a rig,
+                     write the key `draft`.
+                     """,
     severity="warning",
 )
 

@@ -69,7 +69,7 @@ def _undecided(catalogue: Catalogue, rule: Rule, name: str) -> bool:
 ENV_UNKNOWN = Rule(
     "LH120",
     "A variable looks like one of the engine's, and the engine does not read it.",
-    why="It is a note where the engine's version is newer than all that are known here: it may read more.",
+    why="It is a note where the engine's version is newer than the catalogues: it may read more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_CTXSIZE: 4096}}
@@ -94,7 +94,7 @@ ENV_PRESENCE = Rule(
 
 ENV_BEATS = Rule(
     "LH122",
-    "A variable beats the command line.",
+    "A variable overrides the command line.",
     why="ik_llama.cpp reads its `LLAMA_ARG_` variables last.",
     example="""
     engines:
@@ -102,7 +102,7 @@ ENV_BEATS = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_CTX_SIZE: "4096"}}
     """,
-    way_out="leave it out: `context` says it.",
+    way_out="leave it out: `context` sets it.",
 )
 
 
@@ -110,9 +110,9 @@ ENV_OFF = Rule(
     "LH123",
     "A variable's value switches off what it seems to switch on.",
     why="""
-    ik_llama.cpp takes `1` and `true` of its switches for on, and anything else for off. That the variable beats
-    the command line is LH122.
-    """,
+              ik_llama.cpp reads `1` and `true` of its switches as on, and anything else as off. That the variable
+              overrides the command line is LH122.
+              """,
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
@@ -240,13 +240,13 @@ def _instead(catalogue: Catalogue, name: str, value: str) -> str:
 
 ENV_VALUE = Rule(
     "LH124",
-    "A variable has a value that the engine does not take, or is of a flag that is gone.",
-    why="It is a note where the engine's version is newer than all that are known here: it may take more.",
+    "A variable has a value that the engine does not accept, or is of a flag that was removed.",
+    why="It is a note where the engine's version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_FLASH_ATTN: maybe}}
     """,
-    way_out="do what the help line says, or better write the key of the inventory.",
+    way_out="apply the fix of the help line, or better write the key of the inventory.",
     sometimes=("note",),
 )
 

@@ -212,7 +212,7 @@ def _prove(file: File, sha256: str) -> None:
 
 
 def _finish(copy: int, file: File, incoming: int) -> None:
-    """Give a verified copy its name, and to the owner of the folder."""
+    """Give a verified copy its name, and the owner of the folder."""
     owner = os.fstat(incoming)
     os.ftruncate(copy, file.size)  # of a file that grew, the beginning was verified
     os.fchown(copy, owner.st_uid, owner.st_gid)
