@@ -54,11 +54,11 @@ def check_command_line(subject: RigContext) -> Iterator[Finding]:
     # A problem with a value stays the same if a key sets it: `-t 64` on 16 cores.
     wrong |= {one.place for one in found if one.code == TOO_MANY_THREADS.code}
     contradicting = [one for one in found if one.code != OVERRIDES.code or one.place not in wrong]
-    said = {
+    conflicting = {
         finding.place for finding in contradicting if finding.code in (OVERRIDES.code, OPEN.code)
     } | conflict_sources(servers)
     yield from contradicting
-    yield from (one for one in each if one.code != MANAGED.code or one.place not in said)
+    yield from (one for one in each if one.code != MANAGED.code or one.place not in conflicting)
 
 
 def _each(subject: RigContext) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def check_abilities(subject: RigContext) -> Iterator[Finding]:
         if engine is None or known is None:
             continue
         bare = instance.model_copy(update={"extra_args": ()})
-        told = DIALECTS[engine.kind].arguments(
+        arguments = DIALECTS[engine.kind].arguments(
             Server(
                 bare,
                 model_path="model",
@@ -101,19 +101,19 @@ def check_abilities(subject: RigContext) -> Iterator[Finding]:
                 draft_path="draft" if bare.draft and bare.draft.model else None,
             )
         )
-        for key, words in _parts(known, told):
+        for key, words in _parts(known, arguments):
             if refused := _refused(known, words):
                 message = f"{engine.kind} {known.version} does not support `{key}` with this value: {refused}"
                 place = subject.document.value(("instances", name, key))
                 yield CANNOT_DO.at(place, message, f"take a newer version, or leave `{key}` out")
 
 
-def _parts(known: Catalogue, told: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _parts(known: Catalogue, arguments: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield flags with their values, of the keys that no other check compares with the version."""
-    starts = [index for index, word in enumerate(told) if known.find(word) or word in KEY_OF_FLAG]
-    for start, end in pairwise([*starts, len(told)]):
-        if (key := KEY_OF_FLAG.get(told[start])) in _ABILITIES:
-            yield str(key), told[start:end]
+    starts = [index for index, word in enumerate(arguments) if known.find(word) or word in KEY_OF_FLAG]
+    for start, end in pairwise([*starts, len(arguments)]):
+        if (key := KEY_OF_FLAG.get(arguments[start])) in _ABILITIES:
+            yield str(key), arguments[start:end]
 
 
 @lru_cache(maxsize=1024)
@@ -142,10 +142,10 @@ UNKNOWN_VERSION = Rule(
     "LH175",
     "The flags of an engine's version are not in the catalogue.",
     why="""
-                      llamaherd then uses the flags of the newest catalogued version before it: a note. If the version
-                      is older than all of them, llamaherd uses the oldest; if `flags` names no version at all, the
-                      newest: both a warning. The engine itself is queried on the host before anything is switched.
-                      """,
+    llamaherd then uses the flags of the newest catalogued version before it: a note. If the version is older than all
+    of them, llamaherd uses the oldest; if `flags` names no version at all, the newest: both a warning. The engine
+    itself is queried on the host before anything is switched.
+    """,
     example="""
     engines:
       main: {ref: b4000}
@@ -170,19 +170,19 @@ def check_catalogue_versions(subject: RigContext) -> Iterator[Finding]:
         if exact is None and not (engine.flags or (engine.source and engine.source.build_number)):
             continue  # a commit, whose version is unknown before it is locked
         key = "flags" if engine.flags else "ref"
-        told = ", ".join(each.version for each in catalogues(engine.kind))
-        asked = "the engine itself is queried on the host before anything is switched"
+        versions = ", ".join(each.version for each in catalogues(engine.kind))
+        fallback = "the engine itself is queried on the host before anything is switched"
         place = subject.document.value(("engines", name, key))
         if exact:
             message = (
                 f"the flags of {engine.kind} {version} are not in the catalogue: those of {known.version} are used"
             )
-            yield UNKNOWN_VERSION.at(place, message, f"catalogued versions: {told}; {asked}", "note")
+            yield UNKNOWN_VERSION.at(place, message, f"catalogued versions: {versions}; {fallback}", "note")
             continue
         oldest = known.version == catalogues(engine.kind)[0].version
         message = f"`{version}` is not a version of {engine.kind} in the catalogue: "
         message += f"the flags of the {'oldest' if oldest else 'newest'}, {known.version}, are used"
-        yield UNKNOWN_VERSION.at(place, message, f"catalogued versions: {told}; {asked}")
+        yield UNKNOWN_VERSION.at(place, message, f"catalogued versions: {versions}; {fallback}")
 
 
 def _others(known: Catalogue) -> tuple[Catalogue, ...]:
@@ -192,8 +192,8 @@ def _others(known: Catalogue) -> tuple[Catalogue, ...]:
 
 def _by_key(problem: Problem, arguments: tuple[str, ...], keyless: str | None) -> Problem:
     """Replace the help by the key of the inventory, if there is one. `keyless` has no API key."""
-    said = arguments[problem.index : problem.index + problem.length]
-    written = as_keys(problem.replacement or () if problem.rule is not MANAGED else said)
+    words = arguments[problem.index : problem.index + problem.length]
+    written = as_keys(problem.replacement or () if problem.rule is not MANAGED else words)
     if not written:
         return replace(
             problem,
@@ -252,22 +252,21 @@ OUT_OF_REACH = Rule(
     "LH278",
     "A server cannot reach a path.",
     why="""
-                   A server runs isolated: a unit with `ProtectSystem=strict`, `ProtectHome=yes` and `PrivateTmp=yes`,
-                   or a read-only container. It writes to its own `/tmp` alone, which is removed when it ends. A unit
-                   hides `/home`, `/root` and the host's `/tmp` from it. It starts in `/`, and relative paths start
-                   there.
+    A server runs isolated: a unit with `ProtectSystem=strict`, `ProtectHome=yes` and `PrivateTmp=yes`, or a read-only
+    container. It writes to its own `/tmp` alone, which is removed when it ends. A unit hides `/home`, `/root` and the
+    host's `/tmp` from it. It starts in `/`, and relative paths start there.
 
-                   So saved slots never pass from one build to another, at a switch or a rollback: llama.cpp v0.4.0 and
-                   v1.0.0 do not load slots that builds before them saved.
-                   """,
+    So saved slots never pass from one build to another, at a switch or a rollback: llama.cpp v0.4.0 and v1.0.0 do not
+    load slots that builds before them saved.
+    """,
     example="""
     instances:
       coder: {extra_args: [--log-file, /var/log/llama.log]}
     """,
     way_out="""
-                   leave logs out: the journal has them. Save slots in `/tmp` (`--slot-save-path /tmp`). Put templates
-                   and adapters into a folder such as `/srv`.
-                   """,
+    leave logs out: the journal has them. Save slots in `/tmp` (`--slot-save-path /tmp`). Put templates and adapters
+    into a folder such as `/srv`.
+    """,
 )
 
 
@@ -281,16 +280,16 @@ def check_paths(subject: RigContext) -> Iterator[Finding]:
         each = server_command(subject, name, instance, known)
         contained = instance.backend == "compose"
         for option in _own(each, WRITTEN):
-            if said := _not_written(name, option, contained=contained):
-                yield OUT_OF_REACH.at(each.place(option), *said)
+            if problem := _not_written(name, option, contained=contained):
+                yield OUT_OF_REACH.at(each.place(option), *problem)
         for option in _own(each, READ) if not contained else ():
-            if said := _not_seen(option):
-                yield OUT_OF_REACH.at(each.place(option), *said)
+            if problem := _unreadable(option):
+                yield OUT_OF_REACH.at(each.place(option), *problem)
 
 
 def _own(each: ServerCommand, names: tuple[str, ...]) -> tuple[Option, ...]:
     """Return those of some options that come from `extra_args` or `environment`."""
-    found = (option for name in names for option in each.told.every(name) if each.key(option) is None)
+    found = (option for name in names for option in each.options.every(name) if each.key(option) is None)
     return tuple(dict.fromkeys(found))
 
 
@@ -305,7 +304,7 @@ def _not_written(name: str, option: Option, *, contained: bool) -> tuple[str, st
     return message, "name a path in `/tmp`, whose files last as long as the server runs; or leave it out"
 
 
-def _not_seen(option: Option) -> tuple[str, str] | None:
+def _unreadable(option: Option) -> tuple[str, str] | None:
     value = option.value.partition(",")[0]
     if value and not value.startswith("/"):
         return (

@@ -18,10 +18,7 @@ ELEMENT = re.compile(r"([0-9]{2,3})([af]?)(-real|-virtual)?")
 OPTION_AGAINST_RIG = Rule(
     "LH215",
     "A CMake option leaves out the GPUs that the engine's instances are on.",
-    why="""
-                         A build without CUDA uses no GPU; code for one architecture runs on others only within NVIDIA's
-                         rules.
-                         """,
+    why="A build without CUDA uses no GPU; code for one architecture runs on others only within NVIDIA's rules.",
     example="""
     engines:
       main: {options: {CMAKE_CUDA_ARCHITECTURES: "120"}}
@@ -84,9 +81,9 @@ LACKS = Rule(
     "LH272",
     "A build lacks a feature that an instance needs.",
     why="""
-            `--rpc` needs `GGML_RPC`, every instance needs the server, and some options need each other: CMake stops, or
-            the engine refuses its arguments.
-            """,
+    `--rpc` needs `GGML_RPC`, every instance needs the server, and some options need each other: CMake stops, or the
+    engine refuses its arguments.
+    """,
     example="""
     instances:
       coder:

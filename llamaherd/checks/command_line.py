@@ -107,7 +107,7 @@ class ServerCommand:
     subject: RigContext
     name: str
     instance: Instance
-    told: EffectiveOptions
+    options: EffectiveOptions
     keys: int
     """How many arguments are from keys; those of `extra_args` follow."""
 
@@ -120,7 +120,7 @@ class ServerCommand:
     @cached_property
     def keys_of(self) -> Mapping[Flag, str]:
         """The keys that set flags, by each flag."""
-        found = ((self.told.catalogue.find(name), key) for name, key in KEY_OF_FLAG.items())
+        found = ((self.options.catalogue.find(name), key) for name, key in KEY_OF_FLAG.items())
         return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
 
     def place(self, option: Option) -> Place:
@@ -179,11 +179,11 @@ OUR_VARIABLES: Mapping[str, str] = {
 
 def opened_listener(each: ServerCommand) -> Iterator[Finding]:
     """Report a listener beyond the host's own addresses without a key: LH022 reports the same of `listen`."""
-    host = each.told.get("--host")
+    host = each.options.get("--host")
     engine = each.subject.rig.engines[each.instance.engine]
     if host is None or each.key(host) or is_local(host.value) or has_own_network(engine, each.instance):
         return
-    if not is_keyed(each.told, ServerContext(keyed=each.instance.api_key is not None)):
+    if not is_keyed(each.options, ServerContext(keyed=each.instance.api_key is not None)):
         message = f"{host} lets every network reach the server, and it needs no key"
         key = f"`api_key: {{file: keys/{each.name}}}`"
         help_ = f"write `listen: {host.value}` with {key}, or leave it out to stay on loopback"
@@ -194,9 +194,9 @@ OVERRIDES = Rule(
     "LH210",
     "An argument or a variable contradicts the rig.",
     why="""
-                llamaherd checks, sizes, monitors and queries what the keys of the rig declare. An argument that
-                overrides a key makes all of that wrong. A variable that an argument overrides has no effect.
-                """,
+    llamaherd checks, sizes, monitors and queries what the keys of the rig declare. An argument that overrides a key
+    makes all of that wrong. A variable that an argument overrides has no effect.
+    """,
     example="""
     instances:
       coder: {extra_args: [--port, "9000"]}
@@ -207,13 +207,13 @@ OVERRIDES = Rule(
 
 def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
     """Report arguments and variables that contradict a key, or break what llamaherd sets up."""
-    by_key = {option.flag: option for option in each.told.said if each.key(option)}
-    for option in each.told.said:
+    by_key = {option.flag: option for option in each.options.said if each.key(option)}
+    for option in each.options.said:
         if each.key(option) or not option.on:
             continue
         ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
-        reason = next((why for name, why in WIRING.items() if each.told.catalogue.find(name) == option.flag), None)
-        if option.origin == "environment" and each.told.catalogue.env == "above":
+        reason = next((why for name, why in WIRING.items() if each.options.catalogue.find(name) == option.flag), None)
+        if option.origin == "environment" and each.options.catalogue.env == "above":
             continue  # a variable that overrides the command line is an error by itself
         if option.origin == "environment" and ours:
             message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which overrides it"
@@ -237,7 +237,7 @@ def _instead(each: ServerCommand, option: Option, key: str | None) -> str:
 
 def _is_open(each: ServerCommand, option: Option) -> bool:
     """Return whether another finding reports that the option opens the server."""
-    return option == each.told.get("--host") and any(True for _ in opened_listener(each))
+    return option == each.options.get("--host") and any(True for _ in opened_listener(each))
 
 
 def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
@@ -272,7 +272,7 @@ def check_conflicts(servers: Iterable[ConflictingCommand]) -> Iterator[Finding]:
         yield from find_key_conflicts(each)
         yield from find_reserved_variables(each)
         for clash in found:
-            if finding := _said(each, clash):
+            if finding := _conflict_finding(each, clash):
                 yield finding
 
 
@@ -295,7 +295,7 @@ def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
         if known is not None and (known_faults(known) or not plain):
             each = server_command(subject, name, instance, known)
-            yield each, tuple(find_conflicts(each.told, _around_of(each)))
+            yield each, tuple(find_conflicts(each.options, _around_of(each)))
 
 
 def _around_of(each: ServerCommand) -> ServerContext:
@@ -343,7 +343,7 @@ def _shifts(header: Header) -> bool:
     return not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters)
 
 
-def _said(each: ServerCommand, clash: Conflict) -> Finding | None:
+def _conflict_finding(each: ServerCommand, clash: Conflict) -> Finding | None:
     """Return a conflict as a finding; None if keys alone cause it, because other checks report these."""
     own = next((option for option in clash.options if each.key(option) is None), None)
     if (own is None and clash.rule not in REPORTED_FOR_KEYS) or clash.rule is CUDA_ORDER:
@@ -352,7 +352,7 @@ def _said(each: ServerCommand, clash: Conflict) -> Finding | None:
         return None  # reported as a contradiction of a key
     message, help_ = clash.message, clash.help
     for flag, name in (("--batch-size", "batch"), ("--ubatch-size", "ubatch")):
-        option = each.told.get(flag)
+        option = each.options.get(flag)
         if option is None or each.key(option):
             help_ = re.sub(rf"`{flag} (\d+)`", rf"`{name}: \1`", help_)
     for option in clash.options:

@@ -34,7 +34,7 @@ class DeclaredDriver:
 
     @property
     def place(self) -> Place:
-        """Where the branch is written."""
+        """The place of the branch in the file."""
         return self.subject.document.value(_BRANCH)
 
 
@@ -84,9 +84,9 @@ UNKNOWN_TO_DRIVER = Rule(
     "LH046",
     "The driver does not support a GPU.",
     why="""
-                        Branch 570 is the first that supports Blackwell (RTX 50). Branch 590 dropped Maxwell, Pascal and
-                        Volta. Branch 470 was the last for Kepler (K80, GTX 780).
-                        """,
+    Branch 570 is the first that supports Blackwell (RTX 50). Branch 590 dropped Maxwell, Pascal and Volta. Branch 470
+    was the last for Kepler (K80, GTX 780).
+    """,
     example="""
     gpus:
       driver: {branch: 590}
@@ -123,9 +123,9 @@ OTHER_MODULES = Rule(
     "LH058",
     "The driver's kernel modules do not support the GPUs.",
     why="""
-                    A kernel loads one driver, with modules of one kind. Maxwell, Pascal and Volta need the proprietary
-                    modules. Blackwell (RTX 50) needs the open ones. From branch 615 on there are only open ones.
-                    """,
+    A kernel loads one driver, with modules of one kind. Maxwell, Pascal and Volta need the proprietary modules.
+    Blackwell (RTX 50) needs the open ones. From branch 615 on there are only open ones.
+    """,
     example="""
     gpus:
       driver: {branch: 580, modules: proprietary}
@@ -166,9 +166,9 @@ NOT_IN_DISTRIBUTION = Rule(
     "LH059",
     "The distribution does not have the declared branch of the driver.",
     why="""
-                          Debian 12 has branch 535 only and Debian 13 has 550 only: an error. Ubuntu has several and
-                          adds new ones: a branch that llamaherd does not list is a warning.
-                          """,
+    Debian 12 has branch 535 only and Debian 13 has 550 only: an error. Ubuntu has several and adds new ones: a branch
+    that llamaherd does not list is a warning.
+    """,
     example="""
     host: {os: debian-13}
     gpus:
@@ -189,14 +189,14 @@ def _not_in_distribution(declared: DeclaredDriver) -> Iterator[Finding]:
     if declared.driver.from_ != "distribution":
         return
     os, branch = declared.subject.rig.host.os, declared.branch
-    own, seen = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
+    own, listed = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
     if own and branch != own:
         message = f"{os} itself has driver branch {own} and no other, the rig requires {branch}"
         help_ = f"leave `from` out, so that it comes from NVIDIA, or write `branch: {own}`"
         yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_)
-    elif seen and branch not in seen:
+    elif listed and branch not in listed:
         message = f"driver branch {branch} was not among those of {os} when this was written"
-        help_ = f"write one of {', '.join(map(str, sorted(seen)))}, or leave `from` out"
+        help_ = f"write one of {', '.join(map(str, sorted(listed)))}, or leave `from` out"
         yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_, "warning")
 
 
@@ -204,19 +204,19 @@ ENDED_BRANCH = Rule(
     "LH047",
     "NVIDIA no longer supports a driver branch.",
     why="""
-                   It gets no security fixes. NVIDIA's list of November 2026 has 580 (until June 2028), 595 (until March
-                   2027) and 620 (until September 2029). Branches between them, such as 615, are short-lived. A
-                   distribution maintains its own branch (`from: distribution`).
-                   """,
+    It gets no security fixes. NVIDIA's list of November 2026 has 580 (until June 2028), 595 (until March 2027) and 620
+    (until September 2029). Branches between them, such as 615, are short-lived. A distribution maintains its own branch
+    (`from: distribution`).
+    """,
     example="""
     gpus:
       driver: {branch: 535}
       cuda: "12.9"
     """,
     way_out="""
-                   write a branch that is supported. 580 supports every GPU from Maxwell to Blackwell. 620 is supported
-                   longest, for Turing (RTX 20) and newer alone.
-                   """,
+    write a branch that is supported. 580 supports every GPU from Maxwell to Blackwell. 620 is supported longest, for
+    Turing (RTX 20) and newer alone.
+    """,
     severity="note",
 )
 

@@ -23,16 +23,16 @@ MISSING_FILE = Rule(
     "LH024",
     "A file of this machine does not exist.",
     why="""
-                   This may be a source archive, a model, an API key, the SSH key, or the host's key.
+    This may be a source archive, a model, an API key, the SSH key, or the host's key.
 
-                   Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up`
-                   and pyinfra it is an error. Only the SSH key and the host's key stay warnings: without them one host
-                   cannot be reached, and the rest is deployed.
+    Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up` and pyinfra it
+    is an error. Only the SSH key and the host's key stay warnings: without them one host cannot be reached, and the
+    rest is deployed.
 
-                   [Keys of servers behind a gateway](../gateway.md#servers-own-keys) are made by `herd up` where the
-                   inventory names none. Such a file is reported as missing if a host has a key already that was made on
-                   another machine. If the file cannot be made because a host does not respond, it is a warning.
-                   """,
+    [Keys of servers behind a gateway](../gateway.md#servers-own-keys) are made by `herd up` where the inventory names
+    none. Such a file is reported as missing if a host has a key already that was made on another machine. If the file
+    cannot be made because a host does not respond, it is a warning.
+    """,
     example="""
     models:
       small: {file: models/small.gguf, sha256: d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26}

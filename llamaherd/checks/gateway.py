@@ -90,9 +90,9 @@ WRONG_FALLBACK = Rule(
     "LH303",
     "A fallback is not a model, or leads back to its start.",
     why="""
-                     The fallback serves requests while no server of a model does. In a circle no model would be left.
-                     It is named by the model's own name, not by an alias.
-                     """,
+    The fallback serves requests while no server of a model does. In a circle no model would be left. It is named by the
+    model's own name, not by an alias.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:7:17: error LH303: the fallback of `coder` leads back to it: coder, small, coder
@@ -153,9 +153,9 @@ SAME_KEY = Rule(
     "LH305",
     "Two users have one key.",
     why="""
-               A key identifies the user of a request. With the same key, two users cannot be distinguished, and one
-               cannot be revoked alone. Keys in different files are compared when they are sent; no key is ever shown.
-               """,
+    A key identifies the user of a request. With the same key, two users cannot be distinguished, and one cannot be
+    revoked alone. Keys in different files are compared when they are sent; no key is ever shown.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:6:11: error LH305: users `ann` and `tom` have the same key
@@ -182,9 +182,9 @@ UNREACHED_SERVER = Rule(
     "LH306",
     "The gateway cannot reach a server.",
     why="""
-                       It runs on another rig, and the server listens on its own host alone. Or the rig's address means
-                       another machine on the gateway's host.
-                       """,
+    It runs on another rig, and the server listens on its own host alone. Or the rig's address means another machine on
+    the gateway's host.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH306: the gateway on `attic` cannot reach `porch.coder`: it listens on 127.0.0.1
@@ -192,9 +192,9 @@ UNREACHED_SERVER = Rule(
     """,
     language="console",
     way_out="""
-                       let the server listen beyond its host. It needs no `api_key` then: `herd up` makes one, which
-                       clients never see. `store: {share: {address: …}}` of its rig sets its address in the LAN.
-                       """,
+    let the server listen beyond its host. It needs no `api_key` then: `herd up` makes one, which clients never see.
+    `store: {share: {address: …}}` of its rig sets its address in the LAN.
+    """,
 )
 
 
@@ -223,9 +223,8 @@ OTHER_SERVERS_KEY = Rule(
     "LH307",
     "Servers of one model have different keys.",
     why="""
-                        The gateway sends all servers of a model one key. It writes that key into the request before it
-                        chooses the server.
-                        """,
+    The gateway sends all servers of a model one key. It writes that key into the request before it chooses the server.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH307: `porch.coder` has another key than `attic.coder`, which serves `coder` too
@@ -253,10 +252,7 @@ def check_server_keys(subject: FleetContext) -> Iterator[Finding]:
 BEYOND_SLOTS = Rule(
     "LH308",
     "The gateway sends a server more requests than it has slots.",
-    why="""
-                   A request without a slot waits in the server, which keeps no order and does not notice a client that
-                   leaves.
-                   """,
+    why="A request without a slot waits in the server, which keeps no order and does not notice a client that leaves.",
     example="""
     $ herd check
     fleet/fleet.yaml:8:16: error LH308: `coder` sends each server 4 requests at once, and `attic.coder`
@@ -284,10 +280,10 @@ OTHER_NAME = Rule(
     "LH309",
     "A server that checks model names is served under another name.",
     why="""
-                 llama.cpp ignores the model that a request names. vLLM accepts its own name alone: the name that its
-                 rig has for the model. So does the server of a group, which has several models. It would refuse a
-                 request by an alias, or from a model that falls back to it.
-                 """,
+    llama.cpp ignores the model that a request names. vLLM accepts its own name alone: the name that its rig has for the
+    model. So does the server of a group, which has several models. It would refuse a request by an alias, or from a
+    model that falls back to it.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:6:21: error LH309: `attic.big` accepts the name `70b` alone, and clients request `coder`
@@ -306,10 +302,10 @@ def check_served_names(subject: FleetContext) -> Iterator[Finding]:
         if engine is None or (DIALECTS[engine.kind].traits.answers_any_name and not each.instance.group):
             continue
         falling = [name for name, model in models.items() if model.fallback == each.model]
-        asked = [name for name in (each.model, *models[each.model].aliases, *falling) if name != each.instance.model]
-        if asked:
+        names = [name for name in (each.model, *models[each.model].aliases, *falling) if name != each.instance.model]
+        if names:
             own = each.instance.model
-            message = f"`{each.rig.rig}.{each.name}` accepts the name `{own}` alone, and clients request `{asked[0]}`"
+            message = f"`{each.rig.rig}.{each.name}` accepts the name `{own}` alone, and clients request `{names[0]}`"
             help_ = f"call the model `{own}` here, without aliases, and let no other model fall back to it"
             yield OTHER_NAME.at(each.place, message, help_)
 
@@ -343,9 +339,9 @@ SHARED_SERVER = Rule(
     "LH316",
     "One server serves two models of the gateway.",
     why="""
-                    Each model sends it as many requests as it has slots, so more requests than slots may arrive. They
-                    wait in the server then, which keeps no order.
-                    """,
+    Each model sends it as many requests as it has slots, so more requests than slots may arrive. They wait in the
+    server then, which keeps no order.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:9:21: warning LH316: `attic.coder` serves `coder` already
@@ -375,10 +371,9 @@ SWAPS_BESIDE = Rule(
     "LH325",
     "A model of a group has other servers, too.",
     why="""
-                   The server of a group has several models, and takes a number of requests for all of them together. So
-                   these wait in one queue. HAProxy does not count servers of two queues together: a model is in one
-                   queue alone.
-                   """,
+    The server of a group has several models, and takes a number of requests for all of them together. So these wait in
+    one queue. HAProxy does not count servers of two queues together: a model is in one queue alone.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH325: `coder` is served by `attic.coder` of group `card`, and by another server
@@ -386,9 +381,9 @@ SWAPS_BESIDE = Rule(
     """,
     language="console",
     way_out="""
-                   serve the model by the instance of the group alone, or by other servers alone. `fallback` names a
-                   model that is used while the group's server does not respond.
-                   """,
+    serve the model by the instance of the group alone, or by other servers alone. `fallback` names a model that is used
+    while the group's server does not respond.
+    """,
 )
 
 

@@ -60,9 +60,7 @@ LONG_WAIT = Rule(
       help: write `wait: 240s`
     """,
     language="console",
-    way_out="""
-                let `queue.wait` be less than 300 s: a client that waits longer receives HTTP 429 with `Retry-After`.
-                """,
+    way_out="let `queue.wait` be less than 300 s: a client that waits longer receives HTTP 429 with `Retry-After`.",
     severity="warning",
 )
 
@@ -78,10 +76,7 @@ def check_queue_wait(subject: FleetContext) -> Iterator[Finding]:
 IN_THE_CLEAR = Rule(
     "LH313",
     "Keys for the gateway travel in the clear.",
-    why="""
-                   It listens beyond its own host without `tls`: any machine between can read keys, prompts and
-                   responses.
-                   """,
+    why="It listens beyond its own host without `tls`: any machine between can read keys, prompts and responses.",
     example="""
     $ herd check
     fleet/fleet.yaml:3:11: note LH313: the gateway listens on 0.0.0.0 without `tls`: the network can read keys
@@ -132,9 +127,9 @@ UNKNOWN_CHAT_USER = Rule(
     "LH317",
     "The chat page uses a user that the gateway does not have.",
     why="""
-                        It sends requests to the gateway with that user's key, for that user's models. All who chat on
-                        it share that user's streams.
-                        """,
+    It sends requests to the gateway with that user's key, for that user's models. All users of the page share its
+    streams.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:9:11: error LH317: the chat page uses `pgae`, which is not a user of the gateway
@@ -186,10 +181,7 @@ def check_chat_port(subject: FleetContext) -> Iterator[Finding]:
 CHAT_IN_THE_CLEAR = Rule(
     "LH319",
     "Passwords for the chat page travel in the clear.",
-    why="""
-                        It listens beyond its own host and uses plain HTTP: any machine between can read passwords and
-                        conversations.
-                        """,
+    why="It listens beyond its own host and uses plain HTTP: any machine between can read passwords and conversations.",
     example="""
     $ herd check
     fleet/fleet.yaml:9:49: note LH319: the chat page listens on 0.0.0.0 by plain HTTP: the network can read passwords

@@ -38,11 +38,11 @@ SAME_GPU = Rule(
     "LH049",
     "GPUs cannot be identified or counted.",
     why="""
-               Two have the same `uuid`, `pci` or `index`. Or an instance uses a GPU that is given by its `pci` address,
-               and another GPU has none: CUDA takes no addresses, so all of them are needed to count a GPU's number. Or
-               one of several GPUs has a `power_limit`, `clocks` or `fans` and none of the three. An `index` beyond the
-               declared number of GPUs is a warning.
-               """,
+    Two have the same `uuid`, `pci` or `index`. Or an instance uses a GPU that is given by its `pci` address, and
+    another GPU has none: CUDA takes no addresses, so all of them are needed to count a GPU's number. Or one of several
+    GPUs has a `power_limit`, `clocks` or `fans` and none of the three. An `index` beyond the declared number of GPUs is
+    a warning.
+    """,
     example="""
     gpus:
       cards:
@@ -55,7 +55,7 @@ SAME_GPU = Rule(
 
 def check_gpu_identities(subject: RigContext) -> Iterator[Finding]:
     """Report two GPUs with one identity, and GPUs that cannot be identified or numbered."""
-    for find in (_twice, _beyond, _not_numbered, _untold):
+    for find in (_twice, _beyond, _not_numbered, _unidentified):
         yield from find(subject)
 
 
@@ -95,13 +95,13 @@ def _not_numbered(subject: RigContext) -> Iterator[Finding]:
         yield SAME_GPU.at(subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
 
 
-def _untold(subject: RigContext) -> Iterator[Finding]:
+def _unidentified(subject: RigContext) -> Iterator[Finding]:
     """Report limits for a GPU that cannot be identified."""
     cards = _declared(subject)
     for name, card in cards.items():
         if (card.power_limit or card.clocks or card.fans) and len(cards) > 1 and not list(_identity(card)):
             own = "limits" if card.power_limit or card.clocks else "a fan speed"
-            message = f"GPU `{name}` has {own} of its own, and cannot be told from the other GPUs"
+            message = f"GPU `{name}` has {own} of its own, and cannot be identified among the other GPUs"
             help_ = "add its `uuid`, which `nvidia-smi -L` shows"
             yield SAME_GPU.at(subject.document.key(("gpus", "cards", name)), message, help_)
 
@@ -119,19 +119,19 @@ OTHER_MEMORY = Rule(
     "LH274",
     "A GPU is declared with memory that no GPU of its name has.",
     why="""
-                   llamaherd plans with the value of `memory`. With too much, the server does not start. With too
-                   little, layers go to the CPU that had room. The sizes are NVIDIA's own and those of GPUs that are
-                   sold with more soldered on. 10 % more or less are accepted, as `24GB` is 22,888 MiB.
-                   """,
+    llamaherd plans with the value of `memory`. With too much, the server does not start. With too little, layers go to
+    the CPU that had room. The sizes are NVIDIA's own and those of GPUs that are sold with more soldered on. 10 % more
+    or less are accepted, as `24GB` is 22,888 MiB.
+    """,
     example="""
     gpus:
       cards:
         big: {model: RTX 3090, memory: 48GB}
     """,
     way_out="""
-                   leave `memory` out, unless `nvidia-smi` shows that much. `reserved` is the memory that a desktop or
-                   another program holds of the GPU.
-                   """,
+    leave `memory` out, unless `nvidia-smi` shows that much. `reserved` is the memory that a desktop or another program
+    holds of the GPU.
+    """,
     severity="warning",
 )
 
@@ -178,9 +178,9 @@ INSIDE_WSL = Rule(
     "LH048",
     "A driver, a power limit, clocks or fans are declared inside WSL.",
     why="""
-                 There the GPU belongs to Windows. A Linux driver would conflict with the one that WSL shares: an error.
-                 Limits and fans cannot be set from inside: a warning.
-                 """,
+    There the GPU belongs to Windows. A Linux driver would conflict with the one that WSL shares: an error. Limits and
+    fans cannot be set from inside: a warning.
+    """,
     example="""
     host:
       wsl: {memory: 64GB}
@@ -222,22 +222,22 @@ UNWISE_LIMIT = Rule(
     "LH050",
     "A power limit or a fan speed is unwise.",
     why="""
-                   The limit is more than one and a half times the GPU's board power, or so little that the GPU
-                   collapses rather than saves. By published measurements, a 3090 at 200 W decodes 6 % slower than at
-                   350 W, and collapses below that. For a laptop's GPU it is a note: many refuse a limit.
+    The limit is more than one and a half times the GPU's board power, or so little that the GPU collapses rather than
+    saves. By published measurements, a 3090 at 200 W decodes 6 % slower than at 350 W, and collapses below that. For a
+    laptop's GPU it is a note: many refuse a limit.
 
-                   A fixed fan speed below 40 % stays there under load: the GPU gets hot and slows down. Fans of a
-                   laptop belong to its firmware.
-                   """,
+    A fixed fan speed below 40 % stays there under load: the GPU gets hot and slows down. Fans of a laptop belong to its
+    firmware.
+    """,
     example="""
     gpus:
       cards:
         big: {power_limit: 120W}
     """,
     way_out="""
-                   write the figure of the help line. For a laptop's GPU declare `clocks` as well as the limit. Without
-                   `fans`, a GPU controls them itself.
-                   """,
+    write the figure of the help line. For a laptop's GPU declare `clocks` as well as the limit. Without `fans`, a GPU
+    controls them itself.
+    """,
     severity="warning",
     sometimes=("note",),
 )

@@ -65,22 +65,20 @@ CONTRADICTS_GROUP = Rule(
     why="""
     They are one server: with one engine, at one address and port, with one key, on the same GPUs, and with the
     environment and processors that each of its models inherits. Everything else may differ. Two that serve the same
-    model cannot be told apart: a request names a model.
+    model cannot be distinguished: a request names a model.
     """,
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8004, group: card}
     """,
-    way_out="""
-                        write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.
-                        """,
+    way_out="write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.",
 )
 
 
 def check_group_settings(subject: RigContext) -> Iterator[Finding]:
     """Report instances of a group that could not be one server."""
-    for first, name, instance in _beside_first(subject.rig):
+    for first, name, instance in _later_members(subject.rig):
         declared = subject.rig.instances[first]
         for key in ALIKE:
             if getattr(declared, key) != getattr(instance, key):
@@ -95,7 +93,7 @@ def check_group_settings(subject: RigContext) -> Iterator[Finding]:
             yield CONTRADICTS_GROUP.at(place, message, help_)
 
 
-def _beside_first(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
+def _later_members(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
     """Yield each instance of a group but the first, with the name of the first."""
     for names in rig.servers.values():
         yield from ((names[0], name, rig.instances[name]) for name in names[1:])
@@ -110,12 +108,11 @@ CANNOT_SWAP = Rule(
     "LH343",
     "An instance cannot be in a group.",
     why="""
-                  A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is
-                  started by Docker. The arguments of each instance are in a preset file, which cannot contain
-                  everything: a value ends at `;` and `#`, a flag can occur once, and flags that the router sets are
-                  dropped. A `gate` compares two servers with one model each. Versions before July 2026 end the running
-                  requests when another model is requested: a warning.
-                  """,
+    A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is started by Docker.
+    The arguments of each instance are in a preset file, which cannot contain everything: a value ends at `;` and `#`, a
+    flag can occur once, and flags that the router sets are dropped. A `gate` compares two servers with one model each.
+    Versions before July 2026 end the running requests when another model is requested: a warning.
+    """,
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
@@ -155,11 +152,11 @@ def _unable(rig: Rig, instance: Instance) -> Iterator[tuple[str, str, str]]:
         yield "engine", f"{engine.kind} has no router", f"use an engine of kind {able}, or leave `group` out"
     elif known and not all(known.knows(flag) for flag in NEEDED):
         yield "engine", f"{known} has no router", "take a newer version, or leave `group` out"
-    elif known and (why := _unsaid(command_line(rig, instance, known), known)):
+    elif known and (why := _inexpressible(command_line(rig, instance, known), known)):
         yield "extra_args", why, "take it out, or leave `group` out"
 
 
-def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
+def _inexpressible(line: CommandLine, known: Catalogue) -> str | None:
     """Return the part of a command line that a preset file cannot contain."""
     try:
         section(line.arguments, known)

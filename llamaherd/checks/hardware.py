@@ -23,9 +23,9 @@ IMPOSSIBLE = Rule(
     "LH284",
     "No such machine has this amount.",
     why="""
-                 It is less than 1 GiB of RAM, or more than 16 TiB, or a clock above 4,000 MHz. Or more of a GPU is
-                 reserved than it has: this leaves servers nothing, and is an error. Mostly a unit is wrong.
-                 """,
+    It is less than 1 GiB of RAM, or more than 16 TiB, or a clock above 4,000 MHz. Or more of a GPU is reserved than it
+    has: this leaves servers nothing, and is an error. Mostly a unit is wrong.
+    """,
     example="""
     gpus:
       cards:
@@ -105,10 +105,9 @@ SHARED_CORES = Rule(
     "LH061",
     "Instances that compute on the CPU have more threads together than there are cores.",
     why="""
-                   One of them alone is fast. When two work, both all but stop. Two servers with 48 threads each on 64
-                   cores wrote half a token a second; with 32 each, 49. Instances that do not declare `threads` share
-                   the remaining cores.
-                   """,
+    One of them alone is fast. When two work, both all but stop. Two servers with 48 threads each on 64 cores wrote half
+    a token a second; with 32 each, 49. Instances that do not declare `threads` share the remaining cores.
+    """,
     example="""
     instances:
       second: {engine: main, model: small, context: 8192, threads: 10, port: 8003}

@@ -68,18 +68,18 @@ GPU_FULL = Rule(
     "LH150",
     "A GPU is too small for what must run on it.",
     why="""
-               Weights, cache, recurrent state, prediction head and compute buffers of its instances are more than the
-               GPU has left. The memory of the driver and of other programs (`reserved`) is subtracted, and a reserve.
-               The headers in the lock contain the sizes.
-               """,
+    Weights, cache, recurrent state, prediction head and compute buffers of its instances are more than the GPU has
+    left. The memory of the driver and of other programs (`reserved`) is subtracted, and a reserve. The headers in the
+    lock contain the sizes.
+    """,
     example="""
     instances:
       coder: {context: 1048576, kv: f16, parallel: 4}
     """,
     way_out="""
-               make one of the changes in the help line. Each was calculated as well, the cheapest first.
-               [memory.md](../memory.md) describes what is counted.
-               """,
+    make one of the changes in the help line. Each was calculated as well, the cheapest first. [memory.md](../memory.md)
+    describes what is counted.
+    """,
 )
 
 
@@ -109,10 +109,10 @@ RAM_FULL = Rule(
     "LH151",
     "The instances together need more RAM than the host has.",
     why="""
-               Everything outside of GPUs counts: models on the CPU, experts on the CPU, buffers. Some is left to the
-               system. More than all the RAM cannot fit: an error. Less than 1 GiB for the system may be enough: a
-               warning. A server for embeddings takes RAM for all outputs of a batch at its first request.
-               """,
+    Everything outside of GPUs counts: models on the CPU, experts on the CPU, buffers. Some is left to the system. More
+    than all the RAM cannot fit: an error. Less than 1 GiB for the system may be enough: a warning. A server for
+    embeddings takes RAM for all outputs of a batch at its first request.
+    """,
     example="""
     host: {ram: 1GB}
     """,
@@ -149,10 +149,10 @@ GROWS = Rule(
     "LH240",
     "Servers may grow beyond the RAM of the host while they work.",
     why="""
-            llama.cpp and ik_llama.cpp save prompts in RAM: up to 8,192 MiB for each server by default. Where a model
-            has windows or recurrent states, they also save up to 32 checkpoints of each slot. All fits when the servers
-            start. Some days later the system ends one of them. `--cache-ram -1` saves without a limit.
-            """,
+    llama.cpp and ik_llama.cpp save prompts in RAM: up to 8,192 MiB for each server by default. Where a model has
+    windows or recurrent states, they also save up to 32 checkpoints of each slot. All fits when the servers start. Some
+    days later the system ends one of them. `--cache-ram -1` saves without a limit.
+    """,
     example="""
     host: {ram: 12GB}
     instances:
@@ -190,10 +190,10 @@ UNCOUNTED = Rule(
     "LH243",
     "An argument or a variable affects memory, and its size is unknown.",
     why="""
-                Files that only `extra_args` or `environment` name are not in the lock: a vision projector, an adapter,
-                a control vector. The figures do not include them. With `-ngl auto`, `--fit`, or a buffer of another
-                host, the engine itself decides the placement: there is no figure then, and it is a note.
-                """,
+    Files that only `extra_args` or `environment` name are not in the lock: a vision projector, an adapter, a control
+    vector. The figures do not include them. With `-ngl auto`, `--fit`, or a buffer of another host, the engine itself
+    decides the placement: there is no figure then, and it is a note.
+    """,
     example="""
     instances:
       coder: {extra_args: [--lora, /srv/adapters/code.gguf]}

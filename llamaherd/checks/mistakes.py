@@ -45,8 +45,8 @@ def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: in
     own = (each for each in problems if each["loc"] in document.values or id(each["input"]) not in written)
     found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
     # A key that another finding suggests is not reported as missing.
-    asked = {each.asked for each in found} - {None}
-    kept = (each.finding for each in found if each.missing is None or each.missing not in asked)
+    suggested = {each.suggested for each in found} - {None}
+    kept = (each.finding for each in found if each.missing is None or each.missing not in suggested)
     # One value may stand for two, as in `kv: q8_0`: report its problem once. Report each key that is missing in one
     # place.
     return list(
@@ -58,7 +58,7 @@ class Mistake(NamedTuple):
     """A finding; the path of the key that its help suggests, or that is missing."""
 
     finding: Finding
-    asked: Path_ | None = None
+    suggested: Path_ | None = None
     missing: Path_ | None = None
 
 
@@ -76,7 +76,7 @@ FROM_BELOW_MODELS = Rule(
     example="""
     models: {from: [hub]}
     """,
-    way_out="write `store: {from: [hub]}` beside `models`.",
+    way_out="write `store: {from: [hub]}` next to `models`.",
 )
 
 
@@ -88,7 +88,7 @@ def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) 
         return _unknown(document, path, problem["input"], thorough)
     if path == ("models", "from") and problem["type"] == "model_type":
         message = "`from` below `models` would be a model of that name; the sources of models are a key of the store"
-        help_ = "write `store: {from: [hub]}` beside `models`"
+        help_ = "write `store: {from: [hub]}` next to `models`"
         return Mistake(FROM_BELOW_MODELS.at(document.key(path), message, help_))
     return Mistake(_wrong_value(document, problem, thorough))
 
@@ -113,7 +113,7 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return WRONG_VALUE.at(
             place, f"`{_short(str(path[-2]))}` is not a valid name", suggest_value_name(document, path[:-1])
         )
-    help_ = (suggest_value(document, written) if thorough else None) or _way_out(found, problem)
+    help_ = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
     return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
 
 
@@ -154,12 +154,12 @@ UNKNOWN_KEY = Rule(
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
     model = container_type(around.annotation) if around.path else Rig
-    asked = KeySuggestion("`herd explain inventory` has all keys")
+    suggested = KeySuggestion("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
-        asked = suggest_key(model, name, value, _engine(document, path))
+        suggested = suggest_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
-    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(asked.help))
-    return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
+    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help))
+    return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None)
 
 
 def _engine(document: Document, path: Path_) -> str:
@@ -178,8 +178,8 @@ def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
     if kind == "value_error":
         if not isinstance(given, str | int | float) and f"`{given}`" in str(problem["msg"]):
             return f"invalid value for `{shown}`"
-        said = comment(str(problem["msg"]).removeprefix("Value error, "))
-        return f"`{shown}`: {said.replace(given, _short(given)) if isinstance(given, str) and given else said}"
+        reason = comment(str(problem["msg"]).removeprefix("Value error, "))
+        return f"`{shown}`: {reason.replace(given, _short(given)) if isinstance(given, str) and given else reason}"
     if kind in _KINDS:
         return f"`{shown}` must be {_KINDS[kind]}"
     for limit, words in _LIMITS.items():
@@ -201,7 +201,7 @@ def _clipped(text: str) -> str:
     return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
 
 
-def _way_out(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
+def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
     """Return the fix, with an example; of choices, the nearest as a question, or all."""
     words = key_choices(found.annotation)
     if words:

@@ -115,9 +115,9 @@ CANNOT_LOAD = Rule(
     "LH173",
     "The engine's version cannot load the model.",
     why="""
-                  ik_llama.cpp of April 2026 reads the prediction head of a Qwen3.5 or 3.6 MoE as one of the model's
-                  layers and misses its tensors.
-                  """,
+    ik_llama.cpp of April 2026 reads the prediction head of a Qwen3.5 or 3.6 MoE as one of the model's layers and misses
+    its tensors.
+    """,
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 67268c8fd}
@@ -139,10 +139,10 @@ LITTLE_GAIN = Rule(
     "LH174",
     "Drafting with experts on the CPU gains little in llama.cpp.",
     why="""
-                  It reads the experts from RAM once for every drafted token, which matters if more than a quarter of
-                  the layers have theirs there. The owner of the rig [duo](../rigs/duo.md) measured 4 % there, and 20 %
-                  with ik_llama.cpp, which reads them once for all.
-                  """,
+    It reads the experts from RAM once for every drafted token, which matters if more than a quarter of the layers have
+    theirs there. The owner of the rig [duo](../rigs/duo.md) measured 4 % there, and 20 % with ik_llama.cpp, which reads
+    them once for all.
+    """,
     example="""
     instances:
       coder: {experts_on_cpu: 75%}

@@ -14,10 +14,7 @@ from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, GATEWAY_FIGURES_P
 UNKNOWN_MONITORED_RIG = Rule(
     "LH320",
     "Monitoring names a rig that is not in the inventory.",
-    why="""
-                            `monitoring.on` and `monitoring.rigs` name rigs of the same folder. The monitoring rig is
-                            monitored, too.
-                            """,
+    why="`monitoring.on` and `monitoring.rigs` name rigs of the same folder. The monitoring rig is monitored, too.",
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:2:7: error LH320: `on` names rig `atic`, which is not in this fleet
@@ -43,20 +40,16 @@ NAMELESS_WATCHER = Rule(
     "LH321",
     "Rigs have no IP address of the monitoring rig.",
     why="""
-                       The monitoring rig queries the others over the network. They accept its IP address alone, to keep
-                       the figures of a machine private. A host name is not an address, and may have another one
-                       tomorrow.
-                       """,
+    The monitoring rig queries the others over the network. They accept its IP address alone, to keep the figures of a
+    machine private. A host name is not an address, and may have another one tomorrow.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:2:7: error LH321: rig `attic` monitors others, and its address `attic.lan` is no IP address
       help: give it `store: {share: {address: 192.168.1.20}}`, or monitor it alone: `rigs: [attic]`
     """,
     language="console",
-    way_out="""
-                       give the monitoring rig `store: {share: {address: …}}` with the IP address that it has in the
-                       LAN.
-                       """,
+    way_out="give the monitoring rig `store: {share: {address: …}}` with the IP address that it has in the LAN.",
 )
 
 
@@ -84,10 +77,7 @@ def _is_ip(address: str) -> bool:
 MONITORING_PORT = Rule(
     "LH322",
     "A server, the gateway, or its page has a port of the monitoring.",
-    why="""
-                      Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their
-                      own there.
-                      """,
+    why="Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their own there.",
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:2:7: error LH322: port 9090 of rig `attic` is Prometheus', and instance `coder` has it

@@ -14,9 +14,9 @@ NEVER_ABOVE = Rule(
     "LH080",
     "More power is expected than an instance can take.",
     why="""
-                  `power` of `expect` is the most of all GPUs of an instance while it writes. An instance on no GPU has
-                  no power to measure, and GPUs limited to less never take it: a finding would never occur.
-                  """,
+    `power` of `expect` is the most of all GPUs of an instance while it writes. An instance on no GPU has no power to
+    measure, and GPUs limited to less never take it: a finding would never occur.
+    """,
     example="""
     instances:
       small: {engine: main, model: small, context: 8192, port: 8003, expect: {power: 65W}}
@@ -48,11 +48,10 @@ NO_ENERGY = Rule(
     "LH082",
     "The objective is efficiency, and no GPU reports energy.",
     why="""
-                `for: efficiency` searches for the least energy that GPUs take for a token. It is read from their own
-                counters, or from the power that they report. An instance on the CPU has no GPU, and some drivers report
-                neither: then no candidate can be called better. `herd tune` checks the host for that, before it stops
-                anything.
-                """,
+    `for: efficiency` searches for the least energy that GPUs take for a token. It is read from their own counters, or
+    from the power that they report. An instance on the CPU has no GPU, and some drivers report neither: then no
+    candidate can be called better. `herd tune` checks the host for that, before it stops anything.
+    """,
     example="""
     instances:
       helper: {tune: {for: efficiency}}
@@ -65,11 +64,11 @@ NO_LIMITS = Rule(
     "LH083",
     "Power limits are to be tried, and no GPU takes them.",
     why="""
-                `power` of `tune` makes a search limit the GPUs of an instance to one value after the other, at its end.
-                An instance on the CPU has none, and Windows alone sets those of its GPUs under WSL. Laptops and some
-                virtual machines have limits that cannot be set, and every GPU has a range: `herd tune` queries the host
-                for that before it stops anything.
-                """,
+    `power` of `tune` makes a search limit the GPUs of an instance to one value after the other, at its end. An instance
+    on the CPU has none, and Windows alone sets those of its GPUs under WSL. Laptops and some virtual machines have
+    limits that cannot be set, and every GPU has a range: `herd tune` queries the host for that before it stops
+    anything.
+    """,
     example="""
     instances:
       helper: {tune: {power: {max: 120W}}}
@@ -113,13 +112,12 @@ NOTHING_JUDGED = Rule(
     "LH081",
     "Quality is declared and cannot be judged.",
     why="""
-                     `quality` of `tune` lets a search try coarser types of the cache, and `kld` of `gate` limits how
-                     far a change may alter the outputs of a server. Both are judged by a program that is built with the
-                     engine and runs as a unit in the server's place. An image has no such program, and a server in a
-                     container is neither tuned nor gated. A text is read in pieces of 512 tokens at least, which a
-                     request must have room for. Where K and V have two types, or flash attention is off, or the cache
-                     is as coarse as it gets, a search tries no other type: that is a warning.
-                     """,
+    `quality` of `tune` lets a search try coarser types of the cache, and `kld` of `gate` limits how far a change may
+    alter the outputs of a server. Both are judged by a program that is built with the engine and runs as a unit in the
+    server's place. An image has no such program, and a server in a container is neither tuned nor gated. A text is read
+    in pieces of 512 tokens at least, which a request must have room for. Where K and V have two types, or flash
+    attention is off, or the cache is as coarse as it gets, a search tries no other type: that is a warning.
+    """,
     example="""
     instances:
       boxed:

@@ -105,10 +105,10 @@ NO_KERNEL = Rule(
     "LH056",
     "The build has no flash attention for this pair of K and V types.",
     why="""
-                llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token.
-                llamaherd builds all pairs, unless `options` disable them. The official images have the four with equal
-                types. llama.cpp's CUDA code has nothing for `iq4_nl`.
-                """,
+    llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd builds
+    all pairs, unless `options` disable them. The official images have the four with equal types. llama.cpp's CUDA code
+    has nothing for `iq4_nl`.
+    """,
     example="""
     instances:
       coder: {kv: iq4_nl}
@@ -184,10 +184,9 @@ CUT_BY_FREE_MEMORY = Rule(
     "LH242",
     "A model is split by the free memory of its GPUs, which other servers share.",
     why="""
-                         Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by its
-                         free memory when the server starts. Other servers on some of these GPUs may run by then or not:
-                         layers move, and a GPU can be too full.
-                         """,
+    Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by its free memory when the
+    server starts. Other servers on some of these GPUs may run by then or not: layers move, and a GPU can be too full.
+    """,
     example="""
     gpus:
       cards:
@@ -281,9 +280,7 @@ def _of_another(split: str, kind: str) -> tuple[str, str]:
 IDLE_SPLIT = Rule(
     "LH053",
     "A setting about sharing a model between GPUs does nothing.",
-    why="""
-                 `split` or `tensor_split` with one GPU, or `split: none` with several, of which only the first is used.
-                 """,
+    why="`split` or `tensor_split` with one GPU, or `split: none` with several, of which only the first is used.",
     example="""
     instances:
       coder: {tensor_split: [1]}

@@ -99,10 +99,9 @@ OPEN_WITHOUT_KEY = Rule(
     "LH022",
     "An instance would listen beyond its own host without an API key.",
     why="""
-                       Every machine that reaches the port could use it. A server that a
-                       [gateway](../gateway.md#servers-own-keys) sends to needs no key in the inventory: `herd up` makes
-                       one.
-                       """,
+    Every machine that reaches the port could use it. A server that a [gateway](../gateway.md#servers-own-keys) sends to
+    needs no key in the inventory: `herd up` makes one.
+    """,
     example="""
     instances:
       open: {engine: main, model: small, context: 8192, threads: 2, port: 8003, listen: 0.0.0.0}
@@ -139,9 +138,9 @@ NOT_TOLD_APART = Rule(
     "LH027",
     "An instance must run on one GPU of several, and nothing identifies it.",
     why="""
-                     CUDA's own order of GPUs is no name. It is also an error when one instance's GPUs are identified in
-                     different ways: CUDA takes UUIDs or numbers, and not both.
-                     """,
+    CUDA's own order of GPUs is no name. It is also an error when one instance's GPUs are identified in different ways:
+    CUDA takes UUIDs or numbers, and not both.
+    """,
     example="""
     gpus:
       cards:

@@ -56,9 +56,9 @@ IDLE_GATE = Rule(
     "LH330",
     "A gate of a container measures nothing.",
     why="""
-                The running server and the declared server are measured as units of systemd, one after the other. A
-                container is neither started nor stopped for that: it passes however slow it is.
-                """,
+    The running server and the declared server are measured as units of systemd, one after the other. A container is
+    neither started nor stopped for that: it passes however slow it is.
+    """,
     example="""
     instances:
       helper: {backend: compose, gate: {decode: -3%}}
@@ -175,9 +175,7 @@ TOOLKIT_MISSING = Rule(
     engines: {ready: {kind: llama.cpp, image: "ghcr.io/ggml-org/llama.cpp:server-cuda-b11434"}}
     instances: {coder: {engine: ready, backend: compose}}
     """,
-    after="""
-                      It is a warning where no instance in a container is on a GPU: then none of it is installed.
-                      """,
+    after="It is a warning where no instance in a container is on a GPU: then none of it is installed.",
     way_out="""
     write `version: 1.18.0` or a newer one, or leave it out for the newest. Without such an instance, take
     `container_toolkit` out.
@@ -224,11 +222,11 @@ ROUTED = Rule(
     "LH079",
     "A container without an API key can be reached from beyond its host.",
     why="""
-             Docker publishes its port on 127.0.0.1. But before Docker 28 another machine in the LAN can reach the
-             container itself: it adds a route to the container's network, and the host forwards its packets. Containers
-             of llama.cpp and ik_llama.cpp that stay on loopback have no network of their own: there is nothing to
-             reach. vLLM's need one, as its workers listen on all addresses.
-             """,
+    Docker publishes its port on 127.0.0.1. But before Docker 28 another machine in the LAN can reach the container
+    itself: it adds a route to the container's network, and the host forwards its packets. Containers of llama.cpp and
+    ik_llama.cpp that stay on loopback have no network of their own: there is nothing to reach. vLLM's need one, as its
+    workers listen on all addresses.
+    """,
     example="""
     engines:
       v: {kind: vllm, image: "vllm/vllm-openai@sha256:abababababababababababababababababababababababababababababababab"}
@@ -254,11 +252,11 @@ ANY_PAGE = Rule(
     "LH078",
     "A server without an API key lets any web page use it.",
     why="""
-               It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel
-               leads to. llama-server allows the origin of every page, credentials included: the page may read its
-               responses ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd
-               restricts llama.cpp from b10108 on. Older versions and ik_llama.cpp have no flag for it.
-               """,
+    It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel leads to.
+    llama-server allows the origin of every page, credentials included: the page may read its responses
+    ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd restricts llama.cpp from
+    b10108 on. Older versions and ik_llama.cpp have no flag for it.
+    """,
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
@@ -266,9 +264,9 @@ ANY_PAGE = Rule(
       helper: {api_key: null}
     """,
     way_out="""
-               add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
-               promised](../security.md#a-web-page-in-a-browser) describes what a page can still do.
-               """,
+    add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
+    promised](../security.md#a-web-page-in-a-browser) describes what a page can still do.
+    """,
     severity="note",
 )
 
@@ -276,10 +274,10 @@ ANY_PAGE = Rule(
 def check_web_access(subject: RigContext) -> Iterator[Finding]:
     """Report servers without a key that web pages can read."""
     for name, engine, instance in _keyless(subject, own_network=False):
-        if way_out := _open_to_pages(engine, instance):
+        if fix := _open_to_pages(engine, instance):
             message = f"instance `{name}` has no API key, and lets any web page that a browser on its host shows "
             message += "use it"
-            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}"
+            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {fix}"
             yield ANY_PAGE.at(subject.document.key(("instances", name)), message, help_)
 
 
@@ -289,6 +287,6 @@ def _open_to_pages(engine: Engine, instance: Instance) -> str | None:
     if flags is None or not flags.knows(ORIGINS):
         return "serve it with llama.cpp from b10108 on, which can restrict it"
     words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
-    told = [value for flag, value in pairwise(words) if flag == ORIGINS]
-    everybody = (told[-1] if told else instance.environment.get(VARIABLE)) == "*"
-    return f"take `{ORIGINS if told else VARIABLE}` out: then pages of its own host may" if everybody else None
+    origins = [value for flag, value in pairwise(words) if flag == ORIGINS]
+    everybody = (origins[-1] if origins else instance.environment.get(VARIABLE)) == "*"
+    return f"take `{ORIGINS if origins else VARIABLE}` out: then pages of its own host may" if everybody else None

@@ -129,10 +129,10 @@ MOVING_TAG = Rule(
     "LH070",
     "An image is named by a tag that moves.",
     why="""
-                 `server-cuda`, `latest` and similar tags name another build from day to day. The lock stores the digest
-                 of the tag, so a rig stays the same until `herd lock --upgrade`. But the YAML does not show which build
-                 runs, and its flags cannot be checked.
-                 """,
+    `server-cuda`, `latest` and similar tags name another build from day to day. The lock stores the digest of the tag,
+    so a rig stays the same until `herd lock --upgrade`. But the YAML does not show which build runs, and its flags
+    cannot be checked.
+    """,
     example="""
     engines:
       pulled: {kind: llama.cpp, image: "ghcr.io/ggml-org/llama.cpp:server-cuda13"}
@@ -156,9 +156,9 @@ OTHER_SERVER = Rule(
     "LH072",
     "An image does not contain the server of its engine.",
     why="""
-                   It is another engine's. Or it starts another program (`full`, `light`, `swap`). Or it computes on the
-                   CPU alone and the instance is on a GPU.
-                   """,
+    It is another engine's. Or it starts another program (`full`, `light`, `swap`). Or it computes on the CPU alone and
+    the instance is on a GPU.
+    """,
     example="""
     engines:
       pulled: {kind: llama.cpp, image: "ghcr.io/ggml-org/llama.cpp:light-cuda"}
@@ -267,7 +267,7 @@ NO_FILE = Rule(
     "LH250",
     "No file of a model has this name.",
     why="""
-    The hub would find nothing when `herd lock` asks. A quant is written as in names of files, and a pattern ends
+    `herd lock` would find nothing on the hub. A quant is written as in names of files, and a pattern ends
     in `.gguf`.
     """,
     example="""
@@ -275,9 +275,9 @@ NO_FILE = Rule(
       35b: {quant: UD_Q3_K_XL}
     """,
     after="""
-              A pattern that can match nothing is an error. A quant that is nearly a known one is a warning, and so is
-              `quant` together with `files`, which then decides alone.
-              """,
+    A pattern that can match nothing is an error. A quant that is nearly a known one is a warning, and so is `quant`
+    together with `files`, which then decides alone.
+    """,
     way_out="write the quant that the help line names. The repository's page shows its files.",
     sometimes=("warning",),
 )

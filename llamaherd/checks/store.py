@@ -59,9 +59,9 @@ NO_FOLDER = Rule(
     store: {path: /home/tom/models}
     """,
     way_out="""
-                name a folder of its own on a large disk, such as `/srv/models`. A folder of models in a home may be
-                named in `from`: they are copied from there.
-                """,
+    name a folder of its own on a large disk, such as `/srv/models`. A folder of models in a home may be named in
+    `from`: they are copied from there.
+    """,
 )
 
 
@@ -113,7 +113,7 @@ def check_origins(subject: RigContext) -> Iterator[Finding]:
             yield BAD_ORIGIN.at(place, message, "leave it out")
 
 
-NO_NEIGHBOUR = Rule(
+UNKNOWN_PEER = Rule(
     "LH180",
     "A rig takes models from a rig that is not in its fleet.",
     why="`store: from:` names other rigs of the same folder, `hub`, or folders of the host.",
@@ -132,40 +132,36 @@ def check_known_peers(subject: RigContext) -> Iterator[Finding]:
             message = f"`from` names rig `{origin}`, which is not in this fleet"
             help_ = nearest(origin, {*subject.names, HUB} - {rig.rig})
             place = subject.document.value(("store", "from", named.index(origin)))
-            yield NO_NEIGHBOUR.at(place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
+            yield UNKNOWN_PEER.at(place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
 
 
-def _neighbours(subject: RigContext) -> Iterator[tuple[str, Rig, Place]]:
+def _peers(subject: RigContext) -> Iterator[tuple[str, Rig, Place]]:
     """Yield the rigs that models are taken from, and where that is written."""
     for name in dict.fromkeys(subject.rig.store.neighbours):
-        if name != subject.rig.rig and (neighbour := subject.rigs.get(name)):
-            yield name, neighbour, subject.document.value(("store", "from", subject.rig.store.from_.index(name)))
+        if name != subject.rig.rig and (peer := subject.rigs.get(name)):
+            yield name, peer, subject.document.value(("store", "from", subject.rig.store.from_.index(name)))
 
 
 UNREACHED_NEIGHBOUR = Rule(
     "LH184",
     "A peer's address means another machine on the host that uses it.",
     why="""
-                          `connect.host` is this machine, or an address of loopback, and no `share.address` sets its
-                          address in the LAN.
-                          """,
+    `connect.host` is this machine, or an address of loopback, and no `share.address` sets its address in the LAN.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/two.yaml:9:10: error LH184: rig `one` has the address @local, which other hosts cannot reach
       help: give rig `one` an address of the LAN: `store: {share: {address: 192.168.1.20}}`
     """,
     language="console",
-    way_out="""
-                          write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that
-                          shares.
-                          """,
+    way_out="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that shares.",
 )
 
 
 def check_peer_addresses(subject: RigContext) -> Iterator[Finding]:
     """Report peers whose addresses mean another machine on this rig."""
-    for name, neighbour, place in _neighbours(subject):
-        address = neighbour.address
+    for name, peer, place in _peers(subject):
+        address = peer.address
         if is_own_host(address):
             message = f"rig `{name}` has the address {address}, which other hosts cannot reach"
             help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"
@@ -180,12 +176,10 @@ def is_own_host(address: str) -> bool:
     return address in (LOCAL, "localhost")
 
 
-IDLE_NEIGHBOUR = Rule(
+UNUSED_PEER = Rule(
     "LH185",
     "A rig takes models from a peer that declares none of them.",
-    why="""
-                     A rig shares the models of its own instances: the same repository and files, or the same hash.
-                     """,
+    why="A rig shares the models of its own instances: the same repository and files, or the same hash.",
     example="""
     $ herd -i fleet check
     fleet/two.yaml:9:10: warning LH185: rig `one` declares none of the models of this rig
@@ -199,10 +193,10 @@ IDLE_NEIGHBOUR = Rule(
 
 def check_unused_peers(subject: RigContext) -> Iterator[Finding]:
     """Report peers that have nothing for this rig."""
-    for name, neighbour, place in _neighbours(subject):
-        if subject.rig.models and not _wanted(subject.rig) & _wanted(neighbour):
+    for name, peer, place in _peers(subject):
+        if subject.rig.models and not _wanted(subject.rig) & _wanted(peer):
             message = f"rig `{name}` declares none of the models of this rig, so that there is nothing to take"
-            yield IDLE_NEIGHBOUR.at(place, message, "leave it out, or declare the models there that both serve")
+            yield UNUSED_PEER.at(place, message, "leave it out, or declare the models there that both serve")
 
 
 def _wanted(rig: Rig) -> set[tuple[str, ...]]:

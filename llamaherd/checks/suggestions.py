@@ -68,14 +68,14 @@ def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USU
         return inside
     if close := also_called(name, word) or misspelled_name(word, known):
         return KeySuggestion(f"did you mean `{close}`?", close)
-    asked = _of_the_engine(word, value, engine) if name == "Instance" else None
-    if asked and asked.key:
-        return asked
+    flag = _of_the_engine(word, value, engine) if name == "Instance" else None
+    if flag and flag.key:
+        return flag
     others = [
         other for other, where in BELOW.items() if other != name and where and word in keys_of_model(MODELS[other])
     ]
-    if asked and len(others) != 1:
-        return asked
+    if flag and len(others) != 1:
+        return flag
     if 0 < len(others) < 4:
         return KeySuggestion(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
     close = completed_name(word, known)

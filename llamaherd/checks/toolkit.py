@@ -83,7 +83,7 @@ class _Suggestion:
     declared: Release
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """The suggestion as a sentence; it gives up the driver first."""
         if found := self.needs.nearest(self.declared):
             return f'write `cuda: "{dotted(found)}"`'
@@ -117,12 +117,12 @@ class DeclaredToolkit:
         return toolchains.GLIBC[self.system]
 
     @property
-    def way_out(self) -> str:
+    def fix(self) -> str:
         """The fix, which fits everything."""
         rig = self.subject.rig
         branch = int(rig.gpus.driver.branch) if rig.gpus and rig.gpus.driver and rig.host.wsl is None else None
         needs = Needs({card.cuda_architecture for card in self.cards.values()}, self.glibc, branch, self.first)
-        return _Suggestion(needs, self.declared).said
+        return _Suggestion(needs, self.declared).sentence
 
 
 def declared_toolkit(subject: RigContext) -> DeclaredToolkit | None:
@@ -154,13 +154,13 @@ UNKNOWN_TOOLKIT = Rule(
     "LH044",
     "The CUDA toolkit is unknown.",
     why="""
-                      It is newer than this llamaherd, older than what engines need, or no toolkit at all. Whether it
-                      supports the host's compiler is not checked.
-                      """,
+    It is newer than this llamaherd, older than what engines need, or no toolkit at all. Whether it supports the host's
+    compiler is not checked.
+    """,
     example="""
     gpus: {cuda: "13.9"}
     """,
-    way_out="none is needed if you know that it is right.",
+    way_out="none is needed if you are sure that it is right.",
     severity="note",
 )
 
@@ -194,10 +194,7 @@ def _misnamed(kit: DeclaredToolkit) -> Iterator[Finding]:
 NEVER_PACKAGED = Rule(
     "LH231",
     "NVIDIA's repository for the system never had the toolkit.",
-    why="""
-                     Each repository begins with the toolkit that was new when the system appeared: apt would find no
-                     package.
-                     """,
+    why="Each repository begins with the toolkit that was new when the system appeared: apt would find no package.",
     example="""
     host: {os: ubuntu-24.04}
     gpus:
@@ -212,14 +209,14 @@ NEVER_PACKAGED = Rule(
     | Debian 12 | 12.3 |
     | Ubuntu 24.04 | 12.5 |
     """,
-    way_out="write a newer toolkit, as the help line says. Or name a `repository:` that has it.",
+    way_out="write the newer toolkit of the help line. Or name a `repository:` that has it.",
 )
 
 
 def _never_packaged(kit: DeclaredToolkit) -> Iterator[Finding]:
     if kit.declared < kit.first:
         begins = f"NVIDIA's repository for {kit.system} begins with CUDA {dotted(kit.first)}"
-        yield NEVER_PACKAGED.at(kit.place, f"{begins}: {kit.written} was never in it", kit.way_out)
+        yield NEVER_PACKAGED.at(kit.place, f"{begins}: {kit.written} was never in it", kit.fix)
 
 
 TOOLKIT_TOO_OLD = Rule(
@@ -235,10 +232,7 @@ TOOLKIT_TOO_OLD = Rule(
       cards:
         big: {model: RTX 5090}
     """,
-    way_out="""
-                      write the toolkit that the help line gives: it also fits the host's compiler and the declared
-                      driver.
-                      """,
+    way_out="write the toolkit that the help line gives: it also fits the host's compiler and the declared driver.",
 )
 
 
@@ -247,7 +241,7 @@ def _too_old(kit: DeclaredToolkit) -> Iterator[Finding]:
         compiling = toolchains.first_toolkit(card.cuda_architecture)
         if kit.declared < compiling:
             message = f"CUDA {kit.written} does not compile for {_shown(name, card)}"
-            yield TOOLKIT_TOO_OLD.at(kit.place, f"{message}: the first that does is {dotted(compiling)}", kit.way_out)
+            yield TOOLKIT_TOO_OLD.at(kit.place, f"{message}: the first that does is {dotted(compiling)}", kit.fix)
 
 
 TOOLKIT_TOO_NEW = Rule(
@@ -270,7 +264,7 @@ def _too_new(kit: DeclaredToolkit) -> Iterator[Finding]:
         removed = toolchains.removed_in(card.cuda_architecture)
         if removed and kit.declared >= removed:
             message = f"CUDA {kit.written} does not compile for {_shown(name, card)} any more"
-            yield TOOLKIT_TOO_NEW.at(kit.place, f"{message}: {dotted(removed)} dropped it", kit.way_out)
+            yield TOOLKIT_TOO_NEW.at(kit.place, f"{message}: {dotted(removed)} dropped it", kit.fix)
 
 
 def _shown(name: str, card: Card) -> str:
@@ -281,9 +275,9 @@ OTHER_ARCHITECTURE = Rule(
     "LH232",
     "A known GPU is declared with another architecture.",
     why="""
-                         Engines would be compiled for a GPU that is not there: code runs on its own generation alone,
-                         and on no older GPU of it. A variant such as `120a` is the same GPU.
-                         """,
+    Engines would be compiled for a GPU that is not there: code runs on its own generation alone, and on no older GPU of
+    it. A variant such as `120a` is the same GPU.
+    """,
     example="""
     gpus:
       cards:
@@ -320,10 +314,10 @@ MISCOMPILED = Rule(
     "LH042",
     "The CUDA toolkit miscompiles the kernels of IQ quants.",
     why="""
-                  CUDA 13.2 does: models write gibberish. 13.1 and 13.3 are fine
-                  ([#21255](https://github.com/ggml-org/llama.cpp/issues/21255)). It is an error for a model with such
-                  tensors, by its lock or its name. Otherwise it is a warning: quants of other names often hold some.
-                  """,
+    CUDA 13.2 does: models write gibberish. 13.1 and 13.3 are fine
+    ([#21255](https://github.com/ggml-org/llama.cpp/issues/21255)). It is an error for a model with such tensors, by its
+    lock or its name. Otherwise it is a warning: quants of other names often hold some.
+    """,
     example="""
     gpus:
       cuda: "13.2"
@@ -346,10 +340,10 @@ def _miscompiled(kit: DeclaredToolkit) -> Iterator[Finding]:
     for name in sorted({instance.model for instance in served_by_builds(rig).values()}):
         model = rig.models.get(name)
         if (model and _names_iq(model)) or _holds_iq(kit.subject, name):
-            yield MISCOMPILED.at(kit.place, f"{message}: `{name}` would write gibberish", kit.way_out)
+            yield MISCOMPILED.at(kit.place, f"{message}: `{name}` would write gibberish", kit.fix)
             return
     message = f"{message}, which models of other quants hold tensors of as well"
-    yield MISCOMPILED.at(kit.place, message, kit.way_out, "warning")
+    yield MISCOMPILED.at(kit.place, message, kit.fix, "warning")
 
 
 def _optimises_less(engine: Engine) -> bool:
@@ -372,11 +366,10 @@ OTHER_C_LIBRARY = Rule(
     "LH069",
     "The CUDA toolkit does not compile with the host's C library.",
     why="""
-                      glibc 2.41 came to declare `cospi` and similar functions, and glibc 2.42 `rsqrt`. The headers of
-                      older toolkits declare them otherwise, and nvcc stops at the first file: `exception specification
-                      is incompatible with that of previous function "cospi"`. No older g++ helps, since it reads the
-                      same C library.
-                      """,
+    glibc 2.41 came to declare `cospi` and similar functions, and glibc 2.42 `rsqrt`. The headers of older toolkits
+    declare them otherwise, and nvcc stops at the first file: `exception specification is incompatible with that of
+    previous function "cospi"`. No older g++ helps, since it reads the same C library.
+    """,
     example="""
     host: {os: debian-13}
     gpus: {cuda: "12.8"}
@@ -388,10 +381,10 @@ OTHER_C_LIBRARY = Rule(
     | 13.0 and 13.1 | 2.41 | Ubuntu 26.04 |
     """,
     way_out="""
-                      write a newer toolkit, as the help line says. A GPU that CUDA 13 no longer compiles for needs an
-                      older system, or an image. If you have repaired a toolkit's headers, name its nvcc by `options:
-                      {CMAKE_CUDA_COMPILER: …}`: nothing of this is then checked.
-                      """,
+    write the newer toolkit of the help line. A GPU that CUDA 13 no longer compiles for needs an older system, or an
+    image. If you have repaired a toolkit's headers, name its nvcc by `options: {CMAKE_CUDA_COMPILER: …}`: nothing of
+    this is then checked.
+    """,
 )
 
 
@@ -401,16 +394,16 @@ def _other_c_library(kit: DeclaredToolkit) -> Iterator[Finding]:
         library = f"the C library of {kit.system}, glibc {dotted(kit.glibc)}"
         limit = f"the newest that it supports is {dotted(newest)}"
         message = f"CUDA {kit.written} does not compile with {library}: {limit}"
-        yield OTHER_C_LIBRARY.at(kit.place, message, kit.way_out)
+        yield OTHER_C_LIBRARY.at(kit.place, message, kit.fix)
 
 
 GCC_TOO_NEW = Rule(
     "LH043",
     "The host's compiler is too new for the CUDA toolkit, and `herd up` installs an older one as well.",
     why="""
-                  nvcc refuses a gcc that is newer than those it supports. `host.os` decides which gcc a host has.
-                  NVIDIA's own repositories hardly have such toolkits: this is for a mirror.
-                  """,
+    nvcc refuses a gcc that is newer than those it supports. `host.os` decides which gcc a host has. NVIDIA's own
+    repositories hardly have such toolkits: this is for a mirror.
+    """,
     example="""
     host: {os: debian-12}
     gpus:
@@ -422,9 +415,9 @@ GCC_TOO_NEW = Rule(
     `CMAKE_CUDA_HOST_COMPILER: /usr/bin/g++-N`. The rest is compiled with the distribution's own g++.
     """,
     way_out="""
-                  none is needed. To name another compiler, write `options: {CMAKE_CUDA_HOST_COMPILER: …}`. A newer
-                  toolkit needs none.
-                  """,
+    none is needed. To name another compiler, write `options: {CMAKE_CUDA_HOST_COMPILER: …}`. A newer toolkit needs
+    none.
+    """,
     severity="note",
 )
 

@@ -19,10 +19,9 @@ NOT_OF_TWO = Rule(
     "LH350",
     "An address is shared by another number of gateways than two.",
     why="""
-                 keepalived on each of the two hosts reports to the peer each second that it runs. With one there is no
-                 host to take the address over; more than two would each count requests for themselves, which two do
-                 already.
-                 """,
+    keepalived on each of the two hosts reports to the peer each second that it runs. With one there is no host to take
+    the address over; more than two would each count requests for themselves, which two do already.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:3:12: error LH350: 192.168.1.50 moves between two rigs, and `on` names one
@@ -48,10 +47,10 @@ NOT_PRIVATE = Rule(
     "LH351",
     "A shared address is not in a private network.",
     why="""
-                  It is set on an interface of a host and announced to the machines of its network. An address of the
-                  internet belongs to another network. 127.0.0.1, 0.0.0.0, addresses of groups and those of a single
-                  cable mean something else on each machine.
-                  """,
+    It is set on an interface of a host and announced to the machines of its network. An address of the internet belongs
+    to another network. 127.0.0.1, 0.0.0.0, addresses of groups and those of a single cable mean something else on each
+    machine.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:3:12: error LH351: 127.0.0.1 is on each machine, and moves nowhere
@@ -59,9 +58,9 @@ NOT_PRIVATE = Rule(
     """,
     language="console",
     way_out="""
-                  choose an address of the rigs' own network (10.…, 172.16.… to 172.31.…, 192.168.…, or fd… of IPv6)
-                  that no machine has, outside of the router's DHCP range.
-                  """,
+    choose an address of the rigs' own network (10.…, 172.16.… to 172.31.…, 192.168.…, or fd… of IPv6) that no machine
+    has, outside of the router's DHCP range.
+    """,
 )
 
 
@@ -112,9 +111,9 @@ NOT_LISTENING = Rule(
     "LH353",
     "The gateways do not listen at the shared address.",
     why="""
-                    One of the two does not have the address, and cannot listen at an absent address. Each host also
-                    probes its own gateway. So both listen at all addresses of their hosts: each address requires a key.
-                    """,
+    One of the two does not have the address, and cannot listen at an absent address. Each host also probes its own
+    gateway. So both listen at all addresses of their hosts: each address requires a key.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:4:11: error LH353: the gateways listen on 127.0.0.1, and must serve 192.168.1.50
@@ -142,10 +141,9 @@ UNKNOWN_TO_EACH_OTHER = Rule(
     "LH354",
     "Two gateways that share an address do not find each other.",
     why="""
-                            keepalived on each of them reports to the peer that it runs, at the IP address that it has
-                            in their network, and accepts no other source. A host name is not an address, and may have
-                            another one tomorrow.
-                            """,
+    keepalived on each of them reports to the peer that it runs, at the IP address that it has in their network, and
+    accepts no other source. A host name is not an address, and may have another one tomorrow.
+    """,
     example="""
     $ herd check
     fleet/fleet.yaml:2:15: error LH354: rig `porch` has the address `porch.lan`, which is not an address of IPv4
@@ -165,26 +163,26 @@ def check_pair_addresses(subject: FleetContext) -> Iterator[Finding]:
         if gateway.address is None:
             continue
         address = ip_address(gateway.address)
-        seen: dict[str, str] = {}
+        earlier: dict[str, str] = {}
         for index, name in enumerate(gateway.on):
             rig, place = subject.rigs.get(name), subject.value("on", index)
             if rig is None and name in subject.names:
                 message = f"rig `{name}` cannot be read, and its address is needed"
                 yield UNKNOWN_TO_EACH_OTHER.at(place, message, "correct that rig's file")
-            elif rig and (wrong := _unknown(rig, address, seen)):
+            elif rig and (wrong := _unknown(rig, address, earlier)):
                 help_ = f"give it the one of the network that has {address}: "
                 help_ += f"`store: {{share: {{address: {_example(address)}}}}}`"
                 yield UNKNOWN_TO_EACH_OTHER.at(place, f"rig `{name}` {wrong}", help_)
 
 
-def _unknown(rig: Rig, address: Address, seen: dict[str, str]) -> str:
+def _unknown(rig: Rig, address: Address, earlier: dict[str, str]) -> str:
     """Return why the peer does not find this rig; `seen` are the rigs before it, by their addresses."""
     known = _ip(rig.address)
     if known is None or ip_address(known).version != address.version:
         return f"has the address `{rig.address}`, which is not an address of IPv{address.version}"
     if ip_address(known).is_loopback:
         return f"has the address `{known}`, which is each machine's own"
-    other = seen.setdefault(known, rig.rig)
+    other = earlier.setdefault(known, rig.rig)
     return "" if other == rig.rig else f"has the address `{known}`, like rig `{other}`"
 
 

@@ -33,10 +33,7 @@ _WINDOWS_DISK = re.compile(r"(?<![\w.-])/mnt/[a-z](?=/|$)")
 OTHER_RAM = Rule(
     "LH064",
     "The host's memory is not that of its virtual machine.",
-    why="""
-                Under WSL, `ram` is the memory that Linux has, and `wsl.memory` is the memory that `.wslconfig` gives
-                it.
-                """,
+    why="Under WSL, `ram` is the memory that Linux has, and `wsl.memory` is the memory that `.wslconfig` gives it.",
     example="""
     host:
       ram: 128GB
@@ -59,12 +56,9 @@ def check_wsl_memory(subject: RigContext) -> Iterator[Finding]:
 
 RECLAIMED = Rule(
     "LH067",
-    """
-                Mapped weights are page cache, and WSL drops it when it is idle. The next request reads them from the
-                disk again.
-                """,
+    "WSL would drop the weights that the CPU computes with.",
     why="""
-    Mapped weights are page cache, and WSL takes that back when it is idle. The next answer reads them from the
+    Mapped weights are page cache, and WSL drops it when it is idle. The next request reads them from the
     disk again.
     """,
     example="""
@@ -165,7 +159,7 @@ def _section(subject: RigContext, wsl: Wsl, section: str) -> Iterator[Finding]:
             place = subject.document.value(where) if problem.about_value else subject.document.key(where)
             yield problem.at(place)
         elif own := RIG_KEYS.get(key.lower()):
-            yield from _said_twice(subject, wsl, own, key, where)
+            yield from _set_twice(subject, wsl, own, key, where)
 
 
 def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
@@ -179,7 +173,7 @@ def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
         yield problem.at(subject.document.value(places[name]))
 
 
-SAID_TWICE = Rule(
+SET_TWICE = Rule(
     "LH066",
     "A setting of `.wslconfig` is set twice, or has a key of its own.",
     why="`memory`, `swap`, `processors`, `networkingMode` and the two idle timeouts follow from keys of `host.wsl`.",
@@ -194,14 +188,14 @@ SAID_TWICE = Rule(
 )
 
 
-def _said_twice(subject: RigContext, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
+def _set_twice(subject: RigContext, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
     given = getattr(wsl, own)
     if given is None:
         message = f"`{key}` has a key of its own, by which the rest of the rig is checked"
-        yield SAID_TWICE.at(subject.document.key(where), message, f"write `{own}:` under `wsl` instead", "warning")
+        yield SET_TWICE.at(subject.document.key(where), message, f"write `{own}:` under `wsl` instead", "warning")
     elif given is not False:
         message = f"`{key}` of .wslconfig follows from `{own}` of `wsl` already"
-        yield SAID_TWICE.at(subject.document.key(where), message, f"leave `{key}` out of `settings`")
+        yield SET_TWICE.at(subject.document.key(where), message, f"leave `{key}` out of `settings`")
 
 
 WINDOWS_PROFILE = Rule(
@@ -226,8 +220,8 @@ def check_windows_profile(subject: RigContext) -> Iterator[Finding]:
     message = f"`{profile}` is not a folder of Windows in WSL"
     windows = PureWindowsPath(profile)
     if windows.drive[1:] == ":" and windows.root:
-        seen = "/".join(("/mnt", windows.drive[0].lower(), *windows.parts[1:]))
-        yield WINDOWS_PROFILE.at(place, message, f"write `windows_profile: {seen}`")
+        path = "/".join(("/mnt", windows.drive[0].lower(), *windows.parts[1:]))
+        yield WINDOWS_PROFILE.at(place, message, f"write `windows_profile: {path}`")
     elif not profile.startswith("/"):
         yield WINDOWS_PROFILE.at(place, message, "write it like `/mnt/c/Users/tom`")
     else:

@@ -310,11 +310,11 @@ client = OpenAI(
     api_key=os.environ[{KEY_VARIABLE!r}],
     timeout={PATIENCE},{trusts}
 )
-answer = client.chat.completions.create(
+response = client.chat.completions.create(
     model={facts.models[0].name!r},  # of {", ".join(each.name for each in facts.models)}
     messages=[{{"role": "user", "content": "Hello"}}],
 )
-print(answer.choices[0].message.content)
+print(response.choices[0].message.content)
 """
     return ClientConfig(text, "a program in Python with the package `openai`")
 

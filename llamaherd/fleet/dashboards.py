@@ -156,7 +156,7 @@ FLEET = Dashboard(
                         Query("llamaherd:drift:changes", "{{rig}}: drift"),
                         Query("llamaherd:inventory:changes", "{{rig}}: the inventory has moved"),
                     ),
-                    help="Changes that herd up would make, by the last herd diff --tell.",
+                    help="Changes that herd up would make, by the last `herd diff --tell`.",
                 ),
             ),
         ),

@@ -45,12 +45,12 @@ class ServerGateways:
         """
         willing = self._willing()
         try:
-            told = drain_server(willing, self.server, wait, undo=self.longest)
+            drained = drain_server(willing, self.server, wait, undo=self.longest)
         except BaseException:
             undo_drain(willing, self.server)
             raise
         aside = {}
-        for rig, found in told.items():
+        for rig, found in drained.items():
             if isinstance(found, DrainState):
                 left = f"; {found.left} requests that were sent before are still running" if wait and found.left else ""
                 self.say(f"{rig} sends no new requests to {self.server}{left}")

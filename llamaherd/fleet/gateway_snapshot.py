@@ -88,12 +88,12 @@ class GatewaySnapshot:
             for model in self.models
         }
 
-        def answered(name: str | None, seen: frozenset[str] = frozenset()) -> bool:
-            if name is None or name in seen:
+        def served(name: str | None, passed: frozenset[str] = frozenset()) -> bool:
+            if name is None or name in passed:
                 return False
-            return others.get(name, False) or answered(fallbacks.get(name), seen | {name})
+            return others.get(name, False) or served(fallbacks.get(name), passed | {name})
 
-        return tuple(name for name in self.alone(server) if not answered(name))
+        return tuple(name for name in self.alone(server) if not served(name))
 
     def takes(self, server: str) -> bool:
         """Return whether it sends this server requests, or would but for an interrupted run."""
@@ -207,15 +207,15 @@ class AddressLine(NamedTuple):
 
 def address_line(gateways: Mapping[str, GatewaySnapshot]) -> AddressLine | None:
     """Return which of these gateways has the address that they share; None without one."""
-    told = {rig: now.address for rig, now in gateways.items() if now.address}
-    if not told:
+    addresses = {rig: now.address for rig, now in gateways.items() if now.address}
+    if not addresses:
         return None
-    address = next(iter(told.values())).address
-    owners = [rig for rig, each in told.items() if each.here]
+    address = next(iter(addresses.values())).address
+    owners = [rig for rig, each in addresses.items() if each.here]
     if len(owners) == 1:
         return AddressLine(f"{address} is on {owners[0]}", True)
     if owners:
-        way_out = "let their VRRP messages through between them: protocol 112"
-        return AddressLine(f"{address} is on {' and '.join(owners)} at once: {way_out}", False)
-    where = ", nor on ".join(told)
+        fix = "let their VRRP messages through between them: protocol 112"
+        return AddressLine(f"{address} is on {' and '.join(owners)} at once: {fix}", False)
+    where = ", nor on ".join(addresses)
     return AddressLine(f"{address} is not on {where}: see `systemctl status llamaherd-address` there", False)

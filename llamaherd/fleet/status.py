@@ -124,35 +124,34 @@ _RUNS = ("active", "running")
 _STARTS = ("activating", "reloading", "starting")
 
 
-def rig_snapshot(plan: Plan, told: CheckedStatus, measured: Mapping[str, Speed]) -> RigSnapshot:
+def rig_snapshot(plan: Plan, found: CheckedStatus, measured: Mapping[str, Speed]) -> RigSnapshot:
     """Return the state of a rig; `measured` by instance."""
-    servers = told.servers
-    found = [(each, servers[each.service]) for each in plan.instances]
-    instances = [tuple(_instances(each, server, measured)) for each, server in found]
-    gateway, wrong = _gateway(plan, told.gateway)
-    down = chain(*(_down(each, server, now) for (each, server), now in zip(found, instances, strict=True)))
-    problems = [*down, *_missing(plan, told), *wrong]
+    servers = [(each, found.servers[each.service]) for each in plan.instances]
+    instances = [tuple(_instances(each, server, measured)) for each, server in servers]
+    gateway, wrong = _gateway(plan, found.gateway)
+    down = chain(*(_down(each, server, now) for (each, server), now in zip(servers, instances, strict=True)))
+    problems = [*down, *_missing(plan, found), *wrong]
     return RigSnapshot(
         name=plan.rig,
         instances=tuple(chain(*instances)),
-        cards=tuple(_cards(plan, told)),
-        change=_change(*told.release) if told.release else None,
+        cards=tuple(_cards(plan, found)),
+        change=_change(*found.release) if found.release else None,
         problems=tuple(problems),
         gateway=gateway,
     )
 
 
-def _instances(plan: InstancePlan, told: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
+def _instances(plan: InstancePlan, status: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
     """Yield a server by itself, or each instance of a group."""
-    state, why = _state(plan, told)
+    state, why = _state(plan, status)
     for each in instances_of(plan):
-        of_model = _group_state(told.models.get(each.model)) if plan.members and state == "serves" else (state, why)
-        yield _instance(each, told, measured.get(each.name), *of_model, plan.name if plan.members else None)
+        of_model = _group_state(status.models.get(each.model)) if plan.members and state == "serves" else (state, why)
+        yield _instance(each, status, measured.get(each.name), *of_model, plan.name if plan.members else None)
 
 
-def _group_state(said: str | None) -> tuple[InstanceState, str]:
+def _group_state(word: str | None) -> tuple[InstanceState, str]:
     """Return the state of one of several models whose server runs, from that server's report."""
-    match said:
+    match word:
         case "loaded" | "sleeping":
             return "serves", ""
         case "loading":
@@ -164,7 +163,7 @@ def _group_state(said: str | None) -> tuple[InstanceState, str]:
 
 
 def _instance(
-    plan: InstancePlan, told: ServerStatus, measured: Speed | None, state: InstanceState, why: str, group: str | None
+    plan: InstancePlan, status: ServerStatus, measured: Speed | None, state: InstanceState, why: str, group: str | None
 ) -> InstanceSnapshot:
     serves = state == "serves"
     return InstanceSnapshot(
@@ -173,31 +172,31 @@ def _instance(
         port=plan.endpoint.port,
         state=state,
         why=why,
-        streams=told.busy if serves else None,
-        slots=(told.slots or plan.endpoint.streams) if serves else None,
-        reading=told.reading if serves else None,
-        waiting=told.waiting if serves else None,
-        tokens_per_second=told.wrote[0] * 1000 / told.wrote[1] if serves and told.wrote else None,
+        streams=status.busy if serves else None,
+        slots=(status.slots or plan.endpoint.streams) if serves else None,
+        reading=status.reading if serves else None,
+        waiting=status.waiting if serves else None,
+        tokens_per_second=status.wrote[0] * 1000 / status.wrote[1] if serves and status.wrote else None,
         measured=measured,
         expected=plan.expect.decode if plan.expect else None,
         group=group,
     )
 
 
-def _state(plan: InstancePlan, told: ServerStatus) -> tuple[InstanceState, str]:
+def _state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceState, str]:
     """Return the state of an instance, and the reason if it does not serve."""
     what = "unit" if plan.backend == "systemd" else "container"
-    if told.active == ABSENT:
+    if status.active == ABSENT:
         return "down", f"its {what} does not exist"
-    if told.doing.startswith("auto-restart") or told.active == "restarting":
-        return "down", f"its {what} fails, and is started again{_ended(told)}"
-    if told.still:
-        return "hangs", "its process is stopped" if told.still == "stopped" else "it does not respond, and is idle"
-    starts = told.active in _STARTS or (what == "container" and told.doing in _STARTS)
-    match told.health:
+    if status.doing.startswith("auto-restart") or status.active == "restarting":
+        return "down", f"its {what} fails, and is started again{_ended(status)}"
+    if status.still:
+        return "hangs", "its process is stopped" if status.still == "stopped" else "it does not respond, and is idle"
+    starts = status.active in _STARTS or (what == "container" and status.doing in _STARTS)
+    match status.health:
         case "200":
-            return ("busy", "it responds later than in 2 s") if told.silent else ("serves", "")
-        case "" if told.active in _RUNS:  # it has begun to respond, and continues
+            return ("busy", "it responds later than in 2 s") if status.silent else ("serves", "")
+        case "" if status.active in _RUNS:  # it has begun to respond, and continues
             return "busy", "it responds later than in 2 s"
         case "silent":
             return "busy", "it responds later than in 2 s"
@@ -210,29 +209,29 @@ def _state(plan: InstancePlan, told: ServerStatus) -> tuple[InstanceState, str]:
         case "broken":
             return "down", f"the program at port {plan.endpoint.port} breaks off"
         case "":
-            return "down", f"its {what} is {told.active}{_ended(told)}" if told.active else "its state is unknown"
-        case status:
-            return "down", f"it returns {status} when its health is requested"
+            return "down", f"its {what} is {status.active}{_ended(status)}" if status.active else "its state is unknown"
+        case code:
+            return "down", f"it returns {code} when its health is requested"
 
 
-def _ended(told: ServerStatus) -> str:
+def _ended(status: ServerStatus) -> str:
     """Describe how a unit ended, if that was a failure."""
-    return f" ({told.ended})" if told.ended not in ("", "success") else ""
+    return f" ({status.ended})" if status.ended not in ("", "success") else ""
 
 
-def _down(plan: InstancePlan, told: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
+def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
     """Yield the servers, and models of a group, that serve no requests; and their fixes."""
-    state, why = _state(plan, told)
+    state, why = _state(plan, status)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
     for name, state, why in down:
         if state not in ANSWERS:
             verb = "is down" if state == "down" else state
-            yield f"{name} {verb}: {why}; {_suggestion(plan, state, told)}"
+            yield f"{name} {verb}: {why}; {_suggestion(plan, state, status)}"
 
 
-def _suggestion(plan: InstancePlan, state: InstanceState, told: ServerStatus) -> str:
+def _suggestion(plan: InstancePlan, state: InstanceState, status: ServerStatus) -> str:
     """Return the fix."""
-    if told.active == ABSENT:
+    if status.active == ABSENT:
         return f"`herd up {plan.server.rig}` creates it"
     if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
@@ -240,21 +239,21 @@ def _suggestion(plan: InstancePlan, state: InstanceState, told: ServerStatus) ->
     return f"see `{log} {plan.service}` there"
 
 
-def _missing(plan: Plan, told: CheckedStatus) -> Iterator[str]:
+def _missing(plan: Plan, found: CheckedStatus) -> Iterator[str]:
     """Yield GPUs that are declared and do not exist."""
-    if told.driver:
-        yield f"its GPUs are unknown: {told.driver}; `herd preflight {plan.rig}` reports more"
+    if found.driver:
+        yield f"its GPUs are unknown: {found.driver}; `herd preflight {plan.rig}` reports more"
         return
     for card in plan.cards:
-        if card.at and not _planned_card(card.at, told.cards):
+        if card.at and not _planned_card(card.at, found.cards):
             yield f"GPU {card.name} does not exist; `herd preflight {plan.rig}` lists the missing ones"
 
 
-def _cards(plan: Plan, told: CheckedStatus) -> Iterator[CardSnapshot]:
+def _cards(plan: Plan, status: CheckedStatus) -> Iterator[CardSnapshot]:
     """Yield the declared GPUs, in that order, then all others of the host."""
-    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, told.cards))}
-    order = [*named, *(id(each) for each in told.cards if id(each) not in named)]
-    for card in sorted(told.cards, key=lambda each: order.index(id(each))):
+    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, status.cards))}
+    order = [*named, *(id(each) for each in status.cards if id(each) not in named)]
+    for card in sorted(status.cards, key=lambda each: order.index(id(each))):
         yield CardSnapshot(
             name=named.get(id(card), card.pci),
             model=card.name,
@@ -334,8 +333,8 @@ class StatusQuery:
             with self._turns:
                 given = status_input(plan)
                 found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", given, HostStatus, _SECONDS)
-            told = check_status(found, [instance.service for instance in plan.instances])
-            answer.set_result(rig_snapshot(plan, told, measured))
+            status = check_status(found, [instance.service for instance in plan.instances])
+            answer.set_result(rig_snapshot(plan, status, measured))
         except RemoteError as error:
             answer.set_result(RigSnapshot(name, away=f"{error.message}; {error.help}"))
         except BaseException as error:

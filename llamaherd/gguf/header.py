@@ -223,8 +223,8 @@ class Header(BaseModel):
         """The hash of everything that decides the speed: the same for all models of this shape whose tensors have these
         types.
         """
-        said = [self.architecture, str(self.vocabulary), *(each.model_dump_json() for each in self.tensors)]
-        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+        parts = [self.architecture, str(self.vocabulary), *(each.model_dump_json() for each in self.tensors)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def each(self) -> tuple[Tensor, ...]:

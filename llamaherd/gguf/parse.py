@@ -355,7 +355,7 @@ class _Pairs:
     """The part of the metadata that is kept."""
 
     metadata: dict[str, Meta] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
     vocabulary: int = 0
     alignment: int = 32  # GGUF_DEFAULT_ALIGNMENT, ggml/include/gguf.h
 
@@ -402,9 +402,9 @@ def _preamble(cursor: _Cursor) -> tuple[int, int]:
 
 def _pair(cursor: _Cursor, kept: _Pairs) -> None:
     key = _name(cursor.text(_MAX_KEY), "a key")
-    if key in kept.seen:
+    if key in kept.keys:
         raise GgufError(f"it has the key {key} twice")
-    kept.seen.add(key)
+    kept.keys.add(key)
     kind = cursor.one(_KIND)
     if key == "general.alignment" and kind != _UINT32:
         raise GgufError("its general.alignment is not a 32-bit number")

@@ -99,10 +99,10 @@ class _Held:
     def accept(self, response: Response) -> None:
         """Check that the body continues where `data` ends, in the same file; else drop `data`, or raise HubError."""
         if response.status_code == 206:
-            said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if said is None or whole_number(said["first"]) != len(self.data):
+            content_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if content_range is None or whole_number(content_range["first"]) != len(self.data):
                 raise HubError(f"{self.url} returned another part than was requested", "check any proxy")
-            size = said["size"]
+            size = content_range["size"]
         else:
             size = response.headers.get("Content-Length", "*")
         if size != "*" and whole_number(size) != self.size:

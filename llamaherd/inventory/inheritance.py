@@ -28,17 +28,16 @@ NOT_INHERITED = Rule(
     "LH009",
     "A rig cannot inherit from another one.",
     why="""
-                    It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml`
-                    has a key that identifies one machine: `rig`, `connect` or `extends`.
-                    """,
+    It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml` has a key that
+    identifies one machine: `rig`, `connect` or `extends`.
+    """,
     example="""
     extends: cellar
     """,
     way_out="""
-                    correct the name: it is the value of `rig:` in the other file. In a circle, leave `extends` out in
-                    one of them. Move `rig` and `connect` from `defaults.yaml` to the rig's own file. See
-                    [Inheritance](../inventory.md#inheritance).
-                    """,
+    correct the name: it is the value of `rig:` in the other file. In a circle, leave `extends` out in one of them. Move
+    `rig` and `connect` from `defaults.yaml` to the rig's own file. See [Inheritance](../inventory.md#inheritance).
+    """,
 )
 
 
@@ -76,10 +75,7 @@ def _declared(given: Any, known: list[str]) -> str:
 WRONG_VALUE = Rule(
     "LH012",
     "A value does not fit its key.",
-    why="""
-                  It has the wrong type or is out of range. Or there is no such choice, or two keys contradict each
-                  other.
-                  """,
+    why="It has the wrong type or is out of range. Or there is no such choice, or two keys contradict each other.",
     example="""
     engines:
       main:
@@ -88,9 +84,8 @@ WRONG_VALUE = Rule(
     """,
     after="Here a branch is given instead of a full commit. `ref: master` takes a branch.",
     way_out="""
-                  use the form that the message or the help line gives; [inventory.md](../inventory.md) has types and
-                  limits.
-                  """,
+    use the form that the message or the help line gives; [inventory.md](../inventory.md) has types and limits.
+    """,
 )
 
 

@@ -13,10 +13,7 @@ from llamaherd.text.numbers import whole_number
 UNKNOWN_SETTING = Rule(
     "LH147",
     "`.wslconfig` has no such section or key.",
-    why="""
-                      WSL ignores it, with a warning that is easy to miss. `gpuMemory` is one of them: WSL shares the
-                      whole GPU.
-                      """,
+    why="WSL ignores it, with a warning that is easy to miss. `gpuMemory` is one of them: WSL shares the whole GPU.",
     example="""
     [wsl2]
     memory=64GB
@@ -24,9 +21,9 @@ UNKNOWN_SETTING = Rule(
     """,
     language="ini",
     way_out="""
-                      write the nearest key, or put it into the section it belongs to, or leave it out. The same applies
-                      to `host.wsl.settings` in an inventory.
-                      """,
+    write the nearest key, or put it into the section it belongs to, or leave it out. The same applies to
+    `host.wsl.settings` in an inventory.
+    """,
 )
 
 
@@ -40,9 +37,9 @@ WRONG_SETTING = Rule(
     """,
     language="ini",
     way_out="""
-                    apply the fix of the help line. Sizes are whole numbers and, without a blank, K, M, G or T, with a B
-                    behind it or without. Switches are `true` or `false`. Backslashes are doubled.
-                    """,
+    apply the fix of the help line. Sizes are whole numbers and, without a blank, K, M, G or T, with a B behind it or
+    without. Switches are `true` or `false`. Backslashes are doubled.
+    """,
     sometimes=("warning",),
 )
 
@@ -51,10 +48,10 @@ WRONG_TIMEOUT = Rule(
     "LH283",
     "A timeout of WSL means something else.",
     why="""
-                    `vmIdleTimeout` is in milliseconds, and it is the virtual machine's. The distribution in it ends by
-                    itself some 15 s after its last terminal is closed, and its servers with it, unless
-                    `instanceIdleTimeout` under `[general]` prevents it.
-                    """,
+    `vmIdleTimeout` is in milliseconds, and it is the virtual machine's. The distribution in it ends by itself some 15 s
+    after its last terminal is closed, and its servers with it, unless `instanceIdleTimeout` under `[general]` prevents
+    it.
+    """,
     example="""
     [wsl2]
     vmIdleTimeout=-1

@@ -28,10 +28,9 @@ UNREADABLE = Rule(
     "LH001",
     "A file cannot be read.",
     why="""
-                 A file does not exist, may not be read, is not UTF-8, or is not YAML. A recipe may also be too large,
-                 or hold nothing that llamaherd reads. The place is where the reader gave up: the mistake is often a
-                 line earlier.
-                 """,
+    A file does not exist, may not be read, is not UTF-8, or is not YAML. A recipe may also be too large, or hold
+    nothing that llamaherd reads. The place is where the reader gave up: the mistake is often a line earlier.
+    """,
     example="""
     rig: attic
       connect: {host: attic.lan}
@@ -75,19 +74,18 @@ HARMFUL_CHARACTER = Rule(
     "LH013",
     "A text holds a character that it may not hold, such as a line end in a name.",
     why="""
-                        Control characters, ends of lines, and characters that reverse the order of a text mean
-                        something to a shell, to systemd, to YAML or to a terminal. A carriage return in a variable
-                        would begin a new line of the unit, which root would execute.
-                        """,
+    Control characters, ends of lines, and characters that reverse the order of a text mean something to a shell, to
+    systemd, to YAML or to a terminal. A carriage return in a variable would begin a new line of the unit, which root
+    would execute.
+    """,
     example=r"""
     instance_defaults:
       environment: {GREETING: "a\rb"}
     """,
     after="""
-                        Line ends and tabs are allowed where texts have several lines: in `extra_args`, in values of
-                        `environment`, and in the texts of `overlay`. Names, paths, addresses and all else may not hold
-                        them.
-                        """,
+    Line ends and tabs are allowed where texts have several lines: in `extra_args`, in values of `environment`, and in
+    the texts of `overlay`. Names, paths, addresses and all else may not hold them.
+    """,
     way_out="take the character out. It may be invisible, and copied along: the message has its number in Unicode.",
 )
 

@@ -224,11 +224,11 @@ class Lock(_Frozen):
 
 
 def _refuse_twice(names: Iterable[str]) -> None:
-    seen = set()
+    names = set()
     for name in names:
-        if name in seen:
+        if name in names:
             raise ValueError(f"`{name}` is locked twice")
-        seen.add(name)
+        names.add(name)
 
 
 # Each tensor begins at a multiple of the file's alignment: 32 by default, and no writer goes beyond a page.

@@ -28,7 +28,7 @@ HEADER = """\
 """
 _MOST_BYTES, _MOST_NODES = 3 << 20, 200_000
 """The most of a lock: a model of a hundred layers takes some 10 kB and 500 values."""
-_WAY_OUT = "restore the last good one from version control, or delete it and run `herd lock`"
+_FIX = "restore the last good one from version control, or delete it and run `herd lock`"
 
 
 BAD_LOCK = Rule(
@@ -41,19 +41,19 @@ BAD_LOCK = Rule(
     """,
     language="console",
     way_out="""
-               restore the last good one from version control. Or delete it and run `herd lock`: it resolves everything
-               anew, to newer revisions where there are some.
-               """,
+    restore the last good one from version control. Or delete it and run `herd lock`: it resolves everything anew, to
+    newer revisions where there are some.
+    """,
 )
 
 
 class LockError(Exception):
     """The lock file cannot be used: its rule, the place, one sentence, and a fix."""
 
-    def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, rule: Rule = BAD_LOCK) -> None:
+    def __init__(self, place: Place, message: str, fix: str = _FIX, rule: Rule = BAD_LOCK) -> None:
         self.place = place
         self.message = one_line(message)
-        self.help = one_line(way_out, MOST_HELP)
+        self.help = one_line(fix, MOST_HELP)
         self.rule = rule
         super().__init__(f"{place}: {self.message}\n  help: {self.help}")
 
@@ -176,10 +176,10 @@ CONTRADICTED = Rule(
     "LH032",
     "The lock contradicts itself.",
     why="""
-                   A model's files are smaller than its header and tensors, or larger than those can be. Sizes come from
-                   the hub, and tensors from the files' own headers. So one of them was edited, or parts of two locks
-                   were combined. Downloads and memory are calculated from both.
-                   """,
+    A model's files are smaller than its header and tensors, or larger than those can be. Sizes come from the hub, and
+    tensors from the files' own headers. So one of them was edited, or parts of two locks were combined. Downloads and
+    memory are calculated from both.
+    """,
     example="""
     $ herd plan
     fleet/herd.lock:14:3: error LH032: …: its files have 172 MB in all, and its header and tensors alone take 17 GB
@@ -191,8 +191,8 @@ CONTRADICTED = Rule(
 
 
 def _contradicted(place: Place, what: str, problem: str) -> LockError:
-    way_out = "restore the entry from version control, or delete it and run `herd lock`"
-    return LockError(place, f"{what}: {problem}", way_out, CONTRADICTED)
+    fix = "restore the entry from version control, or delete it and run `herd lock`"
+    return LockError(place, f"{what}: {problem}", fix, CONTRADICTED)
 
 
 def _sentence(details: ErrorDetails) -> str:
@@ -232,7 +232,7 @@ def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SEC
 
 
 def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], None], patience: float) -> None:
-    told, until = False, time.monotonic() + patience
+    reported, until = False, time.monotonic() + patience
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,7 +249,7 @@ def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], N
                 f"another `herd lock` has been running in {folder} for {patience:.0f} s",
                 f"check why it waits, or end it: `fuser -v {folder}` lists it",
             )
-        if not told:
+        if not reported:
             say(f"another `herd lock` is running in {folder}: waiting for it")
-            told = True
+            reported = True
         time.sleep(_RETRY_SECONDS)

@@ -206,8 +206,8 @@ def _refusal(git: str, complaints: str) -> GitError:
     for pattern, message, help_ in _REFUSALS:
         if re.search(pattern, complaints):
             return GitError(message.format(url=plain_url(git)), help_)
-    said = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
-    reason = plain_url(said.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
+    complaint = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
+    reason = plain_url(complaint.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
     return GitError(
         f"git cannot query {plain_url(git)}: {reason or 'it prints no reason'}", "try `git ls-remote` with it by hand"
     )

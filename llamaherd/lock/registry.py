@@ -238,8 +238,8 @@ class _Session:
         answer = self._fetch("GET", realm.geturl(), headers, _MAX_ANSWER, service | scope)
         if answer.status != 200:
             raise self._refusal(answer)
-        said = json_object(answer.body)
-        token = said.get("token") or said.get("access_token")
+        response = json_object(answer.body)
+        token = response.get("token") or response.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise RegistryError(f"{self.image.host} returned no token", _CHECK)
         return f"Bearer {token}"

@@ -24,11 +24,10 @@ UNRESOLVED = Rule(
     "LH034",
     "Something could not be resolved for the lock, or not quite.",
     why="""
-                 A repository, tag, branch, image, revision or file does not exist, is not public, or could not be
-                 queried. After an error, nothing is written. A `file` of this machine that does not exist, or has
-                 another hash, is a warning: a rig can be planned without it. A note reports a name that is both a tag
-                 and a branch: the tag is taken.
-                 """,
+    A repository, tag, branch, image, revision or file does not exist, is not public, or could not be queried. After an
+    error, nothing is written. A `file` of this machine that does not exist, or has another hash, is a warning: a rig
+    can be planned without it. A note reports a name that is both a tag and a branch: the tag is taken.
+    """,
     example="""
     $ herd lock
     fleet/attic.yaml:12:31: error LH034: https://github.com/ggml-org/llama.cpp has no tag and no branch `b1143`
@@ -36,9 +35,9 @@ UNRESOLVED = Rule(
     """,
     language="console",
     way_out="""
-                 apply the fix of the help line. For gated models give a token as `HF_TOKEN` or by `hf auth login`. If a
-                 hub is down, try again later: the lock stays usable.
-                 """,
+    apply the fix of the help line. For gated models give a token as `HF_TOKEN` or by `hf auth login`. If a hub is down,
+    try again later: the lock stays usable.
+    """,
     sometimes=(
         "warning",
         "note",

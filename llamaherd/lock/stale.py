@@ -50,9 +50,9 @@ WITHOUT_HEADER = Rule(
     "LH033",
     "A model is locked without its header.",
     why="""
-                     The lock is of an older llamaherd, or the header could not be read. The rig can be planned and
-                     deployed. Its memory is not calculated, and neither is the meaning of `experts_on_cpu`.
-                     """,
+    The lock is of an older llamaherd, or the header could not be read. The rig can be planned and deployed. Its memory
+    is not calculated, and neither is the meaning of `experts_on_cpu`.
+    """,
     example="""
     $ herd check
     fleet/attic.yaml:15:10: warning LH033: rig `attic`: model `35b` is locked without its header

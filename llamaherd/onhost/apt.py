@@ -58,7 +58,7 @@ def apt_get(system: System, *words: str) -> Ended:
 
 
 def mend(system: System) -> None:
-    """Complete what a killed dpkg left half-way. A dpkg that runs is waited for."""
+    """Complete the work of a killed dpkg. Wait for a dpkg that runs."""
     until = system.now() + LOCK_SECONDS
     waited = False
     while True:
@@ -72,7 +72,7 @@ def mend(system: System) -> None:
 
 
 def refresh(system: System, what: str = "apt could not read its lists anew") -> None:
-    """Mend what was left half-way, and let apt read its lists. Raise FailedError, which begins with `what`."""
+    """Repair interrupted installations, and let apt read its lists. Raise FailedError, which begins with `what`."""
     start_log(system)
     mend(system)
     ended = apt_get(system, "update")
@@ -133,9 +133,9 @@ def add_repository(system: System, repository: Repository) -> None:
         ended = _update_alone(system, repository.sources.path)
         if not ended.ok:
             system.remove(repository.sources.path)
-            said = [line for line in (ended.out + ended.err).splitlines() if line.startswith(("E", "W"))]
-            message = f"{repository.url} does not answer as a repository of apt; it was not added"
-            raise FailedError(message, log=said[:_REASONS])
+            errors = [line for line in (ended.out + ended.err).splitlines() if line.startswith(("E", "W"))]
+            message = f"{repository.url} does not respond as a repository of apt; it was not added"
+            raise FailedError(message, log=errors[:_REASONS])
     except OSError as error:
         raise cannot_write(error) from error
     finally:
@@ -158,7 +158,7 @@ def _fetch_key(system: System, repository: Repository, work: str) -> str:
     gpg = ["gpg", "--homedir", work, "--batch"]
     found = _fingerprints(system.run([*gpg, "--with-colons", "--show-keys", file]).out)
     if found != [repository.fingerprint]:
-        has = " ".join(found) or f"{repository.url} does not respond as a repository of apt; it was not added"
+        has = " ".join(found) or "no key that gpg can read"
         message = f"the key at {repository.key} is not the one that is declared, {repository.fingerprint}"
         raise FailedError(f"{message}; it has {has}")
     if system.read(file, 5) == "-----":

@@ -157,8 +157,8 @@ class Nvml:
 
     def reasons(self, card: Any) -> int | None:
         """Return the reasons for a card's present clocks, as bits."""
-        said = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
-        return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if said is None else said
+        bits = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
+        return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if bits is None else bits
 
     def power(self, card: Any) -> int | None:
         """Return milliwatts, mostly as a mean."""
@@ -348,7 +348,7 @@ def name_process(name: str) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Do as `end_with_parent` in a process that has just begun: its parent may have ended already."""
+    """Call `end_with_parent` in a process that has just begun: its parent may have ended already."""
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -467,15 +467,15 @@ class Smi:
         if not self.program:
             self.why = "there is no nvidia-smi"
             return
-        code, said = self.ask("--help-query-gpu")
-        known = set(re.findall(r'"([a-z0-9_.]+)"', said))
+        code, output = self.ask("--help-query-gpu")
+        known = set(re.findall(r'"([a-z0-9_.]+)"', output))
         if not known:
-            self.why = said.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
+            self.why = output.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
             return
         self.fields, names = self.chosen(STREAMED, known)
         self.standing, standing = self.chosen(STANDING, known)
-        code, said = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
-        lines = said.splitlines()[:16]
+        code, output = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
+        lines = output.splitlines()[:16]
         if code or not lines:
             self.why = (lines or [f"nvidia-smi ended with {code}"])[0][:200]
             return

@@ -51,7 +51,7 @@ class Meter:
         self.given, self.here, self.left = given, here, given.most
         self.sources = sources
         self.heard, self.received = time.monotonic(), b""
-        self.seen = False
+        self.has_gpu_line = False
 
     def say(self, kind: str, **values: Any) -> None:
         """Write one line. Raise EndedError if all lines together are too long."""
@@ -93,7 +93,7 @@ class Meter:
         """Read the gauges that are due, and the lines of the controller."""
         every = self.given.every if self.here.rapl.ranges else max(1.0, self.given.every)
         began = time.monotonic()
-        ticks, looked = 0, False
+        ticks, inspected = 0, False
         while True:
             now = time.monotonic()
             if now - began > self.given.lasts:
@@ -107,8 +107,8 @@ class Meter:
                     self.say("host", own=self.own(), **self.here.figures())
                 # Readings that are overdue are skipped.
                 ticks = int((time.monotonic() - began) / every) + 1
-            if not looked and now - began > (1 if self.seen or not self.sources.running else FIRST):
-                looked = True
+            if not inspected and now - began > (1 if self.has_gpu_line or not self.sources.running else FIRST):
+                inspected = True
                 self.look()
             self.hear(max(0.0, began + ticks * every - time.monotonic()))
 
@@ -135,7 +135,7 @@ class Meter:
         """Write lines of GPUs."""
         for kind, values in lines:
             if kind != "apps":
-                self.seen = self.seen or kind == "gpu"
+                self.has_gpu_line = self.has_gpu_line or kind == "gpu"
                 self.say("count" if kind == "now" else kind, **values)
 
     def wait(self, kind: str, seconds: float) -> Any:

@@ -27,7 +27,7 @@ class ServiceState:
 def show_units(units: Iterable[str], properties: Iterable[str], system: System) -> dict[str, dict[str, str]]:
     """Return properties of units by name, from one call. Raise UnknownStateError where systemd does not respond.
 
-    A unit that systemd does not know has `LoadState=not-found`, if that is requested.
+    A unit without a file has `LoadState=not-found`, if that is requested.
     """
     names = [*units]
     if not names:

@@ -30,10 +30,10 @@ OWN_ROLE = Rule(
     "LH290",
     "A role of the fleet's own cannot be used.",
     why="""
-               A folder `roles/<name>/` in the inventory folder is a role: Python that `herd` loads. It has no `ROLE`,
-               its name differs from its folder's or is one of llamaherd's roles, or it fails: while it is loaded, or
-               while one of its functions runs. Or a function returns a wrong type, such as a list instead of a text.
-               """,
+    A folder `roles/<name>/` in the inventory folder is a role: Python that `herd` loads. It has no `ROLE`, its name
+    differs from its folder's or is one of llamaherd's roles, or it fails: while it is loaded, or while one of its
+    functions runs. Or a function returns a wrong type, such as a list instead of a text.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/roles/motd/__init__.py:1:1: error LH290: role `motd` has no ROLE

@@ -72,9 +72,9 @@ NOT_SIZED = Rule(
     "LH162",
     "A model's file is on this machine and cannot be sized.",
     why="""
-                Its header is read from the file until `herd lock` has stored it. No engine loads a file whose header
-                cannot be read.
-                """,
+    Its header is read from the file until `herd lock` has stored it. No engine loads a file whose header cannot be
+    read.
+    """,
     example="""
     $ herd check attic
     fleet/attic.yaml:15:17: warning LH162: model `35b` cannot be sized: it ends inside its header, at byte 4096

@@ -21,9 +21,9 @@ REFUSED_BY_COMPOSE = Rule(
     "LH200",
     "Compose refuses a file.",
     why="""
-                         llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys,
-                         types, and required keys.
-                         """,
+    llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys, types, and required
+    keys.
+    """,
     example="""
     services:
       server:
@@ -42,9 +42,9 @@ WANTED_TWICE = Rule(
     "LH201",
     "Two services use the same thing.",
     why="""
-                   One port of the host, one name of a container, or more of one GPU than there is: vLLM takes 0.9 of it
-                   unless `--gpu-memory-utilization` is lower.
-                   """,
+    One port of the host, one name of a container, or more of one GPU than there is: vLLM takes 0.9 of it unless
+    `--gpu-memory-utilization` is lower.
+    """,
     example="""
     services:
       large:
@@ -60,10 +60,7 @@ WANTED_TWICE = Rule(
 NETWORK_MODE = Rule(
     "LH205",
     "A network mode rules out other keys.",
-    why="""
-                   With `network_mode: host` nothing is published. Compose refuses `network_mode` together with
-                   `networks`.
-                   """,
+    why="With `network_mode: host` nothing is published. Compose refuses `network_mode` together with `networks`.",
     example="""
     services:
       server:
@@ -131,10 +128,10 @@ HEALTH_CHECK = Rule(
     "LH203",
     "A health check cannot run.",
     why="""
-                   It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`,
-                   `CMD-SHELL` and `NONE`, or has an operator of the shell under `CMD`. Or it requests a path that needs
-                   a key, or accepts the 503 of loading as healthy.
-                   """,
+    It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`, `CMD-SHELL` and
+    `NONE`, or has an operator of the shell under `CMD`. Or it requests a path that needs a key, or accepts the 503 of
+    loading as healthy.
+    """,
     example="""
     services:
       server:

@@ -158,9 +158,9 @@ DOLLAR = Rule(
     "LH263",
     "A `$` in a Compose file is read as a variable.",
     why="""
-             Compose inserts variables from its shell and `.env`. It refuses the file for an invalid variable, and
-             inserts an empty text for an unset one. It does not read `environment:`.
-             """,
+    Compose inserts variables from its shell and `.env`. It refuses the file for an invalid variable, and inserts an
+    empty text for an unset one. It does not read `environment:`.
+    """,
     example="""
     services:
       llm:

@@ -361,9 +361,9 @@ NO_GPU_GIVEN = Rule(
     "LH266",
     "A container does not get the GPU that it must use.",
     why="""
-                   NVIDIA's runtime provides the GPUs in `NVIDIA_VISIBLE_DEVICES` and the features in
-                   `NVIDIA_DRIVER_CAPABILITIES`; images without `cuda` in their tag compute on the CPU.
-                   """,
+    NVIDIA's runtime provides the GPUs in `NVIDIA_VISIBLE_DEVICES` and the features in `NVIDIA_DRIVER_CAPABILITIES`;
+    images without `cuda` in their tag compute on the CPU.
+    """,
     example="""
     services:
       llm:

@@ -49,10 +49,10 @@ SWAP_REFUSED = Rule(
     "LH282",
     "llama-swap does not start with this config.yaml.",
     why="""
-                   The command of a model has no `${PORT}`, where llama-swap expects the server unless `proxy` names
-                   another address. Or it names a macro that is declared nowhere. Or `env` is not a list. Or it has
-                   shell syntax, such as `&&`. Other problems of the commands are reported as for any script.
-                   """,
+    The command of a model has no `${PORT}`, where llama-swap expects the server unless `proxy` names another address.
+    Or it names a macro that is declared nowhere. Or `env` is not a list. Or it has shell syntax, such as `&&`. Other
+    problems of the commands are reported as for any script.
+    """,
     example="""
     $ herd check config.yaml
     config.yaml:3:10: error LH282: the command has no `${PORT}`, where llama-swap expects the server

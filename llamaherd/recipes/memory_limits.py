@@ -28,10 +28,9 @@ LIMIT_BELOW_SAVED = Rule(
     "LH241",
     "A limit of memory is below what the server saves while it works.",
     why="""
-                        llama.cpp and ik_llama.cpp save prompts in RAM, up to 8,192 MiB by default. Under `MemoryMax=`
-                        of a unit, or `mem_limit` of a container, the server starts, works, and is killed some hundred
-                        prompts later.
-                        """,
+    llama.cpp and ik_llama.cpp save prompts in RAM, up to 8,192 MiB by default. Under `MemoryMax=` of a unit, or
+    `mem_limit` of a container, the server starts, works, and is killed some hundred prompts later.
+    """,
     example="""
     [Service]
     ExecStart=/usr/local/bin/llama-server -m /srv/models/model.gguf -c 8192 --host 127.0.0.1 --port 8080
@@ -40,9 +39,8 @@ LIMIT_BELOW_SAVED = Rule(
     """,
     language="ini",
     way_out="""
-                        write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` prints how much weights
-                        and buffers take.
-                        """,
+    write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` prints how much weights and buffers take.
+    """,
     severity="warning",
 )
 
@@ -83,20 +81,17 @@ LIMIT_BELOW_HELD = Rule(
     "LH279",
     "A limit of memory is below what the model takes of the RAM.",
     why="""
-                       Under `MemoryMax=` of a unit, `mem_limit` of Compose or `--memory` of `docker run`, the system
-                       kills a server that needs more. Weights of a mapped file are dropped instead, and read from the
-                       disk again for every token: a warning. It is reported if the model's file is on this machine, and
-                       if `-ngl` sets the part of it that is in RAM.
-                       """,
+    Under `MemoryMax=` of a unit, `mem_limit` of Compose or `--memory` of `docker run`, the system kills a server that
+    needs more. Weights of a mapped file are dropped instead, and read from the disk again for every token: a warning.
+    It is reported if the model's file is on this machine, and if `-ngl` sets the part of it that is in RAM.
+    """,
     example="""
     $ herd check chat.service
     chat.service:5:11: warning LH279: the server takes 4,955 MiB of RAM, and with 3G at most it is …
       help: give it more memory, or put more of the model on a GPU
     """,
     language="console",
-    way_out="""
-                       give it more memory, or put more layers on a GPU. `herd fit` prints the memory of a model.
-                       """,
+    way_out="give it more memory, or put more layers on a GPU. `herd fit` prints the memory of a model.",
     sometimes=("warning",),
 )
 

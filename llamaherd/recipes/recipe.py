@@ -29,11 +29,10 @@ NOT_AS_IT_LOOKS = Rule(
     "LH141",
     "A recipe's command is read in another way than it seems.",
     why="""
-                      A line ends without a backslash, or with blanks behind it. Lines end as on Windows. A unit has a
-                      relative path. A shard is not the first. A `.wslconfig` has an ending behind its name. The shell
-                      interprets a `;` or a bracket in an argument without quotes. An assignment has blanks around its
-                      `=`.
-                      """,
+    A line ends without a backslash, or with blanks behind it. Lines end as on Windows. A unit has a relative path. A
+    shard is not the first. A `.wslconfig` has an ending behind its name. The shell interprets a `;` or a bracket in an
+    argument without quotes. An assignment has blanks around its `=`.
+    """,
     example="""
     llama-server --model qwen.gguf --port 8080
       --ctx-size 32768
@@ -65,9 +64,9 @@ CONTAINER_FAILS = Rule(
     "LH143",
     "A container would not start, or its server would be unreachable.",
     why="""
-                      The image starts another program, a published port has no listener, the health check uses another
-                      port, no GPU is given, a tag does not exist, or a folder is read as a volume.
-                      """,
+    The image starts another program, a published port has no listener, the health check uses another port, no GPU is
+    given, a tag does not exist, or a folder is read as a volume.
+    """,
     example="""
     services:
       server:
@@ -96,9 +95,8 @@ IDLE_LINE = Rule(
     "LH146",
     "A line of a Compose file has no effect, or allows too much.",
     why="""
-                `version:` is ignored, `runtime: nvidia` is redundant with a reserved device, and `privileged` is the
-                whole host.
-                """,
+    `version:` is ignored, `runtime: nvidia` is redundant with a reserved device, and `privileged` is the whole host.
+    """,
     example="""
     version: "3.8"
     services:
@@ -131,9 +129,9 @@ BEHIND_IMAGE = Rule(
     "LH265",
     "An option of Docker follows the image.",
     why="""
-                   All words after the image are the command: the port is not published, and the server gets an argument
-                   that it does not have.
-                   """,
+    All words after the image are the command: the port is not published, and the server gets an argument that it does
+    not have.
+    """,
     example=r"""
     docker run --gpus all -v /srv/models:/models:ro \
       ghcr.io/ggml-org/llama.cpp:server-cuda@sha256:0000000000000000000000000000000000000000000000000000000000000000 \

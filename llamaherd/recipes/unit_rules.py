@@ -68,9 +68,9 @@ UNIT_VARIABLE = Rule(
     "LH193",
     "A variable of a unit is read in another way than it seems.",
     why="""
-                    `${NAME}` is replaced only in command lines, and only if `Environment=` or `EnvironmentFile=` sets
-                    it. A value with blanks needs quotes around the whole assignment.
-                    """,
+    `${NAME}` is replaced only in command lines, and only if `Environment=` or `EnvironmentFile=` sets it. A value with
+    blanks needs quotes around the whole assignment.
+    """,
     example="""
     [Service]
     User=llama
@@ -85,9 +85,9 @@ OUT_OF_SIGHT = Rule(
     "LH194",
     "A service cannot access a file, a device or the network that it needs.",
     why="""
-                   `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
-                   `WorkingDirectory=`.
-                   """,
+    `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
+    `WorkingDirectory=`.
+    """,
     example="""
     [Service]
     ProtectHome=true

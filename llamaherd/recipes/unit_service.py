@@ -204,10 +204,10 @@ NOT_ALLOWED = Rule(
     "LH197",
     "A service may not do what a flag requires.",
     why="""
-                  A service that is not root may lock 8 MiB. The rest is not locked, and a line in the log reports that.
+    A service that is not root may lock 8 MiB. The rest is not locked, and a line in the log reports that.
 
-                  `--mlock` is `--load-mode mlock` since llama.cpp b10878 (LH101).
-                  """,
+    `--mlock` is `--load-mode mlock` since llama.cpp b10878 (LH101).
+    """,
     example="""
     [Service]
     User=llama
@@ -324,9 +324,9 @@ AS_ROOT = Rule(
     "LH195",
     "A server runs as root.",
     why="""
-              Without `User=` or `DynamicUser=` a service of the system is root, and so is an attacker who breaks into
-              it. A unit of a user's own manager is not meant.
-              """,
+    Without `User=` or `DynamicUser=` a service of the system is root, and so is an attacker who breaks into it. A unit
+    of a user's own manager is not meant.
+    """,
     example="""
     [Service]
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080

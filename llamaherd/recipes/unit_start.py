@@ -34,9 +34,8 @@ NOT_AT_BOOT = Rule(
     "LH268",
     "A service is not started at boot, or not again after a crash.",
     why="""
-                  `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a
-                  service again.
-                  """,
+    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
+    """,
     example="""
     [Unit]
     Description=llama
@@ -109,10 +108,7 @@ def _as_somebody_else(started: StartedUnit) -> Iterator[Finding]:
 FEWER_PROCESSORS = Rule(
     "LH269",
     "A server has more threads than its service has processors.",
-    why="""
-                       `CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` limit all threads together: those that wait stop
-                       the others.
-                       """,
+    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` limit all threads together: those that wait stop the others.",
     example="""
     [Unit]
     Description=llama
@@ -167,9 +163,9 @@ GIVEN_UP = Rule(
     "LH196",
     "A server that cannot start is given up at once.",
     why="""
-               `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless the unit sets
-               other values.
-               """,
+    `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless the unit sets other
+    values.
+    """,
     example="""
     [Service]
     User=llama

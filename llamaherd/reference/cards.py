@@ -260,7 +260,7 @@ def _called(name: str) -> str:
 
 
 def is_known_model(model: str) -> bool:
-    """Return whether GPUs of a declared model can be told from others."""
+    """Return whether GPUs of a declared model can be distinguished from others."""
     return _plain(model) in _BY_PLAIN_NAME
 
 

@@ -34,13 +34,13 @@ _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
 
 
-def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
+def rig_yaml(found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
     """Return the text of a whole rig: the hardware of its host, and an engine, a small model and an instance to start
     from.
 
     `measured` are lines about the best settings of similar rigs: they become a comment, and nothing else.
     """
-    gpus = written_gpus(seen)
+    gpus = written_gpus(found)
     known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
     largest = max(known, key=lambda each: known[each].memory, default=None)
     return render(
@@ -50,15 +50,15 @@ def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[st
         host=yaml_scalar(connect.host),
         port=connect.port,
         user=yaml_scalar(connect.user) if connect.user else None,
-        seen=seen,
-        os=yaml_scalar(seen.os),
-        cores=seen.cores or seen.threads,
-        ram=round_ram(seen.memory),
-        free=show_size(seen.free) if seen.free else None,
+        found=found,
+        os=yaml_scalar(found.os),
+        cores=found.cores or found.threads,
+        ram=round_ram(found.memory),
+        free=show_size(found.free) if found.free else None,
         cards={name: (gpu, yaml_scalar(gpu.model)) for name, gpu in known.items()},
         unknown=() if known else gpus,
-        cuda=cuda_for(seen, gpus),
-        driver=seen.cards[0].driver if seen.cards else None,
+        cuda=cuda_for(found, gpus),
+        driver=found.cards[0].driver if found.cards else None,
         largest=largest,
         measured=measured,
     )
@@ -123,19 +123,19 @@ def gpu_names(gpus: Sequence[WrittenGpu]) -> list[str]:
     return names
 
 
-def cuda_for(seen: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
+def cuda_for(found: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
     """Return the newest installed toolkit that supports the driver and all GPUs, or the toolkit to install.
 
     Bounds: CUDA 13 needs driver 580 and GPUs from 75 on; 12.8 is the first for 100 and later, 11.8 for 89 and 90
     (NVIDIA's compatibility guide; `nvcc --list-gpu-code` of each).
     """
     architectures = [gpu.sm for gpu in gpus if gpu.sm] or [86]
-    branch = re.match(r"\d+", seen.cards[0].driver) if seen.cards else None
+    branch = re.match(r"\d+", found.cards[0].driver) if found.cards else None
     least = (12, 8) if max(architectures) >= 100 else (11, 8)
     modern = min(architectures) >= 75 and (branch is None or int(branch[0]) >= 580)
     there = [
         version
-        for version in seen.cuda
+        for version in found.cuda
         if re.fullmatch(r"\d+\.\d+", version)
         and version != _MISCOMPILES
         and _pair(version) >= least

@@ -22,7 +22,7 @@ _MOST_GPUS = 64
 
 
 class ScaffoldError(UserError):
-    """An inspection that cannot become a rig: a sentence that says why, and a fix."""
+    """An inspection that cannot become a rig: one sentence, and a fix."""
 
 
 def inspect_hardware(connect: Connect) -> FoundHost:
@@ -37,13 +37,13 @@ def inspect_hardware(connect: Connect) -> FoundHost:
     return found
 
 
-def refuse_unfit(seen: FoundHost, host: str) -> None:
+def refuse_unfit(found: FoundHost, host: str) -> None:
     """Raise ScaffoldError if llamaherd cannot use such a host."""
     known = get_args(OperatingSystem)
-    if seen.os not in known:
-        what = f"runs {seen.os}" if seen.os else "has no known system in /etc/os-release"
-        raise ScaffoldError(f"{host} {what}, which llamaherd cannot provision", f"it knows {', '.join(known)}")
-    if not seen.memory or not (seen.cores or seen.threads):
+    if found.os not in known:
+        what = f"runs {found.os}" if found.os else "has no known system in /etc/os-release"
+        raise ScaffoldError(f"{host} {what}, which llamaherd cannot provision", f"its systems are {', '.join(known)}")
+    if not found.memory or not (found.cores or found.threads):
         raise ScaffoldError(f"{host} does not report its cores and memory", "is /proc mounted there?")
 
 
@@ -81,7 +81,7 @@ class WrittenGpu:
     pci: str | None = None
     architecture: str | None = None
     memory_mib: int | None = None
-    said: str = ""
+    comment: str = ""
 
     @property
     def known(self) -> bool:
@@ -100,26 +100,26 @@ class WrittenGpu:
         return int(re.sub(r"\D", "", architecture) or 0)
 
 
-def written_gpus(seen: FoundHost) -> tuple[WrittenGpu, ...]:
+def written_gpus(found: FoundHost) -> tuple[WrittenGpu, ...]:
     """Return all GPUs of a host, in the order of their PCI addresses: from the driver, or else from the bus."""
-    if seen.cards:
-        return tuple(written_gpu(gpu) for gpu in sorted(seen.cards, key=lambda gpu: gpu.pci))
-    return tuple(WrittenGpu(model=model_from_bus(name), pci=address) for address, name in sorted(seen.bus))
+    if found.cards:
+        return tuple(written_gpu(gpu) for gpu in sorted(found.cards, key=lambda gpu: gpu.pci))
+    return tuple(WrittenGpu(model=model_from_bus(name), pci=address) for address, name in sorted(found.bus))
 
 
-def written_gpu(seen: FoundGpu) -> WrittenGpu:
+def written_gpu(found: FoundGpu) -> WrittenGpu:
     """Return a GPU from the driver's values."""
-    architecture = seen.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", seen.capability) else None
-    plain = plain_name(seen.name) or "unknown"
-    model = _known_card(plain, seen.memory_mib) or plain
+    architecture = found.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", found.capability) else None
+    plain = plain_name(found.name) or "unknown"
+    model = _known_card(plain, found.memory_mib) or plain
     known = CARDS.get(model)
-    same_memory = known and (seen.memory_mib is None or _near(known.memory_mib, seen.memory_mib))
+    same_memory = known and (found.memory_mib is None or _near(known.memory_mib, found.memory_mib))
     return WrittenGpu(
         model=model,
-        uuid=seen.uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", seen.uuid) else None,
+        uuid=found.uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", found.uuid) else None,
         architecture=None if known and architecture in (None, known.architecture) else architecture,
-        memory_mib=None if same_memory else seen.memory_mib,
-        said=_described(seen),
+        memory_mib=None if same_memory else found.memory_mib,
+        comment=_described(found),
     )
 
 
@@ -153,9 +153,9 @@ def _near(one: int, other: int) -> bool:
     return abs(one - other) <= _NEAR * one
 
 
-def _described(seen: FoundGpu) -> str:
-    place = re.sub(r"^0000(?=[0-9a-fA-F]{4}:)", "", seen.pci).lower()
-    if seen.power_limit is None:
+def _described(found: FoundGpu) -> str:
+    place = re.sub(r"^0000(?=[0-9a-fA-F]{4}:)", "", found.pci).lower()
+    if found.power_limit is None:
         return f"at {place}; takes no power limit: limit its clocks instead, as in `clocks: {{max: 1800MHz}}`"
-    most = f", {seen.most_power:.0f} W at most" if seen.most_power else ""
-    return f"at {place}; draws up to {seen.power_limit:.0f} W{most}: `power_limit: 280W` would limit it"
+    most = f", {found.most_power:.0f} W at most" if found.most_power else ""
+    return f"at {place}; draws up to {found.power_limit:.0f} W{most}: `power_limit: 280W` would limit it"

@@ -105,31 +105,31 @@ StoredFiles = Mapping[str, tuple[StoredFile, ...]]
 """The files in each folder of the store."""
 
 
-def judge_store(plan: Plan, seen: StoreState) -> Holdings:
+def judge_store(plan: Plan, state: StoreState) -> Holdings:
     """Compare the plan with the state of a store."""
     store, wanted = plan.store.path, _wanted(plan)
-    held = _by_folder(seen, wanted)
+    held = _by_folder(state, wanted)
     revisions = tuple(
-        _revision(plan, seen, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
+        _revision(plan, state, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
     )
-    arriving = _arriving(seen)
+    arriving = _arriving(state)
     parts = tuple(_part(plan, sha256, files) for sha256, files in sorted(arriving.items()))
-    sent = tuple(_sent(plan, seen, file) for file in seen.sent if _SENT.fullmatch(file.path))
+    sent = tuple(_sent(plan, state, file) for file in state.sent if _SENT.fullmatch(file.path))
     return Holdings(
         rig=plan.rig,
         store=store,
-        free=seen.free,
-        fetch=seen.fetch,
+        free=state.free,
+        fetch=state.fetch,
         revisions=revisions,
         parts=(*parts, *sent),
         removals=tuple(
-            _with_frees([*_removals(store, seen, held, revisions, wanted, arriving, parts), *_unsent(seen, sent)])
+            _with_frees([*_removals(store, state, held, revisions, wanted, arriving, parts), *_unsent(state, sent)])
         ),
         notes=(
-            *(f"{link} is a symbolic link: its target is not inspected" for link in seen.links),
+            *(f"{link} is a symbolic link: its target is not inspected" for link in state.links),
             *(
                 f"{folder or 'the store'} has a name with a control character in it: not inspected"
-                for folder in sorted(seen.odd)
+                for folder in sorted(state.odd)
             ),
         ),
     )
@@ -143,15 +143,15 @@ def _wanted(plan: Plan) -> PlannedFiles:
     return found
 
 
-def _by_folder(seen: StoreState, wanted: PlannedFiles) -> StoredFiles:
+def _by_folder(state: StoreState, wanted: PlannedFiles) -> StoredFiles:
     """Return the files of each revision; those in transfer or removal are in none."""
-    locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
-    known = {*seen.manifests, *wanted, *locked} - {"."}
+    locked = {str(PurePosixPath(file.path).parent) for file in state.files if file.name == ".lock"}
+    known = {*state.manifests, *wanted, *locked} - {"."}
     found: dict[str, list[StoredFile]] = defaultdict(list)
-    for file in seen.files:
+    for file in state.files:
         if not file.path.startswith((".incoming/", ".trash-")) and file.path != ".lock":
             found[_revision_of(file.path, known)].append(file)
-    for path in seen.empty:
+    for path in state.empty:
         if _REVISION.fullmatch(path):
             found[path] = []
     return {folder: tuple(files) for folder, files in found.items()}
@@ -165,25 +165,25 @@ def _revision_of(path: str, known: set[str]) -> str:
 
 
 def _revision(
-    plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
+    plan: Plan, state: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
 ) -> Revision:
     models = [file for file in files if file.name not in _CONTROL]
     return Revision(
         folder=folder,
-        state=_state(seen, folder, files, wanted.get(folder, frozenset())),
+        state=_state(state, folder, files, wanted.get(folder, frozenset())),
         files=len(models),
         size=sum(file.size for file in models),
         linked=sum(file.size for file in models if file.links > 1),
-        users=tuple(_users(plan, seen, folder)),
+        users=tuple(_users(plan, state, folder)),
     )
 
 
-def _state(seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> RevisionState:
+def _state(state: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> RevisionState:
     there = {file.path: file.size for file in files}
     if wanted and not any(file.name not in _CONTROL for file in files):
         return "missing"
-    if folder in seen.manifests:
-        vouched = {path: size for path, size in seen.vouched.items() if path.startswith(f"{folder}/")}
+    if folder in state.manifests:
+        vouched = {path: size for path, size in state.vouched.items() if path.startswith(f"{folder}/")}
         right = all(there.get(path) == size for path, size in vouched.items())
         # A file without a verified hash is damaged, or not yet adopted.
         return "whole" if right and all(f"{folder}/{name}" in vouched for name in wanted) else "unfinished"
@@ -191,20 +191,20 @@ def _state(seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted:
     return "unfinished" if wanted or begun or _REVISION.fullmatch(folder) else "foreign"
 
 
-def _users(plan: Plan, seen: StoreState, folder: str) -> Iterator[User]:
+def _users(plan: Plan, state: StoreState, folder: str) -> Iterator[User]:
     """Yield the users of a revision, declared ones first."""
     path = f"{plan.store.path}/{folder}"
     for instance in plan.instances:
         if path in instance.server.folders:
             yield User("instance", instance.name)
     whole = plan.store.path
-    uses = (use for use in seen.uses if use.path == whole or is_within(use.path, path))
+    uses = (use for use in state.uses if use.path == whole or is_within(use.path, path))
     yield from dict.fromkeys(User(use.kind, use.name) for use in uses)
 
 
-def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
+def _arriving(state: StoreState) -> Mapping[str, list[StoredFile]]:
     found: dict[str, list[StoredFile]] = defaultdict(list)
-    for file in seen.files:
+    for file in state.files:
         if named := _ARRIVING.fullmatch(file.path):
             found[named[1]].append(file)
     return found
@@ -224,7 +224,7 @@ def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Unfinished:
     return Unfinished(sha256, min(part.allocated, part.size) if part else 0, size, name)
 
 
-def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Unfinished:
+def _sent(plan: Plan, state: StoreState, file: StoredFile) -> Unfinished:
     """Return a file of the controller, or the beginning of one, in transfer; nothing needs it if the target exists by
     now.
     """
@@ -234,22 +234,22 @@ def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Unfinished:
         for model in plan.models
         for each in model.files
         if each.sha256 == sha256
-        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in seen.vouched
+        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in state.vouched
     )
     sources = (f"the source of {build.engine}" for build in plan.builds if build.source.sha256 == sha256)
     whole = file.size if file.name == sha256 else None
     return Unfinished(sha256, file.size, whole, next(chain(missing, sources), None))
 
 
-def _unsent(seen: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+def _unsent(state: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
     """Yield files that were sent and are unused."""
     for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
-        yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
+        yield Removal(str(INCOMING / sha256)), [file for file in state.sent if file.name.startswith(sha256)]
 
 
 def _removals(
     store: str,
-    seen: StoreState,
+    state: StoreState,
     held: StoredFiles,
     revisions: Iterable[Revision],
     wanted: PlannedFiles,
@@ -257,39 +257,39 @@ def _removals(
     parts: Iterable[Unfinished],
 ) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
     """Yield the removals, each with its files; the bytes that it frees are not yet in it."""
-    left = [file for file in seen.files if file.path.startswith(".trash-")]
+    left = [file for file in state.files if file.path.startswith(".trash-")]
     if left:
         yield Removal(LEFT), left
     for revision in revisions:
         folder = revision.folder
         if folder in wanted:
-            if stale := _stale(store, seen, folder, held.get(folder, ()), wanted[folder]):
+            if stale := _stale(store, state, folder, held.get(folder, ()), wanted[folder]):
                 names = tuple(file.path.removeprefix(f"{folder}/") for file in stale)
                 yield Removal(folder, names, tuple(sorted(wanted[folder]))), stale
-        elif not revision.users and revision.state != "foreign" and not _is_odd(seen, folder):
+        elif not revision.users and revision.state != "foreign" and not _is_odd(state, folder):
             yield Removal(folder), held[folder]
     for part in parts:
         if not part.wanted:
             yield Removal(f".incoming/{part.sha256}"), arriving[part.sha256]
 
 
-def _is_odd(seen: StoreState, folder: str) -> bool:
-    return any(odd == folder or odd.startswith(f"{folder}/") for odd in seen.odd)
+def _is_odd(state: StoreState, folder: str) -> bool:
+    return any(odd == folder or odd.startswith(f"{folder}/") for odd in state.odd)
 
 
 def _stale(
-    store: str, seen: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
+    store: str, state: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
 ) -> list[StoredFile]:
     """Return files of a declared revision that no model of the plan has, such as another quantisation, if they are
     unused.
     """
     path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}
-    for use in seen.uses:
+    for use in state.uses:
         if use.path == store:
             return []
         if is_within(use.path, path) and not any(is_within(use.path, f"{store}/{name}") for name in names):
             return []
-    return [file for file in files if file.path in seen.vouched and file.path not in names]
+    return [file for file in files if file.path in state.vouched and file.path not in names]
 
 
 def _with_frees(removals: Iterable[tuple[Removal, Iterable[StoredFile]]]) -> Iterator[Removal]:

@@ -78,10 +78,10 @@ def print_checks(rig: str, checks: Iterable[ModelCheck], to: Console) -> None:
         for file in model.files:
             if file.status != "ok":
                 to.print(f"      {printable(f'{file.name} is {file.status}: {file.detail}')}")
-                to.print(f"      help: {_way_out(rig, file.status, dropped=file.dropped)}")
+                to.print(f"      help: {_fix(rig, file.status, dropped=file.dropped)}")
 
 
-def _way_out(rig: str, status: str, *, dropped: bool) -> str:
+def _fix(rig: str, status: str, *, dropped: bool) -> str:
     if status == "missing":
         return f"`herd up {rig}` fetches it"
     if dropped:

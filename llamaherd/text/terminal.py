@@ -19,8 +19,8 @@ def shown(text: str) -> str:
     """
     if text.isprintable():  # most lines, and by far the quickest test
         return text
-    told = _SURROGATE.sub("\ufffd", _SEQUENCE.sub("", text).replace("\t", " "))
-    return "".join(c for c in told if c.isprintable())
+    text = _SURROGATE.sub("\ufffd", _SEQUENCE.sub("", text).replace("\t", " "))
+    return "".join(c for c in text if c.isprintable())
 
 
 def plain(text: str) -> str:

@@ -59,7 +59,7 @@ CASES = {
         '`cuda: "11.8"`',
     ),
     "11.8 for Ada": Case({"gpus/cuda": "11.8", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"}),
-    "13.0 for Pascal": Case(PASCAL, "LH041", "'13.0'", "any more: 13.0 took that away", '`cuda: "12.9"`'),
+    "13.0 for Pascal": Case(PASCAL, "LH041", "'13.0'", "any more: 13.0 dropped it", '`cuda: "12.9"`'),
     "12.9 for Pascal": Case(PASCAL | {"gpus/cuda": "12.9"}),
     "a Pascal that only an image uses": Case(
         PASCAL | {"instances/worker/on": ["new"], "instances/reasoner/on": ["new"], "instances/small/on": ["old"]}
@@ -68,7 +68,7 @@ CASES = {
         PASCAL | {"gpus/cuda": "12.8", "host/os": "ubuntu-26.04"},
         "LH069",
         "'12.8'",
-        "the C library of ubuntu-26.04, glibc 2.43: the newest that it does with is 2.40",
+        "the C library of ubuntu-26.04, glibc 2.43: the newest that it supports is 2.40",
         "no toolkit compiles for all of these GPUs on this system: leave one out of `on`, or run an image",
     ),
     "12.8 for glibc 2.41": Case(

@@ -30,7 +30,7 @@ CASES = {
         {"host/wsl/memory": "64GiB", "host/ram": "128GB"},
         "LH064",
         "128GB",
-        "`ram` is 128 GB, and the virtual machine that the host is has 68.7 GB",
+        "`ram` is 128 GB, and the virtual machine of the host has 68.7 GB",
         "the same for `ram` as for `wsl.memory`",
         "warning",
         wsl=True,

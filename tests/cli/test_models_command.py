@@ -213,7 +213,7 @@ def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
     said = bench.herd("verify", "--deep", "here")
     assert said.returncode == 1
     assert "m.gguf is damaged: its sha256 is " in said.stdout
-    assert "help: it is no longer vouched for: `herd up here` brings it again" in said.stdout
+    assert "help: its hash is no longer listed: `herd up here` fetches it again" in said.stdout
     assert bench.model.with_name(".manifest").read_text() == ""
     (model,) = bench.json("verify", "--deep", "here")["models"]
     assert (model["ok"], model["files"][0]["status"]) == (False, "damaged")

@@ -267,7 +267,7 @@ def test_the_gateway_is_asked_in_the_same_connection(fleet: Fleet) -> None:
     assert fleet.execs == ["attic", "duo"]
     talk.unlink()
     done = fleet.status()
-    assert (done.returncode, "duo: there is no gateway on its host; `herd up` brings it" in done.stdout) == (1, True)
+    assert (done.returncode, "duo: there is no gateway on its host; `herd up` installs it" in done.stdout) == (1, True)
     assert "duo    one       serves" in done.stdout
 
 

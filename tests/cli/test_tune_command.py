@@ -178,7 +178,7 @@ def with_other_weights(inventory: Path) -> TuneTarget:
 def test_other_weights_are_tried_where_they_are_declared(inventory: Path) -> None:
     of = with_other_weights(inventory)
     assert of.space.axis("model").values == ("gemma", "finer")
-    assert [each.name for each in of.others] == ["finer"], "`herd up` brings it"
+    assert [each.name for each in of.others] == ["finer"], "`herd up` installs it"
     assert judged(inventory).identity != of.identity
 
 

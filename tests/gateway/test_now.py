@@ -168,9 +168,7 @@ def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
 def test_what_comes_back_by_itself_is_said() -> None:
     now = gateway_snapshot(replace(STATE, returning=("box.chat",)))
     assert now.returning == ("box.chat",)
-    assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(
-        gateway_lines(now)
-    )
+    assert "box.chat is drained by `herd up` or a measurement, and returns by itself" in "\n".join(gateway_lines(now))
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_header_is_short_in_a_lock_and_comes_back_whole(folder: Path) -> None:
     ("field", "value", "sentence"),
     [
         ("type", "Q4_L", "`Q4_L` is no type of tensors"),
-        ("shape", [100, 4], "rows of 100 numbers are no whole blocks of Q4_K"),
+        ("shape", [100, 4], "rows of 100 numbers are not whole blocks of Q4_K"),
         ("shape", [-256], "greater than or equal to 0"),
         ("shape", [], "at least 1 item"),
         ("layers", "0-99999999", "should match pattern"),

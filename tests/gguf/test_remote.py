@@ -327,7 +327,9 @@ def test_a_file_shorter_than_its_header_says_is_broken(plain: bytes) -> None:
 def test_what_is_no_model_is_named(plain: bytes) -> None:
     with serving(b"<!doctype html>" + plain) as server:
         error = refusal(server.url, server.size)
-        assert error.message == f"{server.url} cannot be used: it is no GGUF file: it begins with b'<!doctype html>G'"
+        assert (
+            error.message == f"{server.url} cannot be used: it is not a GGUF file: it begins with b'<!doctype html>G'"
+        )
         assert len(server.ranges) == 1
 
 
@@ -372,7 +374,7 @@ def test_bodies_that_are_cut_are_put_together(hub: Hub, plain: bytes) -> None:
 
 def test_a_private_repository_wants_a_token(hub: Hub, plain: bytes) -> None:
     error = refusal(address(hub), len(plain), None)
-    assert error.message == f"{address(hub)} is not given out (401)"
+    assert error.message == f"{address(hub)} requires access (401)"
     assert "HF_TOKEN" in error.help
     error = refusal(address(hub), len(plain), "hf_wrong")
     assert "is not given out (401)" in error.message
@@ -385,7 +387,7 @@ def test_a_private_repository_wants_a_token(hub: Hub, plain: bytes) -> None:
 
 def test_a_file_that_is_gone_is_said(hub: Hub, plain: bytes) -> None:
     url = address(hub, "absent.gguf")
-    assert refusal(url, len(plain)).message == f"{url} is not there (404)"
+    assert refusal(url, len(plain)).message == f"{url} does not exist (404)"
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\n", f"{TOKEN}…", f"{TOKEN}\0"])

@@ -26,7 +26,7 @@ def lines(now: FleetSnapshot, width: int | None = None) -> list[str]:
 
 def test_the_table_of_a_fleet() -> None:
     assert lines(FLEET) == [
-        "2 of 3 instances serve, 1 of 3 rigs not reached, 2026-11-25 10:00:00 UTC",
+        "2 of 3 instances serve, 1 of 3 rigs unreachable, 2026-11-25 10:00:00 UTC",
         "duo: code is down: its unit is failed; see there",
         "six: nothing listens for SSH at six.lan; is it on?",
         "",

@@ -54,9 +54,9 @@ OPENS = Rule(
     "LH211",
     "An option lets clients do more than send requests to the model.",
     why="""
-            Tools for agents run commands on the host. A folder that is served, or settings that every client can
-            change, need a key. It is an error where other machines reach the server without a key.
-            """,
+    Tools for agents run commands on the host. A folder that is served, or settings that every client can change, need a
+    key. It is an error where other machines reach the server without a key.
+    """,
     example="""
     llama-server -m model.gguf --tools all
     """,

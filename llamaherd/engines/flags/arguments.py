@@ -111,14 +111,12 @@ QUOTES = str.maketrans(
 TYPOGRAPHY = Rule(
     "LH125",
     "A dash or quotation mark is one of a word processor.",
-    why='Blogs and chat programs turn `--` and `"` into signs that look alike and mean nothing to a command line.',
+    why='Blogs and chat programs turn `--` and `"` into similar characters that mean nothing to a command line.',
     example="""
     llama-server -m model.gguf \N{EN DASH}-ctx-size 8192
     """,
     language="sh",
-    way_out="""
-                 Blogs and chat programs turn `--` and `"` into similar characters that mean nothing to a command line.
-                 """,
+    way_out="write the plain characters of the help line.",
 )
 
 
@@ -154,9 +152,9 @@ JOINED = Rule(
     "LH255",
     "A flag and its value are in one argument.",
     why="""
-             An item of a list, or the text in one pair of quotes, is one argument: the engine searches for a flag of
-             that whole name.
-             """,
+    An item of a list, or the text in one pair of quotes, is one argument: the engine searches for a flag of that whole
+    name.
+    """,
     example="""
     services:
       llm:

@@ -104,9 +104,7 @@ OPTION_GONE = Rule(
     engines:
       main: {options: {LLAMA_CUBLAS: true}}
     """,
-    way_out="""
-                  write the option that replaced it. llamaherd switches CUDA on for instances that are `on` a GPU.
-                  """,
+    way_out="write the option that replaced it. llamaherd switches CUDA on for instances that are `on` a GPU.",
 )
 
 
@@ -114,9 +112,9 @@ OPTION_UNKNOWN = Rule(
     "LH131",
     "No known engine has such a CMake option.",
     why="""
-                     CMake would ignore it. llamaherd stops the build, since something else was meant. It is a note
-                     where the engine's version is newer than the catalogues.
-                     """,
+    CMake would ignore it. llamaherd stops the build, since something else was meant. It is a note where the engine's
+    version is newer than the catalogues.
+    """,
     example="""
     engines:
       main: {options: {LLAMA_MTP: true}}
@@ -247,10 +245,9 @@ OPTION_VALUE = Rule(
     "LH134",
     "A CMake option has a value at which the build stops.",
     why="""
-                   `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty
-                   element ends the configuration. A pair of other types is a note where the engine's version is newer
-                   than the catalogues.
-                   """,
+    `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty element ends the
+    configuration. A pair of other types is a note where the engine's version is newer than the catalogues.
+    """,
     example="""
     engines:
       main: {options: {GGML_CUDA_FA_QUANTS: "q8_0-q8_0;"}}

@@ -43,9 +43,9 @@ NO_MODEL = Rule(
     "LH273",
     "The engine cannot load the value as a model.",
     why="""
-               llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another
-               format, no vision projector alone.
-               """,
+    llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another format, no
+    vision projector alone.
+    """,
     example="""
     llama-server -m unsloth/Qwen3-8B-GGUF:Q4_K_M --port 8080
     """,
@@ -123,11 +123,10 @@ NO_TEMPLATE = Rule(
     "LH277",
     "A name is not a chat template.",
     why="""
-                  With Jinja, which is llama.cpp's default, `--chat-template` takes the text of a template, and one
-                  name: `chatml`. Any other word is the whole template: the model gets this word for every prompt.
-                  Without Jinja (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known,
-                  and the server does not start with others.
-                  """,
+    With Jinja, which is llama.cpp's default, `--chat-template` takes the text of a template, and one name: `chatml`.
+    Any other word is the whole template: the model gets this word for every prompt. Without Jinja (`--no-jinja`, and
+    ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does not start with others.
+    """,
     example="""
     llama-server -m model.gguf -c 8192 --chat-template chatlm
     """,
@@ -345,9 +344,9 @@ NOT_REUSED = Rule(
     "LH222",
     "`cache_reuse` cannot move parts of the cache.",
     why="""
-                 A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server logs
-                 this and reuses the common beginning alone.
-                 """,
+    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server logs this and
+    reuses the common beginning alone.
+    """,
     example="""
     llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
     """,

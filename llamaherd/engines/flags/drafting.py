@@ -39,9 +39,9 @@ MANY_STATES = Rule(
     "LH213",
     "The automatic number of slots multiplies what drafting holds.",
     why="""
-                  llama.cpp serves four slots by default. A model with recurrent layers, such as Qwen3.5, holds its
-                  state once for each slot and each drafted token.
-                  """,
+    llama.cpp serves four slots by default. A model with recurrent layers, such as Qwen3.5, holds its state once for
+    each slot and each drafted token.
+    """,
     example="""
     llama-server -m model.gguf -c 8192 --spec-type draft-mtp --spec-draft-n-max 3
     """,
@@ -82,18 +82,15 @@ def _head(meant: EffectiveOptions) -> Option | None:
 DRAFTS_NOTHING = Rule(
     "LH212",
     "Drafting is configured, and has no effect.",
-    why="""
-                     llama.cpp since b9246 needs the method of drafting: without that, it loads the model and does not
-                     use it.
-                     """,
+    why="llama.cpp since b9246 needs the method of drafting: without that, it loads the model and does not use it.",
     example="""
     llama-server -m big.gguf -md small.gguf -c 8192 -np 1
     """,
     language="sh",
     way_out="""
-                     add `--spec-type draft-simple` for a draft model, `draft-mtp` for a prediction head. In a rig,
-                     write the key `draft`.
-                     """,
+    add `--spec-type draft-simple` for a draft model, `draft-mtp` for a prediction head. In a rig, write the key
+    `draft`.
+    """,
     severity="warning",
 )
 

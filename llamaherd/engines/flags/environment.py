@@ -110,9 +110,9 @@ ENV_OFF = Rule(
     "LH123",
     "A variable's value switches off what it seems to switch on.",
     why="""
-              ik_llama.cpp reads `1` and `true` of its switches as on, and anything else as off. That the variable
-              overrides the command line is LH122.
-              """,
+    ik_llama.cpp reads `1` and `true` of its switches as on, and anything else as off. That the variable overrides the
+    command line is LH122.
+    """,
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}

@@ -23,9 +23,9 @@ NO_EFFECT = Rule(
     "LH256",
     "An option has no effect together with another one.",
     why="""
-                The engine accepts both and uses one of them: a router's settings with a model, shares with one GPU, a
-                template's arguments without Jinja.
-                """,
+    The engine accepts both and uses one of them: a router's settings with a model, shares with one GPU, a template's
+    arguments without Jinja.
+    """,
     example="""
     llama-server -m model.gguf --models-preset models.ini --port 8080
     """,

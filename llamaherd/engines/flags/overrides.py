@@ -193,9 +193,9 @@ BAD_OVERRIDE = Rule(
     "LH218",
     "The engine refuses an override of tensors, or it matches nothing.",
     why="""
-                   The pattern is a regular expression of C++ (std::regex), searched for in the tensors' names. The
-                   buffer is `CPU`, or `CUDA0` and so on by the GPUs that the server uses.
-                   """,
+    The pattern is a regular expression of C++ (std::regex), searched for in the tensors' names. The buffer is `CPU`, or
+    `CUDA0` and so on by the GPUs that the server uses.
+    """,
     example="""
     instances:
       coder: {extra_args: ["-ot", "*exps*=CPU"]}

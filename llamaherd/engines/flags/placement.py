@@ -69,9 +69,9 @@ HIDDEN_GPUS = Rule(
     "LH258",
     "A variable leaves the server no GPU, and it must use one.",
     why="""
-                  CUDA reads `CUDA_VISIBLE_DEVICES` up to an invalid entry, and offers no GPU if one occurs twice.
-                  Empty, it hides all of them: the server then computes on the CPU.
-                  """,
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to an invalid entry, and offers no GPU if one occurs twice. Empty, it hides all
+    of them: the server then computes on the CPU.
+    """,
     example="""
     CUDA_VISIBLE_DEVICES=cuda:0 llama-server -m model.gguf -ngl 99
     """,
@@ -130,9 +130,9 @@ NO_FIT = Rule(
     "LH057",
     "The engine must fit the model to the GPU by itself, and something is placed by hand.",
     why="""
-             llama.cpp fits nothing where layers, experts or shares are given (a note); ik_llama.cpp does not start with
-             `--fit` and placed tensors (an error).
-             """,
+    llama.cpp fits nothing where layers, experts or shares are given (a note); ik_llama.cpp does not start with `--fit`
+    and placed tensors (an error).
+    """,
     example="""
     instances:
       coder: {gpu_layers: 30, extra_args: [--fit, "on"]}
@@ -221,9 +221,9 @@ NEGATIVE_LAYERS = Rule(
     "LH259",
     "A number of layers is negative, which each engine reads in another way.",
     why="""
-                      llama.cpp reads -1 as `auto`, and lower numbers as `all`. ik_llama.cpp reads -1 as its default,
-                      and puts no layer on a GPU below that.
-                      """,
+    llama.cpp reads -1 as `auto`, and lower numbers as `all`. ik_llama.cpp reads -1 as its default, and puts no layer on
+    a GPU below that.
+    """,
     example="""
     llama-server -m model.gguf -ngl -1
     """,

@@ -299,10 +299,10 @@ UNKNOWN_FLAG = Rule(
     "LH100",
     "No known engine has such a flag.",
     why="""
-                   It is misspelt, or was made up: the engine does not start. `--mtp-draft` is an example. It is a
-                   warning where not all flags of the version are known. It is a note where the version is newer than
-                   the catalogues: the built engine decides, before a server is switched.
-                   """,
+    It is misspelt, or was made up: the engine does not start. `--mtp-draft` is an example. It is a warning where not
+    all flags of the version are known. It is a note where the version is newer than the catalogues: the built engine
+    decides, before a server is switched.
+    """,
     example="""
     instances:
       coder: {extra_args: [--mtp-draft, "2"]}
@@ -336,10 +336,7 @@ FOREIGN_FLAG = Rule(
     instances:
       coder: {extra_args: [-rtr]}
     """,
-    way_out="""
-                   write this engine's name of it. Leave it out where the engine does so by itself. Or use the other
-                   engine.
-                   """,
+    way_out="write this engine's name of it. Leave it out where the engine does so by itself. Or use the other engine.",
     sometimes=("warning",),
 )
 

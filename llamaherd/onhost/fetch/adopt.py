@@ -74,7 +74,7 @@ def _adopt_one(file: File, candidates: list[Candidate], incoming: int, progress:
     """Adopt the first candidate that is the file."""
     for candidate in candidates:
         try:
-            how = _take(candidate, file, incoming, _looking(progress, candidate.path, file.size))
+            how = _take(candidate, file, incoming, _shown_reading(progress, candidate.path, file.size))
         except _OtherFileError:
             continue
         except OSError as error:
@@ -86,7 +86,7 @@ def _adopt_one(file: File, candidates: list[Candidate], incoming: int, progress:
         return
 
 
-def _take(candidate: Candidate, file: File, incoming: int, seen: OnRead) -> str:
+def _take(candidate: Candidate, file: File, incoming: int, on_read: OnRead) -> str:
     """Adopt a candidate, and return how. Raise _OtherFileError and OSError."""
     # Opened once: the verified file is the adopted one, wherever its path leads by then.
     with _opened(Path(os.path.realpath(candidate.path)), os.O_NOFOLLOW) as source:
@@ -96,15 +96,15 @@ def _take(candidate: Candidate, file: File, incoming: int, seen: OnRead) -> str:
         # A file of a manifest is verified, and where only root can write to it, a link is as good as a clone.
         if candidate.vouched and candidate.vouched.unchanged(state) and _linked(source, file, incoming, None):
             return "linked"
-        if _cloned(source, file, incoming, seen):
+        if _cloned(source, file, incoming, on_read):
             return "cloned"
-        if _linked(source, file, incoming, seen):
+        if _linked(source, file, incoming, on_read):
             return "linked"
-        _copy(source, file, incoming, seen)
+        _copy(source, file, incoming, on_read)
         return "copied"
 
 
-def _cloned(source: int, file: File, incoming: int, seen: OnRead) -> bool:
+def _cloned(source: int, file: File, incoming: int, on_read: OnRead) -> bool:
     """Adopt a copy that shares its blocks; return False if the filesystem has no such copies."""
     with _unfinished(file, incoming) as copy:
         try:
@@ -112,21 +112,21 @@ def _cloned(source: int, file: File, incoming: int, seen: OnRead) -> bool:
         except OSError:
             return False
         # No other user can write to the clone: unlike a link, it cannot change once it is verified.
-        _prove(file, _digest(copy, file.size, seen))
+        _prove(file, _digest(copy, file.size, on_read))
         _finish(copy, file, incoming)
         return True
 
 
-def _linked(source: int, file: File, incoming: int, seen: OnRead | None) -> bool:
+def _linked(source: int, file: File, incoming: int, on_read: OnRead | None) -> bool:
     """Adopt another name of the same file; return False if that is impossible.
 
     A file that is verified already needs no `seen`.
     """
     if not _is_linkable(source, incoming):
         return False
-    if seen:
+    if on_read:
         before = os.fstat(source)
-        _prove(file, _digest(source, file.size, seen))
+        _prove(file, _digest(source, file.size, on_read))
         after = os.fstat(source)
         if (before.st_mtime_ns, before.st_ctime_ns, file.size) != (after.st_mtime_ns, after.st_ctime_ns, after.st_size):
             raise _OtherFileError
@@ -139,13 +139,13 @@ def _linked(source: int, file: File, incoming: int, seen: OnRead | None) -> bool
     return True
 
 
-def _copy(source: int, file: File, incoming: int, seen: OnRead) -> None:
+def _copy(source: int, file: File, incoming: int, on_read: OnRead) -> None:
     """Adopt a copy, hashed while it is made, in one reading. Raise OSError."""
     room = os.fstatvfs(incoming)
     if room.f_bavail * room.f_frsize < file.size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with _unfinished(file, incoming) as copy:
-        _prove(file, _digest(source, file.size, seen, into=copy))
+        _prove(file, _digest(source, file.size, on_read, into=copy))
         _finish(copy, file, incoming)
 
 
@@ -191,7 +191,7 @@ def _link(source: int, file: File, incoming: int) -> None:
     os.fsync(incoming)
 
 
-def _digest(source: int, size: int, seen: OnRead, into: int | None = None) -> str:
+def _digest(source: int, size: int, on_read: OnRead, into: int | None = None) -> str:
     """Return the sha256 of a file's first `size` bytes, and write them to `into`."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_CHUNK))
@@ -202,7 +202,7 @@ def _digest(source: int, size: int, seen: OnRead, into: int | None = None) -> st
         while into is not None and part:
             part = part[os.write(into, part) :]
         done += count
-        seen(done)
+        on_read(done)
     return digest.hexdigest()
 
 
@@ -255,14 +255,14 @@ def _remove(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _looking(progress: Progress, path: Path, size: int) -> OnRead:
+def _shown_reading(progress: Progress, path: Path, size: int) -> OnRead:
     """Show the file that is read, and the progress, every second."""
     shown = time.monotonic()
 
-    def seen(done: int) -> None:
+    def on_read(done: int) -> None:
         nonlocal shown
         if time.monotonic() - shown >= 1:
             shown = time.monotonic()
             progress.show(f"reading {path}: {show_part(done, size)}")
 
-    return seen
+    return on_read

@@ -99,7 +99,7 @@ def _walk(top: Path, but: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
     Unreadable folders are left out, and so are files deeper or later than users keep models.
     """
-    seen = _identities(but)
+    visited = _identities(but)
     kernels = {device for device, _ in _identities(Path("/proc"), Path("/sys"), Path("/dev"))}
     left = _ENTRIES
     waiting = deque([(top, 0)])
@@ -107,9 +107,9 @@ def _walk(top: Path, but: Path) -> Iterator[tuple[Path, os.stat_result]]:
         folder, depth = waiting.popleft()
         here = _identities(folder)
         # Reading the kernel's files may have effects.
-        if here <= seen or any(device in kernels for device, _ in here):
+        if here <= visited or any(device in kernels for device, _ in here):
             continue
-        seen |= here
+        visited |= here
         for entry in _entries(folder):
             left -= 1
             if left < 0:

@@ -175,7 +175,7 @@ class RangeIgnoredError(Exception):
 class Body:
     """The bytes of a response: of the file from `at`, which moves as they are read, to `end`. A context manager.
 
-    `is_sure` is False if the response has no length: a page of a proxy, which ends early, would look like the beginning
+    `is_sure` is False if the response has no length: a page of a proxy, which ends early, would pass for the beginning
     of the file.
     """
 
@@ -311,8 +311,8 @@ def _checked(offer: Offer, response: http.client.HTTPResponse, start: int, end: 
     status = response.status
     if status in (408, 425, 429) or status >= 500:
         raise LaterError(f"it returned status {status}", _after(response.getheader("Retry-After", "")))
-    said = response.getheader("Content-Range", "").strip()
-    if status == 416 and (known := _OF_SIZE.fullmatch(said)):
+    content_range = response.getheader("Content-Range", "").strip()
+    if status == 416 and (known := _OF_SIZE.fullmatch(content_range)):
         if int(known[1]) != size:
             raise wrong_size(offer, int(known[1]), size)
         if not offer.ignores_ranges:
@@ -321,7 +321,7 @@ def _checked(offer: Offer, response: http.client.HTTPResponse, start: int, end: 
     if status not in (200, 206):
         raise refused_by_status(offer, status, response.getheader("X-Error-Code", ""))
     _refuse_another_kind(offer, response)
-    first, past = _range(offer, said, start, size) if status == 206 else (0, size)
+    first, past = _range(offer, content_range, start, size) if status == 206 else (0, size)
     if response.length is not None and response.length != past - first:
         if status == 200:
             raise wrong_size(offer, response.length, size)
@@ -340,8 +340,8 @@ def _refuse_another_kind(offer: Offer, response: http.client.HTTPResponse) -> No
         raise unexpected_response(offer, "sends a web page instead of the file")
 
 
-def _range(offer: Offer, said: str, start: int, size: int) -> tuple[int, int]:
-    match = _RANGE.fullmatch(said)
+def _range(offer: Offer, content_range: str, start: int, size: int) -> tuple[int, int]:
+    match = _RANGE.fullmatch(content_range)
     if match is None:
         raise unexpected_response(offer, "sends a part of the file without its position")
     first, past = int(match[1]), int(match[2]) + 1

@@ -22,17 +22,17 @@ class Vouched(NamedTuple):
     modified: str
     sha256: str
 
-    def unchanged(self, seen: os.stat_result) -> bool:
+    def unchanged(self, found: os.stat_result) -> bool:
         """Return whether a file is unchanged since it was verified."""
-        return (seen.st_size, _seconds(seen.st_mtime_ns)) == (self.size, self.modified)
+        return (found.st_size, _seconds(found.st_mtime_ns)) == (self.size, self.modified)
 
 
-def is_writable_by_us_only(seen: os.stat_result) -> bool:
+def is_writable_by_us_only(found: os.stat_result) -> bool:
     """Return whether only root, or the user of this program, can write to a file.
 
     An access list shows in the group's bits.
     """
-    return seen.st_uid in (0, os.geteuid()) and not seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _seconds(nanoseconds: int) -> str:

@@ -35,8 +35,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 def free_bytes(folder: Path) -> int:
     """Return the bytes that may still be written to the filesystem of a folder. Raise StorageError."""
     with storage_errors(folder):
-        seen = os.statvfs(folder)
-        return seen.f_bavail * seen.f_frsize
+        filesystem = os.statvfs(folder)
+        return filesystem.f_bavail * filesystem.f_frsize
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:

@@ -50,8 +50,8 @@ class SharedStore:
                 # Without O_NONBLOCK, opening a named pipe in place of the file would wait.
                 handle = os.open(vouched.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 stream = stack.enter_context(os.fdopen(handle, "rb"))
-                seen = os.fstat(handle)
-                if stat.S_ISREG(seen.st_mode) and vouched.unchanged(seen) and manifest.is_writable_by_us_only(seen):
+                found = os.fstat(handle)
+                if stat.S_ISREG(found.st_mode) and vouched.unchanged(found) and manifest.is_writable_by_us_only(found):
                     stack.pop_all()
                     return stream
         return None
@@ -72,10 +72,10 @@ class SharedStore:
 def _state(path: Path) -> tuple[int, int, int]:
     """Return values that change once a file is written anew; zeros if it does not exist."""
     try:
-        seen = path.stat()
+        found = path.stat()
     except OSError:
         return 0, 0, 0
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 _CONNECTIONS = 64
@@ -164,7 +164,7 @@ class _Server(ThreadingMixIn, TCPServer):
         """Serve until no request arrives for `idle` seconds; every second, yield the bytes that were sent if there are
         more.
         """
-        told, when = 0, time.monotonic()
+        yielded, when = 0, time.monotonic()
         while self._answering or time.monotonic() - self._answered < idle:
             # Clients beyond the limit wait in the kernel's queue.
             if len(self._silent_since) < _CONNECTIONS:
@@ -172,9 +172,9 @@ class _Server(ThreadingMixIn, TCPServer):
             else:
                 time.sleep(_LOOK)
             self._drop_the_silent()
-            if self._sent != told and time.monotonic() - when >= 1:
-                told, when = self._sent, time.monotonic()
-                yield told
+            if self._sent != yielded and time.monotonic() - when >= 1:
+                yielded, when = self._sent, time.monotonic()
+                yield yielded
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -274,12 +274,12 @@ class _Handler(BaseHTTPRequestHandler):
         return "llamaherd"
 
     def do_GET(self) -> None:
-        self._answer()
+        self._respond()
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self._respond()
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # an unrequested body would be read as the next request
         token = self.server.knows(self.headers.get("Authorization", ""))
@@ -292,11 +292,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.OK, names, {"Content-Type": "application/json"})
             elif stream := self.server.shelf.find(self.path.removeprefix("/")):
                 with stream:
-                    self._lend(stream, f'"{self.path.removeprefix("/")}"')
+                    self._send_file(stream, f'"{self.path.removeprefix("/")}"')
             else:
                 self._say(HTTPStatus.NOT_FOUND)
 
-    def _lend(self, stream: BinaryIO, etag: str) -> None:
+    def _send_file(self, stream: BinaryIO, etag: str) -> None:
         """Send a file, or the requested part of it."""
         size = stream.seek(0, 2)
         wanted = None

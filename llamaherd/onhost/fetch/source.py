@@ -213,9 +213,9 @@ def wrong_bytes(offer: Offer, sha256: str, expected: str) -> RefusedError:
     """Return the error for a complete file with another hash."""
     name = offer.source.name
     if _HUB_PATH.fullmatch(urlsplit(offer.source.url).path):
-        way_out = "lock the model anew by `herd lock --upgrade` and its name, if its files may have changed"
+        fix = "lock the model anew by `herd lock --upgrade` and its name, if its files may have changed"
     else:
-        way_out = f"`herd verify --deep {name}` reports what is damaged there, and `herd up {name}` fetches it again"
+        fix = f"`herd verify --deep {name}` reports what is damaged there, and `herd up {name}` fetches it again"
     return RefusedError(
-        f"it arrived from {name} with sha256 {sha256}, but {expected} was expected; nothing of it was kept", way_out
+        f"it arrived from {name} with sha256 {sha256}, but {expected} was expected; nothing of it was kept", fix
     )
