@@ -224,11 +224,11 @@ class Lock(_Frozen):
 
 
 def _refuse_twice(names: Iterable[str]) -> None:
-    names = set()
+    earlier = set()
     for name in names:
-        if name in names:
+        if name in earlier:
             raise ValueError(f"`{name}` is locked twice")
-        names.add(name)
+        earlier.add(name)
 
 
 # Each tensor begins at a multiple of the file's alignment: 32 by default, and no writer goes beyond a page.

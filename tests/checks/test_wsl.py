@@ -124,7 +124,7 @@ CASES = {
         {"host/wsl/windows_profile": r"C:\Users\tom"},
         "LH068",
         "C:",
-        "no folder of Windows as WSL sees it",
+        "not a folder of Windows in WSL",
         "`windows_profile: /mnt/c/Users/tom`",
         wsl=True,
     ),

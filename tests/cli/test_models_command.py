@@ -220,7 +220,7 @@ def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
     (listed, _) = bench.json("models", "here")["revisions"]
     assert listed["state"] == "unfinished"
     bench.model.unlink()
-    assert "m.gguf is missing: it is not there" in bench.herd("verify", "--deep", "here").stdout
+    assert "m.gguf is missing: it does not exist" in bench.herd("verify", "--deep", "here").stdout
 
 
 def test_verify_without_deep_reads_no_model(bench: Bench) -> None:

@@ -182,4 +182,4 @@ def test_a_server_that_has_the_file_and_parts_it_not(host: Host) -> None:
 
 def test_a_server_that_never_gives_it_is_quoted(host: Host) -> None:
     no = b"HTTP/1.1 416 No\r\nContent-Range: bytes */%d\r\nContent-Length: 0\r\n\r\n" % len(WHOLE)
-    assert "liar answered with status 416" in refusal(host, raw(no))
+    assert "liar returned status 416" in refusal(host, raw(no))

@@ -341,7 +341,7 @@ def test_a_gated_repository(host: Host, hub: Hub, token: str | None) -> None:
         host.secret("hub", token)
     said = refused(host, hub)
     assert f"hub sends {REPO} only to accounts that its owner has granted access (40{3 if token else 1})" in said
-    assert f"open {hub.url}/{REPO} in a browser and ask for access" in said
+    assert f"open {hub.url}/{REPO} in a browser and request access" in said
 
 
 def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
@@ -353,7 +353,7 @@ def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
 def test_a_file_that_is_too_large_for_http(host: Host, hub: Hub) -> None:
     hub.status[FILE] = 400
     (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, FILE)]))
-    assert f"hub does not give this file of {REPO} over HTTP (400)" in said
+    assert f"hub does not send this file of {REPO} over HTTP (400)" in said
     assert f"`hf download {REPO}` on this host" in said
 
 

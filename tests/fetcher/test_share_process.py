@@ -257,7 +257,7 @@ def test_a_port_that_is_taken_is_said(root: Path) -> None:
 def test_an_address_of_another_host_is_said(root: Path) -> None:
     process = started(root, "--bind", "192.0.2.1", "--idle", "60")
     assert process.wait(timeout=60) == 1
-    assert "cannot lend models at 192.0.2.1" in (root / "run/failed").read_text()
+    assert "cannot share models at 192.0.2.1" in (root / "run/failed").read_text()
 
 
 def test_it_listens_by_ipv6(root: Path) -> None:

@@ -176,7 +176,7 @@ def test_what_comes_back_by_itself_is_said() -> None:
     [
         (("here", "elsewhere"), "10.0.0.1 is on box", True),
         (("elsewhere", "here"), "10.0.0.1 is on porch", True),
-        (("here", "here"), "10.0.0.1 is on box and porch at once: let what they say of it through", False),
+        (("here", "here"), "10.0.0.1 is on box and porch at once: let their VRRP messages through", False),
         (("elsewhere", "elsewhere"), "10.0.0.1 is not on box, nor on porch: see `systemctl status", False),
     ],
 )

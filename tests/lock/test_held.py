@@ -114,7 +114,7 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
         lock_held(tmp_path / "herd.lock", said.append, 0),
     ):
         raise AssertionError
-    assert f"another `herd lock` has been at work in {tmp_path}" in caught.value.message
+    assert f"another `herd lock` has been running in {tmp_path}" in caught.value.message
     assert caught.value.help
 
 

@@ -190,7 +190,7 @@ def test_a_gpu_that_is_gone_is_a_problem_and_so_is_a_driver_that_says_nothing() 
     )
     host.cards, host.driver = [], "nvidia-smi does not answer within 5 s"
     (problem,) = rig_snapshot(DUO, host, {}).problems
-    assert problem.startswith("its GPUs are not known: nvidia-smi does not answer within 5 s")
+    assert problem.startswith("its GPUs are unknown: nvidia-smi does not answer within 5 s")
 
 
 def test_the_last_change() -> None:

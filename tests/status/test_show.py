@@ -103,6 +103,6 @@ def test_what_others_say_is_text_on_the_page() -> None:
 
 def test_the_page_says_all_that_the_terminal_does() -> None:
     page = re.sub(r"<[^>]*>", " ", to_html(FLEET))
-    for said in ("qwen3.6-35b-a3b", "43.10 ± 0.6", "20.0 of 32.0 GiB", "restart chat", "six.chat", "not reached"):
+    for said in ("qwen3.6-35b-a3b", "43.10 ± 0.6", "20.0 of 32.0 GiB", "restart chat", "six.chat", "unreachable"):
         assert said in page
     assert "//" not in to_html(FLEET)

@@ -208,7 +208,7 @@ def test_a_file_of_two_models_is_read_once() -> None:
             FileCheck("a.gguf", "damaged", f"its sha256 is {'dd' * 32}, declared is {'cc' * 32}", dropped=True),
         ),
         (FileHash("sized", "7"), FileCheck("a.gguf", "damaged", "it has 7 bytes, the lock has 100")),
-        (FileHash("missing"), FileCheck("a.gguf", "missing", "it is not there")),
+        (FileHash("missing"), FileCheck("a.gguf", "missing", "it does not exist")),
         (
             FileHash("unreadable", "Input/output error"),
             FileCheck("a.gguf", "damaged", "it cannot be read: Input/output error; is the disk failing?"),
@@ -266,7 +266,7 @@ def test_what_is_damaged_is_said_with_a_way_out(capsys: pytest.CaptureFixture[st
         FileCheck("a.gguf", "ok"),
         FileCheck("b.gguf", "damaged", "its sha256 is x", dropped=True),
         FileCheck("c.gguf", "damaged", "its sha256 is y"),
-        FileCheck("d.gguf", "missing", "it is not there"),
+        FileCheck("d.gguf", "missing", "it does not exist"),
     )
     print_checks("duo", [ModelCheck("good", "/g", files_[:1]), ModelCheck("bad", "/b", files_)], console())
     assert capsys.readouterr().out == (
@@ -276,6 +276,6 @@ def test_what_is_damaged_is_said_with_a_way_out(capsys: pytest.CaptureFixture[st
         "      help: its hash is no longer listed: `herd up duo` fetches it again\n"
         "      c.gguf is damaged: its sha256 is y\n"
         "      help: it was being changed meanwhile: run `herd verify --deep duo` again\n"
-        "      d.gguf is missing: it is not there\n"
+        "      d.gguf is missing: it does not exist\n"
         "      help: `herd up duo` fetches it\n"
     )

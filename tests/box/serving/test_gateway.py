@@ -239,7 +239,7 @@ def test_a_change_of_both_servers_of_a_model_is_seen_by_nobody(pair: Bench, keys
 
 def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> None:
     smaller(pair, 3072)
-    pair.killed(signal.SIGKILL, lambda line: "sends nothing new to box.chat" in line, [HERD, "up", "--yes"])
+    pair.killed(signal.SIGKILL, lambda line: "sends no new requests box.chat" in line, [HERD, "up", "--yes"])
     assert states(pair)["box.chat"] == "draining"
     assert "box.chat is drained by `herd up` or a measurement" in pair.herd("gateway", "status").output
     # The timer would do it in some minutes: here it does so now, as the next run does, too.
@@ -285,7 +285,7 @@ def test_a_server_is_benched_alone_and_comes_back(pair: Bench, keys: Keys) -> No
 )
 def test_a_measurement_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys, words: list[str]) -> None:
     assert keys
-    pair.killed(signal.SIGKILL, lambda line: "sends nothing new to box.chat" in line, [HERD, *words])
+    pair.killed(signal.SIGKILL, lambda line: "sends no new requests box.chat" in line, [HERD, *words])
     assert states(pair)["box.chat"] == "draining"
     # Within a quarter of an hour its timer does it.
     assert "llamaherd-ready-box.chat.timer" in pair.sh(TIMERS)
@@ -305,6 +305,6 @@ def test_one_that_somebody_has_drained_stays_so(pair: Bench, keys: Keys) -> None
     smaller(pair, 1024)
     output = up(pair)
     assert "nothing new to box.chat" not in output
-    assert "goes on sending to box.drafter: nobody else answers for coder" in output
+    assert "continues sending to box.drafter: no other server serves coder" in output
     assert states(pair) == {"box.chat": "draining", "box.drafter": "up"}
     assert pair.herd("ready", "box.chat").code == 0
