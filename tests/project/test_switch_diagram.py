@@ -1,4 +1,4 @@
-"""`docs/architecture.md` shows the states of a switch as the program has them."""
+"""`docs/design/switch.md` shows the states of a switch as the program has them; the architecture, the packages."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import os
 
 from llamaherd.resources import DOCS
 from roles.serve.onhost.states import ENDS, STEPS, State, diagram, table
+from tests.support.houses import drawing
 
-PAGE = DOCS / "architecture.md"
-BEGIN, END = "## A switch of a server\n", "\n## "
+SWITCH, ARCHITECTURE = DOCS / "design/switch.md", DOCS / "architecture.md"
 
 
-def test_the_page_has_the_diagram_and_the_table() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    section, _, after = rest.partition(END)
-    words = section.split("```mermaid\n")[0], section.split("\n```\n\n")[1].split("\n\n")[0]
-    last = section.split("|\n\n")[-1]
-    expected = f"{words[0]}```mermaid\n{diagram()}\n```\n\n{words[1]}\n\n{table()}\n\n{last}"
+def test_the_page_of_the_switch_has_the_diagram_and_the_table() -> None:
+    page = SWITCH.read_text(encoding="utf-8")
+    before, after_diagram = page.split("```mermaid\n")[0], page.split("\n```\n\n")[1]
+    words, last = after_diagram.split("\n\n")[0], page.split("|\n\n")[-1]
+    expected = f"{before}```mermaid\n{diagram()}\n```\n\n{words}\n\n{table()}\n\n{last}"
     if os.environ.get("REWRITE_GOLDEN"):
-        PAGE.write_text(f"{before}{BEGIN}{expected}{END}{after}", encoding="utf-8")
-    assert section == expected
+        SWITCH.write_text(expected, encoding="utf-8")
+    assert page == expected
+
+
+def test_the_architecture_has_the_drawing_of_the_packages() -> None:
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    before, _, rest = page.partition("```mermaid\nflowchart TD\n")
+    expected = f"{before}```mermaid\n{drawing()}\n```{rest.partition('```')[2]}"
+    if os.environ.get("REWRITE_GOLDEN"):
+        ARCHITECTURE.write_text(expected, encoding="utf-8")
+    assert page == expected
 
 
 def test_each_state_is_reached_and_leads_to_an_end() -> None:
