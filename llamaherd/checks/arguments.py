@@ -151,7 +151,7 @@ UNKNOWN_VERSION = Rule(
       main: {ref: b4000}
     """,
     after="A flag that an instance needs and the version lacks is reported as well (LH176).",
-    way_out="""
+    fix="""
     write one of the versions in the help line: [inventory.md](../inventory.md#enginesname) lists them as well.
     For llama.cpp it is a build number, for ik_llama.cpp a commit or a date.
     """,
@@ -263,7 +263,7 @@ OUT_OF_REACH = Rule(
     instances:
       coder: {extra_args: [--log-file, /var/log/llama.log]}
     """,
-    way_out="""
+    fix="""
     leave logs out: the journal has them. Save slots in `/tmp` (`--slot-save-path /tmp`). Put templates and adapters
     into a folder such as `/srv`.
     """,

@@ -23,7 +23,7 @@ OPTION_AGAINST_RIG = Rule(
     engines:
       main: {options: {CMAKE_CUDA_ARCHITECTURES: "120"}}
     """,
-    way_out="leave the option out: llamaherd builds for the GPUs in use.",
+    fix="leave the option out: llamaherd builds for the GPUs in use.",
 )
 
 
@@ -89,7 +89,7 @@ LACKS = Rule(
       coder:
         extra_args: [--rpc, "192.168.1.5:50052"]
     """,
-    way_out="set the option of the engine, or leave the argument out.",
+    fix="set the option of the engine, or leave the argument out.",
 )
 
 

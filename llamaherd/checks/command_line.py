@@ -201,7 +201,7 @@ OVERRIDES = Rule(
     instances:
       coder: {extra_args: [--port, "9000"]}
     """,
-    way_out="write the key of the help line, or leave it out.",
+    fix="write the key of the help line, or leave it out.",
 )
 
 

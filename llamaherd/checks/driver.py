@@ -65,7 +65,7 @@ DRIVER_TOO_OLD = Rule(
       driver: {branch: 550}
       cuda: "13.0"
     """,
-    way_out="""
+    fix="""
     write `branch: 580`: it supports every GPU from Maxwell to Blackwell, and CUDA 13. Or write an older toolkit.
     """,
 )
@@ -96,7 +96,7 @@ UNKNOWN_TO_DRIVER = Rule(
     instances:
       coder: {model: small, draft: null}
     """,
-    way_out="write the branch that the help line gives.",
+    fix="write the branch that the help line gives.",
 )
 
 
@@ -133,7 +133,7 @@ OTHER_MODULES = Rule(
       cards:
         big: {model: RTX 5090}
     """,
-    way_out="""
+    fix="""
     leave `modules` out: llamaherd takes the kind that all GPUs work with. A GTX 1080 Ti and an RTX 5090 cannot be
     in one rig.
     """,
@@ -174,7 +174,7 @@ NOT_IN_DISTRIBUTION = Rule(
     gpus:
       driver: {branch: 580, from: distribution}
     """,
-    way_out="""
+    fix="""
     leave `from` out, so that the driver comes from NVIDIA's repository, or write a branch that the distribution
     has.
     """,
@@ -213,7 +213,7 @@ ENDED_BRANCH = Rule(
       driver: {branch: 535}
       cuda: "12.9"
     """,
-    way_out="""
+    fix="""
     write a branch that is supported. 580 supports every GPU from Maxwell to Blackwell. 620 is supported longest, for
     Turing (RTX 20) and newer alone.
     """,

@@ -37,7 +37,7 @@ MISSING_FILE = Rule(
     models:
       small: {file: models/small.gguf, sha256: d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26}
     """,
-    way_out="correct the path, or fetch the file. A relative path starts at the folder of the YAML file that names it.",
+    fix="correct the path, or fetch the file. A relative path starts at the folder of the YAML file that names it.",
     sometimes=("warning",),
 )
 
@@ -92,7 +92,7 @@ OPEN_KEY = Rule(
       help: run `chmod 600 keys/tom`
     """,
     language="console",
-    way_out="give the file the mode 600.",
+    fix="give the file the mode 600.",
     severity="warning",
 )
 

@@ -20,7 +20,7 @@ UNKNOWN_GATEWAY_RIG = Rule(
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="correct the name: it is the value of `rig:` in that rig's file.",
+    fix="correct the name: it is the value of `rig:` in that rig's file.",
 )
 
 
@@ -43,7 +43,7 @@ UNKNOWN_SERVER = Rule(
       help: did you mean `attic.coder`?
     """,
     language="console",
-    way_out="correct the name, or declare the instance in the rig's file.",
+    fix="correct the name, or declare the instance in the rig's file.",
 )
 
 
@@ -70,7 +70,7 @@ SAME_MODEL_NAME = Rule(
       help: leave it out of one of the two
     """,
     language="console",
-    way_out="leave the alias out of one of the two.",
+    fix="leave the alias out of one of the two.",
 )
 
 
@@ -99,7 +99,7 @@ WRONG_FALLBACK = Rule(
       help: leave `fallback` out in one of them
     """,
     language="console",
-    way_out="name a model of the gateway, and let the last one have no fallback.",
+    fix="name a model of the gateway, and let the last one have no fallback.",
 )
 
 
@@ -134,7 +134,7 @@ UNKNOWN_USERS_MODEL = Rule(
       help: did you mean `coder`?
     """,
     language="console",
-    way_out="correct the name, or leave `models` out: then the user may use all.",
+    fix="correct the name, or leave `models` out: then the user may use all.",
 )
 
 
@@ -162,7 +162,7 @@ SAME_KEY = Rule(
       help: give each a key of their own: `herd users rotate ann`
     """,
     language="console",
-    way_out="give each a key of their own: `herd users rotate NAME` makes one.",
+    fix="give each a key of their own: `herd users rotate NAME` makes one.",
 )
 
 
@@ -191,7 +191,7 @@ UNREACHED_SERVER = Rule(
       help: give instance `coder` of rig `porch` `listen: 0.0.0.0`
     """,
     language="console",
-    way_out="""
+    fix="""
     let the server listen beyond its host. It needs no `api_key` then: `herd up` makes one, which clients never see.
     `store: {share: {address: …}}` of its rig sets its address in the LAN.
     """,
@@ -231,7 +231,7 @@ OTHER_SERVERS_KEY = Rule(
       help: name one key file in `api_key` of both, or leave it out of both: then `herd up` makes one
     """,
     language="console",
-    way_out="name one file in `api_key` of all servers of a model, or leave it out of all: then `herd up` makes one.",
+    fix="name one file in `api_key` of all servers of a model, or leave it out of all: then `herd up` makes one.",
 )
 _OR_NONE = "or leave it out of both: then `herd up` makes one"
 
@@ -260,7 +260,7 @@ BEYOND_SLOTS = Rule(
       help: write `streams: 2`, or leave it out
     """,
     language="console",
-    way_out="leave `streams` out: then it is the server's `parallel`. Or give the server more slots.",
+    fix="leave `streams` out: then it is the server's `parallel`. Or give the server more slots.",
 )
 
 
@@ -290,7 +290,7 @@ OTHER_NAME = Rule(
       help: call the model `70b` here, without aliases, and let no other model fall back to it
     """,
     language="console",
-    way_out="call the model in `fleet.yaml` what its rig calls it, without aliases, and let no other fall back to it.",
+    fix="call the model in `fleet.yaml` what its rig calls it, without aliases, and let no other fall back to it.",
 )
 
 
@@ -320,7 +320,7 @@ GATEWAY_PORT = Rule(
       help: choose another port, such as 8000
     """,
     language="console",
-    way_out="choose another port for one of the two.",
+    fix="choose another port for one of the two.",
 )
 
 
@@ -348,7 +348,7 @@ SHARED_SERVER = Rule(
       help: make `fast` an alias of `coder`
     """,
     language="console",
-    way_out="make one of the two an alias of the other, or share the slots by `streams`.",
+    fix="make one of the two an alias of the other, or share the slots by `streams`.",
     severity="warning",
 )
 
@@ -380,7 +380,7 @@ SWAPS_BESIDE = Rule(
       help: serve `coder` by this server alone, and name a model of the other servers as its `fallback`
     """,
     language="console",
-    way_out="""
+    fix="""
     serve the model by the instance of the group alone, or by other servers alone. `fallback` names a model that is used
     while the group's server does not respond.
     """,

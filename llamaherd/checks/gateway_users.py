@@ -27,7 +27,7 @@ SMALL_BODY = Rule(
       help: write `body: 1MB`
     """,
     language="console",
-    way_out="give `body` five bytes for each token of the largest slot.",
+    fix="give `body` five bytes for each token of the largest slot.",
     severity="warning",
 )
 
@@ -60,7 +60,7 @@ LONG_WAIT = Rule(
       help: write `wait: 240s`
     """,
     language="console",
-    way_out="let `queue.wait` be less than 300 s: a client that waits longer receives HTTP 429 with `Retry-After`.",
+    fix="let `queue.wait` be less than 300 s: a client that waits longer receives HTTP 429 with `Retry-After`.",
     severity="warning",
 )
 
@@ -83,7 +83,7 @@ IN_THE_CLEAR = Rule(
       help: add `tls: {ca: keys/ca}` and run `herd gateway ca`, or keep to networks that you trust
     """,
     language="console",
-    way_out="""
+    fix="""
     add `tls: {ca: keys/ca}` and run `herd gateway ca`: the CA is yours, and clients trust its root certificate. Or add
     a certificate that you have, or keep the gateway in a network whose machines you trust.
     """,
@@ -110,7 +110,7 @@ NO_USERS = Rule(
       help: add one: `herd users add NAME`
     """,
     language="console",
-    way_out="add a user: `herd users add NAME` makes a key and prints it once.",
+    fix="add a user: `herd users add NAME` makes a key and prints it once.",
     severity="warning",
 )
 
@@ -136,7 +136,7 @@ UNKNOWN_CHAT_USER = Rule(
       help: did you mean `page`?
     """,
     language="console",
-    way_out="correct the name, or add the user: `herd users add page --streams 8`.",
+    fix="correct the name, or add the user: `herd users add page --streams 8`.",
 )
 
 
@@ -160,7 +160,7 @@ CHAT_PORT = Rule(
       help: choose another port, such as 3000
     """,
     language="console",
-    way_out="choose another port for one of the two.",
+    fix="choose another port for one of the two.",
 )
 
 
@@ -188,7 +188,7 @@ CHAT_IN_THE_CLEAR = Rule(
       help: keep to networks that you trust, or leave `listen` out and put a proxy with TLS before it
     """,
     language="console",
-    way_out="""
+    fix="""
     keep it in a network whose machines you trust; or leave `listen` out, and reach it by `ssh -L` or by a proxy with
     TLS on its host.
     """,

@@ -48,7 +48,7 @@ SAME_GPU = Rule(
       cards:
         twin: {model: RTX 3090, uuid: GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10}
     """,
-    way_out="give each GPU its own. `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them all.",
+    fix="give each GPU its own. `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them all.",
     sometimes=("warning",),
 )
 
@@ -128,7 +128,7 @@ OTHER_MEMORY = Rule(
       cards:
         big: {model: RTX 3090, memory: 48GB}
     """,
-    way_out="""
+    fix="""
     leave `memory` out, unless `nvidia-smi` shows that much. `reserved` is the memory that a desktop or another program
     holds of the GPU.
     """,
@@ -159,7 +159,7 @@ CROSSED_CLOCKS = Rule(
       cards:
         big: {clocks: {min: 2400MHz, max: 1800MHz}}
     """,
-    way_out="swap them, or leave `min` out.",
+    fix="swap them, or leave `min` out.",
 )
 
 
@@ -187,7 +187,7 @@ INSIDE_WSL = Rule(
     gpus:
       driver: {branch: 580}
     """,
-    way_out="""
+    fix="""
     leave `driver` out, and install NVIDIA's driver for Windows there. For limits and clocks, `herd up` writes
     `gpu-power.ps1` into the Windows user's folder: an administrator runs it once ([WSL](../wsl.md)). By hand it
     is `nvidia-smi.exe -pl 450`. NVIDIA's command line sets no fans in Windows: leave `fans` out, and use the tool
@@ -234,7 +234,7 @@ UNWISE_LIMIT = Rule(
       cards:
         big: {power_limit: 120W}
     """,
-    way_out="""
+    fix="""
     write the figure of the help line. For a laptop's GPU declare `clocks` as well as the limit. Without `fans`, a GPU
     controls them itself.
     """,

@@ -24,7 +24,7 @@ LONE_MEMBER = Rule(
     instances:
       helper: {group: card}
     """,
-    way_out="give the other instances the same `group`, or take it out.",
+    fix="give the other instances the same `group`, or take it out.",
 )
 
 
@@ -56,7 +56,7 @@ GROUPS_NAME = Rule(
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: one}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: one}
     """,
-    way_out="give the group a name that no instance has.",
+    fix="give the group a name that no instance has.",
 )
 
 CONTRADICTS_GROUP = Rule(
@@ -72,7 +72,7 @@ CONTRADICTS_GROUP = Rule(
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8004, group: card}
     """,
-    way_out="write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.",
+    fix="write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.",
 )
 
 
@@ -118,7 +118,7 @@ CANNOT_SWAP = Rule(
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
     """,
-    way_out="apply the fix of the help line, or leave the instance out of the group.",
+    fix="apply the fix of the help line, or leave the instance out of the group.",
     sometimes=("warning",),
 )
 

@@ -31,7 +31,7 @@ IMPOSSIBLE = Rule(
       cards:
         big: {clocks: {max: 18000MHz}}
     """,
-    way_out="write the amount with its unit.",
+    fix="write the amount with its unit.",
     sometimes=("warning",),
 )
 
@@ -68,7 +68,7 @@ PERFORMANCE_CORES = Rule(
     host:
       cpu: {cores: 8, performance: 16}
     """,
-    way_out="""
+    fix="""
     correct one of the two: `cores` counts all physical cores, `performance` those of the fast kind among them.
     """,
 )
@@ -112,7 +112,7 @@ SHARED_CORES = Rule(
     instances:
       second: {engine: main, model: small, context: 8192, threads: 10, port: 8003}
     """,
-    way_out="share the cores out by `threads`. Add `cpus` where instances must not disturb each other.",
+    fix="share the cores out by `threads`. Add `cpus` where instances must not disturb each other.",
     severity="warning",
 )
 
@@ -145,7 +145,7 @@ WRONG_CPUS = Rule(
     instances:
       helper: {cpus: 20-40}
     """,
-    way_out="`lscpu --extended` shows logical processors and their cores. Give each instance its own.",
+    fix="`lscpu --extended` shows logical processors and their cores. Give each instance its own.",
     sometimes=("warning",),
 )
 

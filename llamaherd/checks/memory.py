@@ -31,7 +31,7 @@ TOO_MANY_SLOTS = Rule(
     instances:
       helper: {engine: main, model: small, context: 8192, parallel: 512, port: 8002}
     """,
-    way_out="write 256 or less; few machines serve more than 16 at once.",
+    fix="write 256 or less; few machines serve more than 16 at once.",
 )
 
 
@@ -76,7 +76,7 @@ GPU_FULL = Rule(
     instances:
       coder: {context: 1048576, kv: f16, parallel: 4}
     """,
-    way_out="""
+    fix="""
     make one of the changes in the help line. Each was calculated as well, the cheapest first. [memory.md](../memory.md)
     describes what is counted.
     """,
@@ -116,7 +116,7 @@ RAM_FULL = Rule(
     example="""
     host: {ram: 1GB}
     """,
-    way_out="give the instance that the help line names a smaller context or quant, or leave one out.",
+    fix="give the instance that the help line names a smaller context or quant, or leave one out.",
     sometimes=("warning",),
 )
 
@@ -158,7 +158,7 @@ GROWS = Rule(
     instances:
       coder: {extra_args: --cache-ram 16384}
     """,
-    way_out="""
+    fix="""
     add `--cache-ram` to `extra_args` with the number of the help line, and `--ctx-checkpoints` where that is not
     enough. Fewer saved prompts cost time only: the server reads a prompt again.
     """,
@@ -198,7 +198,7 @@ UNCOUNTED = Rule(
     instances:
       coder: {extra_args: [--lora, /srv/adapters/code.gguf]}
     """,
-    way_out="""
+    fix="""
     keep as much of the GPUs free as the file has bytes. A projector that `mmproj` of a model names is counted.
     """,
     severity="warning",

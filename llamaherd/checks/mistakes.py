@@ -33,7 +33,7 @@ MISSING_KEY = Rule(
         image: registry.lan/llama.cpp@sha256:d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26
     """,
     after="Here it is `kind`: the flags of the image's server depend on it.",
-    way_out="add the key.",
+    fix="add the key.",
 )
 
 
@@ -76,7 +76,7 @@ FROM_BELOW_MODELS = Rule(
     example="""
     models: {from: [hub]}
     """,
-    way_out="write `store: {from: [hub]}` next to `models`.",
+    fix="write `store: {from: [hub]}` next to `models`.",
 )
 
 
@@ -144,7 +144,7 @@ UNKNOWN_KEY = Rule(
       coder:
         contxt: 8192
     """,
-    way_out="""
+    fix="""
     the help line names the nearest key, or all keys of that place. [inventory.md](../inventory.md) describes
     each.
     """,

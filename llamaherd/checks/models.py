@@ -48,7 +48,7 @@ NO_HEAD = Rule(
     instances:
       helper: {draft: {mtp: 2}}
     """,
-    way_out="leave `draft` out, or take a file with a head, often in a repository named `…-MTP-GGUF`.",
+    fix="leave `draft` out, or take a file with a head, often in a repository named `…-MTP-GGUF`.",
 )
 
 
@@ -70,7 +70,7 @@ BEYOND_TRAINING = Rule(
     instances:
       helper: {context: 65536}
     """,
-    way_out="write the figure of the help line. All slots share `context`.",
+    fix="write the figure of the help line. All slots share `context`.",
     severity="warning",
 )
 
@@ -93,7 +93,7 @@ NO_EXPERTS = Rule(
     instances:
       helper: {on: [big], experts_on_cpu: 75%}
     """,
-    way_out="write `gpu_layers: N` for a dense model, and `experts_on_cpu: all` for all layers with experts.",
+    fix="write `gpu_layers: N` for a dense model, and `experts_on_cpu: all` for all layers with experts.",
 )
 
 
@@ -122,7 +122,7 @@ CANNOT_LOAD = Rule(
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 67268c8fd}
     """,
-    way_out="take a newer commit, or a file without the head.",
+    fix="take a newer commit, or a file without the head.",
 )
 
 
@@ -147,7 +147,7 @@ LITTLE_GAIN = Rule(
     instances:
       coder: {experts_on_cpu: 75%}
     """,
-    way_out="measure it with and without `draft`.",
+    fix="measure it with and without `draft`.",
     severity="note",
 )
 
@@ -187,7 +187,7 @@ OTHER_TOKENS = Rule(
     instances:
       coder: {draft: {mtp: null, model: small, max: 8}}
     """,
-    way_out="take a smaller model of the same family.",
+    fix="take a smaller model of the same family.",
 )
 
 
@@ -232,7 +232,7 @@ CANNOT_DO = Rule(
     engines:
       main: {ref: b9093}
     """,
-    way_out="take a newer version of the engine, or leave the key out.",
+    fix="take a newer version of the engine, or leave the key out.",
 )
 
 

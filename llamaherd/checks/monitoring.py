@@ -21,7 +21,7 @@ UNKNOWN_MONITORED_RIG = Rule(
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="correct the name: it is the value of `rig:` in that rig's file.",
+    fix="correct the name: it is the value of `rig:` in that rig's file.",
 )
 
 
@@ -49,7 +49,7 @@ NAMELESS_WATCHER = Rule(
       help: give it `store: {share: {address: 192.168.1.20}}`, or monitor it alone: `rigs: [attic]`
     """,
     language="console",
-    way_out="give the monitoring rig `store: {share: {address: …}}` with the IP address that it has in the LAN.",
+    fix="give the monitoring rig `store: {share: {address: …}}` with the IP address that it has in the LAN.",
 )
 
 
@@ -84,7 +84,7 @@ MONITORING_PORT = Rule(
       help: choose another port for it, such as 8080
     """,
     language="console",
-    way_out="choose another port than 8405, 9090, 9093 and 9100 for it.",
+    fix="choose another port than 8405, 9090, 9093 and 9100 for it.",
 )
 
 
@@ -125,7 +125,7 @@ NOBODY_TOLD = Rule(
       help: add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`
     """,
     language="console",
-    way_out="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
+    fix="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
     severity="warning",
 )
 

@@ -21,7 +21,7 @@ NEVER_ABOVE = Rule(
     instances:
       small: {engine: main, model: small, context: 8192, port: 8003, expect: {power: 65W}}
     """,
-    way_out="write the power of its GPUs while it writes, or take `power` out of `expect`.",
+    fix="write the power of its GPUs while it writes, or take `power` out of `expect`.",
     severity="warning",
 )
 
@@ -57,7 +57,7 @@ NO_ENERGY = Rule(
       helper: {tune: {for: efficiency}}
     """,
     after="`helper` is on no GPU.",
-    way_out="choose another objective, such as `turn`; or name GPUs in `on`.",
+    fix="choose another objective, such as `turn`; or name GPUs in `on`.",
 )
 
 NO_LIMITS = Rule(
@@ -74,7 +74,7 @@ NO_LIMITS = Rule(
       helper: {tune: {power: {max: 120W}}}
     """,
     after="`helper` is on no GPU.",
-    way_out="take `power` out of `tune`, or name limits that its GPUs take.",
+    fix="take `power` out of `tune`, or name limits that its GPUs take.",
 )
 
 NO_POWER = "take `power` out of `tune`, or name limits that its GPUs take"
@@ -123,7 +123,7 @@ NOTHING_JUDGED = Rule(
       boxed:
         {engine: main, model: small, context: 8192, port: 8003, backend: compose, tune: {quality: {kld: 0.005}}}
     """,
-    way_out="take `quality` out of `tune` or `kld` out of `gate`, or serve it as a unit, by an engine that is built.",
+    fix="take `quality` out of `tune` or `kld` out of `gate`, or serve it as a unit, by an engine that is built.",
     sometimes=("warning",),
 )
 

@@ -25,7 +25,7 @@ FOREIGN_CACHE = Rule(
     instances:
       coder: {kv: q6_0}
     """,
-    way_out="write `q5_1`, which is a little smaller, or `q8_0`.",
+    fix="write `q5_1`, which is a little smaller, or `q8_0`.",
 )
 
 
@@ -73,7 +73,7 @@ ENDS_ON_CPU = Rule(
     instances:
       coder: {kv: q5_1, gpu_layers: 0}
     """,
-    way_out="write `kv: q6_0`, which is a little larger, or `q8_0` or `q4_1`.",
+    fix="write `kv: q6_0`, which is a little larger, or `q8_0` or `q4_1`.",
 )
 
 
@@ -113,7 +113,7 @@ NO_KERNEL = Rule(
     instances:
       coder: {kv: iq4_nl}
     """,
-    way_out="write `kv: q8_0` or `kv: q4_0`. Or build the engine from a `ref`, with all pairs.",
+    fix="write `kv: q8_0` or `kv: q4_0`. Or build the engine from a `ref`, with all pairs.",
     severity="warning",
 )
 
@@ -195,7 +195,7 @@ CUT_BY_FREE_MEMORY = Rule(
       coder: {on: [big, second], draft: null}
       third: {engine: main, model: 35b, on: [second], gpu_layers: 4, context: 4096, port: 8003}
     """,
-    way_out="write `tensor_split`, with the parts of the help line.",
+    fix="write `tensor_split`, with the parts of the help line.",
     severity="warning",
 )
 
@@ -285,7 +285,7 @@ IDLE_SPLIT = Rule(
     instances:
       coder: {tensor_split: [1]}
     """,
-    way_out="leave it out, or name more GPUs in `on`.",
+    fix="leave it out, or name more GPUs in `on`.",
     severity="warning",
 )
 

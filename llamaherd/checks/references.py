@@ -24,7 +24,7 @@ UNDECLARED = Rule(
       coder:
         engine: mian
     """,
-    way_out="correct the name, or declare it under `engines`, `models` or `gpus.cards` of the same rig.",
+    fix="correct the name, or declare it under `engines`, `models` or `gpus.cards` of the same rig.",
 )
 
 
@@ -70,7 +70,7 @@ SHARED_PORT = Rule(
     instances:
       second: {engine: main, model: small, context: 8192, threads: 2, port: 8001}
     """,
-    way_out="give each instance a port of its own.",
+    fix="give each instance a port of its own.",
 )
 
 
@@ -106,7 +106,7 @@ OPEN_WITHOUT_KEY = Rule(
     instances:
       open: {engine: main, model: small, context: 8192, threads: 2, port: 8003, listen: 0.0.0.0}
     """,
-    way_out="add `api_key`, or leave `listen` out and stay on 127.0.0.1.",
+    fix="add `api_key`, or leave `listen` out and stay on 127.0.0.1.",
 )
 
 
@@ -148,7 +148,7 @@ NOT_TOLD_APART = Rule(
     instances:
       helper: {on: [other]}
     """,
-    way_out="give each GPU its `uuid`, which `nvidia-smi -L` shows; or each its `pci` address, or its `index`.",
+    fix="give each GPU its `uuid`, which `nvidia-smi -L` shows; or each its `pci` address, or its `index`.",
 )
 
 
@@ -197,7 +197,7 @@ UNUSED = Rule(
     models:
       big: {hf: unsloth/Qwen3.5-122B-A10B-GGUF, quant: UD-Q6_K_XL}
     """,
-    way_out="""
+    fix="""
     name it in an instance, or take it out. What a rig inherits from `defaults.yaml` or another rig is not
     counted.
     """,

@@ -28,7 +28,7 @@ PORT_OF_ROOT = Rule(
       helper: {port: 80}
     """,
     after="In a container it may: Docker lets every user open them there.",
-    way_out="write a port from 1024 on. A web server or a gateway in front of it can have port 80 or 443.",
+    fix="write a port from 1024 on. A web server or a gateway in front of it can have port 80 or 443.",
 )
 
 
@@ -63,7 +63,7 @@ IDLE_GATE = Rule(
     instances:
       helper: {backend: compose, gate: {decode: -3%}}
     """,
-    way_out="write `backend: systemd`, or take `gate` out.",
+    fix="write `backend: systemd`, or take `gate` out.",
     severity="warning",
 )
 
@@ -95,7 +95,7 @@ IMAGE_UNDER_SYSTEMD = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003}
     """,
-    way_out="add `backend: compose`, or give the engine a `ref` instead of the `image`.",
+    fix="add `backend: compose`, or give the engine a `ref` instead of the `image`.",
 )
 
 
@@ -120,7 +120,7 @@ NO_COMPOSE = Rule(
     instances:
       helper: {backend: compose}
     """,
-    way_out="use `backend: systemd`, or a newer system.",
+    fix="use `backend: systemd`, or a newer system.",
 )
 
 
@@ -144,7 +144,7 @@ BUILD_IN_CONTAINER = Rule(
     instances:
       coder: {backend: compose}
     """,
-    way_out="use `backend: systemd`, or an engine with an `image`.",
+    fix="use `backend: systemd`, or an engine with an `image`.",
 )
 
 
@@ -176,7 +176,7 @@ TOOLKIT_MISSING = Rule(
     instances: {coder: {engine: ready, backend: compose}}
     """,
     after="It is a warning where no instance in a container is on a GPU: then none of it is installed.",
-    way_out="""
+    fix="""
     write `version: 1.18.0` or a newer one, or leave it out for the newest. Without such an instance, take
     `container_toolkit` out.
     """,
@@ -233,7 +233,7 @@ ROUTED = Rule(
     instances:
       keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose}
     """,
-    way_out="add `api_key`.",
+    fix="add `api_key`.",
 )
 
 
@@ -263,7 +263,7 @@ ANY_PAGE = Rule(
     instances:
       helper: {api_key: null}
     """,
-    way_out="""
+    fix="""
     add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
     promised](../security.md#a-web-page-in-a-browser) describes what a page can still do.
     """,

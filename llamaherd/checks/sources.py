@@ -34,7 +34,7 @@ NO_REF = Rule(
     engines:
       main: {kind: llama.cpp, ref: latest}
     """,
-    way_out="""
+    fix="""
     write a tag such as `b11434`. Or write the branch of the help line: `herd lock` resolves it once and writes it
     down.
     """,
@@ -114,7 +114,7 @@ MOVED_IMAGE = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the name of the help line.",
+    fix="write the name of the help line.",
 )
 
 
@@ -139,7 +139,7 @@ MOVING_TAG = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the tag of one build, such as `server-cuda13-b11434`, or `NAME@sha256:…`.",
+    fix="write the tag of one build, such as `server-cuda13-b11434`, or `NAME@sha256:…`.",
     severity="warning",
 )
 
@@ -165,7 +165,7 @@ OTHER_SERVER = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the image of the help line, or the right `kind`.",
+    fix="write the image of the help line, or the right `kind`.",
 )
 
 
@@ -210,7 +210,7 @@ COMPILES_AT_START = Rule(
       coder: {backend: compose}
       helper: {backend: compose}
     """,
-    way_out="build the engine from a `ref`, or allow for it with `load_timeout`.",
+    fix="build the engine from a `ref`, or allow for it with `load_timeout`.",
     severity="note",
 )
 
@@ -278,7 +278,7 @@ NO_FILE = Rule(
     A pattern that can match nothing is an error. A quant that is nearly a known one is a warning, and so is `quant`
     together with `files`, which then decides alone.
     """,
-    way_out="write the quant that the help line names. The repository's page shows its files.",
+    fix="write the quant that the help line names. The repository's page shows its files.",
     sometimes=("warning",),
 )
 
@@ -351,7 +351,7 @@ NO_TAG = Rule(
     instances:
       helper: {engine: pulled, backend: compose}
     """,
-    way_out="write the tag that the help line names, such as `server-cuda`.",
+    fix="write the tag that the help line names, such as `server-cuda`.",
     severity="warning",
 )
 

@@ -40,7 +40,7 @@ CALLED_HUB = Rule(
     models: {}
     instances: {}
     """,
-    way_out="give the rig another name.",
+    fix="give the rig another name.",
 )
 
 
@@ -58,7 +58,7 @@ NO_FOLDER = Rule(
     example="""
     store: {path: /home/tom/models}
     """,
-    way_out="""
+    fix="""
     name a folder of its own on a large disk, such as `/srv/models`. A folder of models in a home may be named in
     `from`: they are copied from there.
     """,
@@ -90,7 +90,7 @@ BAD_ORIGIN = Rule(
     example="""
     store: {from: []}
     """,
-    way_out="write `from: [hub]`, which is also the default.",
+    fix="write `from: [hub]`, which is also the default.",
 )
 
 
@@ -120,7 +120,7 @@ UNKNOWN_PEER = Rule(
     example="""
     store: {from: [sixx, hub]}
     """,
-    way_out="correct the name, or add the file of that rig to the folder.",
+    fix="correct the name, or add the file of that rig to the folder.",
 )
 
 
@@ -154,7 +154,7 @@ UNREACHED_NEIGHBOUR = Rule(
       help: give rig `one` an address of the LAN: `store: {share: {address: 192.168.1.20}}`
     """,
     language="console",
-    way_out="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that shares.",
+    fix="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that shares.",
 )
 
 
@@ -186,7 +186,7 @@ UNUSED_PEER = Rule(
       help: leave it out, or declare the models there that both serve
     """,
     language="console",
-    way_out="take the peer out of `from`, or give it the model as well.",
+    fix="take the peer out of `from`, or give it the model as well.",
     severity="warning",
 )
 

@@ -160,7 +160,7 @@ UNKNOWN_TOOLKIT = Rule(
     example="""
     gpus: {cuda: "13.9"}
     """,
-    way_out="none is needed if you are sure that it is right.",
+    fix="none is needed if you are sure that it is right.",
     severity="note",
 )
 
@@ -181,7 +181,7 @@ NO_TOOLKIT = Rule(
     example="""
     gpus: {cuda: "13.00"}
     """,
-    way_out="write the name that the help line gives.",
+    fix="write the name that the help line gives.",
 )
 
 
@@ -209,7 +209,7 @@ NEVER_PACKAGED = Rule(
     | Debian 12 | 12.3 |
     | Ubuntu 24.04 | 12.5 |
     """,
-    way_out="write the newer toolkit of the help line. Or name a `repository:` that has it.",
+    fix="write the newer toolkit of the help line. Or name a `repository:` that has it.",
 )
 
 
@@ -232,7 +232,7 @@ TOOLKIT_TOO_OLD = Rule(
       cards:
         big: {model: RTX 5090}
     """,
-    way_out="write the toolkit that the help line gives: it also fits the host's compiler and the declared driver.",
+    fix="write the toolkit that the help line gives: it also fits the host's compiler and the declared driver.",
 )
 
 
@@ -255,7 +255,7 @@ TOOLKIT_TOO_NEW = Rule(
     instances:
       coder: {model: small, draft: null}
     """,
-    way_out="write an older toolkit, which the help line gives. Or leave the old GPU out of `on`.",
+    fix="write an older toolkit, which the help line gives. Or leave the old GPU out of `on`.",
 )
 
 
@@ -284,7 +284,7 @@ OTHER_ARCHITECTURE = Rule(
         big: {model: RTX 3090, architecture: "89"}
     """,
     after="It is a warning where the code runs: that for 80 does on an 86, and is slower.",
-    way_out="leave `architecture` out.",
+    fix="leave `architecture` out.",
     sometimes=("warning",),
 )
 
@@ -324,7 +324,7 @@ MISCOMPILED = Rule(
     models:
       35b: {quant: UD-IQ3_XXS}
     """,
-    way_out="""
+    fix="""
     write another toolkit. To keep 13.2, write `options: {CMAKE_CUDA_FLAGS: "-Xcicc -O1"}` for the engine, as the
     reports recommend.
     """,
@@ -380,7 +380,7 @@ OTHER_C_LIBRARY = Rule(
     | before 13.0 | 2.40 | Debian 13, Ubuntu 26.04 |
     | 13.0 and 13.1 | 2.41 | Ubuntu 26.04 |
     """,
-    way_out="""
+    fix="""
     write the newer toolkit of the help line. A GPU that CUDA 13 no longer compiles for needs an older system, or an
     image. If you have repaired a toolkit's headers, name its nvcc by `options: {CMAKE_CUDA_COMPILER: …}`: nothing of
     this is then checked.
@@ -414,7 +414,7 @@ GCC_TOO_NEW = Rule(
     `herd up` installs the newest `g++-N` of the distribution that the toolkit takes, and builds get
     `CMAKE_CUDA_HOST_COMPILER: /usr/bin/g++-N`. The rest is compiled with the distribution's own g++.
     """,
-    way_out="""
+    fix="""
     none is needed. To name another compiler, write `options: {CMAKE_CUDA_HOST_COMPILER: …}`. A newer toolkit needs
     none.
     """,

@@ -28,7 +28,7 @@ NOT_OF_TWO = Rule(
       help: name two rigs in `on`, or leave `address` out
     """,
     language="console",
-    way_out="name two rigs in `on`, or leave `address` out: a gateway is reached at its rig's own address, too.",
+    fix="name two rigs in `on`, or leave `address` out: a gateway is reached at its rig's own address, too.",
 )
 
 
@@ -57,7 +57,7 @@ NOT_PRIVATE = Rule(
       help: choose one of the rigs' network that no machine has, outside of the router's DHCP range
     """,
     language="console",
-    way_out="""
+    fix="""
     choose an address of the rigs' own network (10.…, 172.16.… to 172.31.…, 192.168.…, or fd… of IPv6) that no machine
     has, outside of the router's DHCP range.
     """,
@@ -93,7 +93,7 @@ TAKEN = Rule(
       help: choose one that no machine has, outside of the router's DHCP range
     """,
     language="console",
-    way_out="choose an address of the same network that no machine has.",
+    fix="choose an address of the same network that no machine has.",
 )
 
 
@@ -120,7 +120,7 @@ NOT_LISTENING = Rule(
       help: write `listen: 0.0.0.0`
     """,
     language="console",
-    way_out="write `listen: 0.0.0.0`, or `listen: '::'` where the address is one of IPv6.",
+    fix="write `listen: 0.0.0.0`, or `listen: '::'` where the address is one of IPv6.",
 )
 
 
@@ -150,7 +150,7 @@ UNKNOWN_TO_EACH_OTHER = Rule(
       help: give it the one of the network that has 192.168.1.50: `store: {share: {address: 192.168.1.21}}`
     """,
     language="console",
-    way_out="""
+    fix="""
     give each of the two rigs `store: {share: {address: …}}` with the IP address that it has in the network of
     `gateway: {address: …}`.
     """,

@@ -39,7 +39,7 @@ OTHER_RAM = Rule(
       ram: 128GB
       wsl: {memory: 64GB}
     """,
-    way_out="write the same in both. Or leave `wsl.memory` out: WSL then takes half of Windows' memory.",
+    fix="write the same in both. Or leave `wsl.memory` out: WSL then takes half of Windows' memory.",
     severity="warning",
 )
 
@@ -66,7 +66,7 @@ RECLAIMED = Rule(
       wsl: {memory: 64GB}
     """,
     after="Here `helper` computes on the CPU.",
-    way_out="""
+    fix="""
     write `settings: {experimental: {autoMemoryReclaim: disabled}}` under `wsl`, or `mmap: false` for the
     instance.
     """,
@@ -110,7 +110,7 @@ WINDOWS_DISK = Rule(
     models:
       small: {file: /mnt/c/models/small.gguf}
     """,
-    way_out="copy it into the distribution's own disk, such as `~/models`. Models of a hub are kept there anyway.",
+    fix="copy it into the distribution's own disk, such as `~/models`. Models of a hub are kept there anyway.",
     severity="warning",
 )
 
@@ -183,7 +183,7 @@ SET_TWICE = Rule(
         memory: 64GB
         settings: {wsl2: {memory: 48GB}}
     """,
-    way_out="keep the key of `host.wsl` alone.",
+    fix="keep the key of `host.wsl` alone.",
     sometimes=("warning",),
 )
 
@@ -205,7 +205,7 @@ WINDOWS_PROFILE = Rule(
     host:
       wsl: {memory: 64GB, windows_profile: 'C:\Users\tom'}
     """,
-    way_out="write `/mnt/c/Users/tom`.",
+    fix="write `/mnt/c/Users/tom`.",
     sometimes=("warning",),
 )
 

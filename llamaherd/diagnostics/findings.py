@@ -126,15 +126,15 @@ class Rule:
     language: Language = "yaml"
     after: str = ""
     """A remark about the example."""
-    way_out: str = ""
+    fix: str = ""
     severity: Severity = "error"
     """The severity of a finding by default."""
     sometimes: tuple[Severity, ...] = ()
     """The other severities that a finding may have."""
 
-    def at(self, place: Place, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def at(self, place: Place, message: str, fix: str, severity: Severity | None = None) -> Finding:
         """Return a finding of this rule."""
-        return Finding(self.code, place, message, way_out, self.graded(severity))
+        return Finding(self.code, place, message, fix, self.graded(severity))
 
     def graded(self, severity: Severity | None) -> Severity:
         """Return the severity of a finding: the given one, or the default."""
@@ -171,7 +171,7 @@ class Rule:
             f"**{_joined(self.title)}** {_joined(self.why)}".rstrip(),
             f"```{self.language}\n{self.shown_example}```",
             _joined(self.after),
-            f"Fix: {_joined(self.way_out)}",
+            f"Fix: {_joined(self.fix)}",
         )
         return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -34,7 +34,7 @@ NOT_INHERITED = Rule(
     example="""
     extends: cellar
     """,
-    way_out="""
+    fix="""
     correct the name: it is the value of `rig:` in the other file. In a circle, leave `extends` out in one of them. Move
     `rig` and `connect` from `defaults.yaml` to the rig's own file. See [Inheritance](../inventory.md#inheritance).
     """,
@@ -83,7 +83,7 @@ WRONG_VALUE = Rule(
         source: {git: "https://github.com/ggml-org/llama.cpp", commit: master}
     """,
     after="Here a branch is given instead of a full commit. `ref: master` takes a branch.",
-    way_out="""
+    fix="""
     use the form that the message or the help line gives; [inventory.md](../inventory.md) has types and limits.
     """,
 )

@@ -20,7 +20,7 @@ UNKNOWN_SETTING = Rule(
     gpuMemory=24GB
     """,
     language="ini",
-    way_out="""
+    fix="""
     write the nearest key, or put it into the section it belongs to, or leave it out. The same applies to
     `host.wsl.settings` in an inventory.
     """,
@@ -36,7 +36,7 @@ WRONG_SETTING = Rule(
     memory=64 GB
     """,
     language="ini",
-    way_out="""
+    fix="""
     apply the fix of the help line. Sizes are whole numbers and, without a blank, K, M, G or T, with a B behind it or
     without. Switches are `true` or `false`. Backslashes are doubled.
     """,
@@ -57,7 +57,7 @@ WRONG_TIMEOUT = Rule(
     vmIdleTimeout=-1
     """,
     language="ini",
-    way_out="write both keys. `herd up` writes both where `keep_alive` is on.",
+    fix="write both keys. `herd up` writes both where `keep_alive` is on.",
     severity="warning",
 )
 

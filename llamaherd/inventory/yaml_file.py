@@ -35,7 +35,7 @@ UNREADABLE = Rule(
     rig: attic
       connect: {host: attic.lan}
     """,
-    way_out="""
+    fix="""
     correct indentation, colons and quotes there. Quote values with `: ` or ` #` in them. Use spaces, not tabs. A
     recipe is a shell script, a systemd unit, a Compose file or a `.wslconfig`: give it by that name.
     """,
@@ -50,7 +50,7 @@ NO_RIG = Rule(
     - attic
     - cellar
     """,
-    way_out="""
+    fix="""
     start the file with `rig: NAME`. Each `.yaml` and `.yml` file of an inventory's folder must be a rig, except
     `defaults.yaml`. Move other files elsewhere.
     """,
@@ -66,7 +66,7 @@ KEY_TWICE = Rule(
       coder: {engine: main, model: 35b, context: 8192, port: 8001}
       coder: {engine: main, model: 35b, context: 4096, port: 8002}
     """,
-    way_out="keep one of the two, or rename one.",
+    fix="keep one of the two, or rename one.",
 )
 
 
@@ -86,7 +86,7 @@ HARMFUL_CHARACTER = Rule(
     Line ends and tabs are allowed where texts have several lines: in `extra_args`, in values of `environment`, and in
     the texts of `overlay`. Names, paths, addresses and all else may not hold them.
     """,
-    way_out="take the character out. It may be invisible, and copied along: the message has its number in Unicode.",
+    fix="take the character out. It may be invisible, and copied along: the message has its number in Unicode.",
 )
 
 
@@ -107,7 +107,7 @@ TOO_LARGE = Rule(
     A file of an inventory may have up to 1 MiB, 10,000 values and 100 levels. A lock may have 3 MiB and 200,000
     values. Of a recipe, `herd` reads the first 200 servers or services.
     """,
-    way_out="write what is meant without aliases, or as rigs in several files.",
+    fix="write what is meant without aliases, or as rigs in several files.",
 )
 
 

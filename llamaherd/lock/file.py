@@ -40,7 +40,7 @@ BAD_LOCK = Rule(
     /home/tom/fleet/herd.lock:9:3: error LH030: `models.0.commit`: must be a full commit: 40 hex digits
     """,
     language="console",
-    way_out="""
+    fix="""
     restore the last good one from version control. Or delete it and run `herd lock`: it resolves everything anew, to
     newer revisions where there are some.
     """,
@@ -186,7 +186,7 @@ CONTRADICTED = Rule(
       help: restore the entry from version control, or delete it and run `herd lock`
     """,
     language="console",
-    way_out="restore the entry from version control. Or delete it and run `herd lock`.",
+    fix="restore the entry from version control. Or delete it and run `herd lock`.",
 )
 
 

@@ -34,7 +34,7 @@ UNRESOLVED = Rule(
       help: nearest: `b11434`, `b11433`, `b11432`, `b11431`, `b11430`
     """,
     language="console",
-    way_out="""
+    fix="""
     apply the fix of the help line. For gated models give a token as `HF_TOKEN` or by `hf auth login`. If a hub is down,
     try again later: the lock stays usable.
     """,
@@ -55,7 +55,7 @@ NOTHING_MOVES = Rule(
       help: did you mean `main`?
     """,
     language="console",
-    way_out="name an engine, an image or a model as the inventory does, or `all`.",
+    fix="name an engine, an image or a model as the inventory does, or `all`.",
 )
 
 

@@ -25,7 +25,7 @@ NOT_LOCKED = Rule(
       help: run `herd lock` and commit the lock
     """,
     language="console",
-    way_out="run `herd lock`, review what it wrote, and commit it.",
+    fix="run `herd lock`, review what it wrote, and commit it.",
 )
 
 
@@ -59,7 +59,7 @@ WITHOUT_HEADER = Rule(
       help: run `herd lock` and commit the lock
     """,
     language="console",
-    way_out="run `herd lock`. It reads the first few MB of each file by HTTP range, and no weights.",
+    fix="run `herd lock`. It reads the first few MB of each file by HTTP range, and no weights.",
     severity="warning",
 )
 

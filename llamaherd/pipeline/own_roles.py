@@ -40,7 +40,7 @@ OWN_ROLE = Rule(
       help: give it one: `ROLE = Role(name="motd", …)`
     """,
     language="console",
-    way_out="[roles.md](../roles.md) has a whole one, as an example.",
+    fix="[roles.md](../roles.md) has a whole one, as an example.",
 )
 
 

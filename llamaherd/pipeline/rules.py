@@ -20,7 +20,7 @@ NO_INVENTORY = Rule(
     /home/tom/flete:1:1: error LH005: the inventory does not exist
     """,
     language="console",
-    way_out="""
+    fix="""
     write one YAML file per rig there, or let `herd init` write the first. Or name the right place, by `-i` or in
     `HERD_INVENTORY`; without either it is `inventory/` in the current folder.
     """,
@@ -36,7 +36,7 @@ SAME_NAME = Rule(
     /home/tom/fleet/cellar.yaml:1:6: error LH006: there are two rigs named `attic`
     """,
     language="console",
-    way_out="rename one. The name is the value of `rig:`, whatever the file is called.",
+    fix="rename one. The name is the value of `rig:`, whatever the file is called.",
 )
 
 
@@ -50,7 +50,7 @@ UNKNOWN_RIG = Rule(
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="use one of the names that the help line gives. `--limit` also takes patterns such as `attic*`.",
+    fix="use one of the names that the help line gives. `--limit` also takes patterns such as `attic*`.",
 )
 
 
@@ -64,7 +64,7 @@ SAME_MACHINE = Rule(
       help: declare one rig per machine
     """,
     language="console",
-    way_out="put the instances of both into one rig.",
+    fix="put the instances of both into one rig.",
 )
 
 
@@ -81,7 +81,7 @@ NOT_SIZED = Rule(
       help: name a GGUF file
     """,
     language="console",
-    way_out="name a whole GGUF file. Of a set, name the first shard.",
+    fix="name a whole GGUF file. Of a set, name the first shard.",
     severity="warning",
 )
 

@@ -35,7 +35,7 @@ REFUSED_BY_COMPOSE = Rule(
                 - driver: nvidia
                   count: all
     """,
-    way_out="write the value that Compose requires there: here `capabilities: [gpu]`.",
+    fix="write the value that Compose requires there: here `capabilities: [gpu]`.",
 )
 
 WANTED_TWICE = Rule(
@@ -54,7 +54,7 @@ WANTED_TWICE = Rule(
         image: example/llama.cpp
         ports: ["127.0.0.1:8080:8080"]
     """,
-    way_out="give each its own.",
+    fix="give each its own.",
 )
 
 NETWORK_MODE = Rule(
@@ -70,7 +70,7 @@ NETWORK_MODE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf --host 127.0.0.1
     """,
-    way_out="leave out what does nothing.",
+    fix="leave out what does nothing.",
     sometimes=("warning",),
 )
 
@@ -86,7 +86,7 @@ KEY_IN_COMPOSE = Rule(
         environment:
           HF_TOKEN: hf_0123456789
     """,
-    way_out="put it into a file of mode 0600 that `env_file` names.",
+    fix="put it into a file of mode 0600 that `env_file` names.",
     severity="warning",
 )
 
@@ -101,7 +101,7 @@ WAITS_IN_VAIN = Rule(
         image: example/chat
         depends_on: [server]
     """,
-    way_out="name a service of the file, and give it a `healthcheck` if its health is waited for.",
+    fix="name a service of the file, and give it a `healthcheck` if its health is waited for.",
     sometimes=("warning",),
 )
 
@@ -116,7 +116,7 @@ RESTART_POLICY = Rule(
         image: example/llama.cpp
         restart: on-error
     """,
-    way_out="write one of the four.",
+    fix="write one of the four.",
 )
 
 
@@ -141,7 +141,7 @@ HEALTH_CHECK = Rule(
         healthcheck:
           test: wget -q http://localhost:8080/health
     """,
-    way_out="check by a program that the image has.",
+    fix="check by a program that the image has.",
     sometimes=("warning",),
 )
 
@@ -229,7 +229,7 @@ ASKS_ITSELF = Rule(
         image: ghcr.io/open-webui/open-webui:main
         environment: {OPENAI_API_BASE_URL: "http://localhost:8080/v1"}
     """,
-    way_out="use the service's name.",
+    fix="use the service's name.",
 )
 
 

@@ -168,7 +168,7 @@ DOLLAR = Rule(
         command: -m /models/a.gguf -ot exps$=CPU
         volumes: ["/srv/models:/models:ro"]
     """,
-    way_out="write `$$` for a dollar sign, and `${NAME:?}` to fail for an unset variable.",
+    fix="write `$$` for a dollar sign, and `${NAME:?}` to fail for an unset variable.",
     sometimes=("warning",),
 )
 
@@ -188,7 +188,7 @@ NAMED_NOWHERE = Rule(
         volumes: ["/srv/models:/models:ro"]
         networks: [inner]
     """,
-    way_out="declare it, or put the file there.",
+    fix="declare it, or put the file there.",
     sometimes=("warning",),
 )
 

@@ -59,7 +59,7 @@ SWAP_REFUSED = Rule(
       help: add `--port ${PORT}`, or give `proxy` the address with its port
     """,
     language="console",
-    way_out="apply the fix of the help line.",
+    fix="apply the fix of the help line.",
 )
 
 

@@ -38,7 +38,7 @@ LIMIT_BELOW_SAVED = Rule(
     MemoryMax=4G
     """,
     language="ini",
-    way_out="""
+    fix="""
     write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` prints how much weights and buffers take.
     """,
     severity="warning",
@@ -91,7 +91,7 @@ LIMIT_BELOW_HELD = Rule(
       help: give it more memory, or put more of the model on a GPU
     """,
     language="console",
-    way_out="give it more memory, or put more layers on a GPU. `herd fit` prints the memory of a model.",
+    fix="give it more memory, or put more layers on a GPU. `herd fit` prints the memory of a model.",
     sometimes=("warning",),
 )
 

@@ -95,7 +95,7 @@ PRESET_REFUSED = Rule(
     context = 8192
     """,
     language="ini",
-    way_out="write the key as the flag is called: here `ctx-size`.",
+    fix="write the key as the flag is called: here `ctx-size`.",
 )
 
 
@@ -111,7 +111,7 @@ PRESET_LINE = Rule(
     model = "/srv/models/qwen.gguf"
     """,
     language="ini",
-    way_out="apply the fix of the finding.",
+    fix="apply the fix of the finding.",
     sometimes=(
         "warning",
         "note",

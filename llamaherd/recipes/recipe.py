@@ -21,7 +21,7 @@ NAME_GONE = Rule(
     huggingface-cli download unsloth/Qwen3.6-35B-A3B-MTP-GGUF
     """,
     language="sh",
-    way_out="write the name of today, which the help line gives.",
+    fix="write the name of today, which the help line gives.",
     sometimes=("warning",),
 )
 
@@ -38,7 +38,7 @@ NOT_AS_IT_LOOKS = Rule(
       --ctx-size 32768
     """,
     language="sh",
-    way_out="apply the fix of the help line.",
+    fix="apply the fix of the help line.",
 )
 
 OTHER_VARIABLE = Rule(
@@ -57,7 +57,7 @@ OTHER_VARIABLE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf --host 0.0.0.0 --port ${PORT}
     """,
-    way_out="write the value itself.",
+    fix="write the value itself.",
 )
 
 CONTAINER_FAILS = Rule(
@@ -76,7 +76,7 @@ CONTAINER_FAILS = Rule(
         ports: ["127.0.0.1:8080:8000"]
         command: --model /models/qwen.gguf --host 0.0.0.0 --port 8080
     """,
-    way_out="apply the fix of the help line.",
+    fix="apply the fix of the help line.",
     sometimes=("warning",),
 )
 
@@ -88,7 +88,7 @@ OPENS_TO_NETWORK = Rule(
     llama-server --model qwen.gguf --host 0.0.0.0 --port 8080
     """,
     language="sh",
-    way_out="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
+    fix="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
 )
 
 IDLE_LINE = Rule(
@@ -106,7 +106,7 @@ IDLE_LINE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf
     """,
-    way_out="leave the line out.",
+    fix="leave the line out.",
     severity="warning",
 )
 
@@ -121,7 +121,7 @@ BETTER_BY_RIG = Rule(
     nohup llama-server --model qwen.gguf --port 8080 &
     """,
     language="sh",
-    way_out="none is needed. The help line names the key of the inventory.",
+    fix="none is needed. The help line names the key of the inventory.",
     severity="note",
 )
 
@@ -138,7 +138,7 @@ BEHIND_IMAGE = Rule(
       -m /models/a.gguf -p 127.0.0.1:8080:8080
     """,
     language="sh",
-    way_out="put it before the image.",
+    fix="put it before the image.",
 )
 
 

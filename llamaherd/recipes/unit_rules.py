@@ -27,7 +27,7 @@ SKIPPED_BY_SYSTEMD = Rule(
     StartLimitIntervalSec=300
     """,
     language="ini",
-    way_out="put the key under the section that it belongs to.",
+    fix="put the key under the section that it belongs to.",
     sometimes=("warning",),
 )
 
@@ -44,7 +44,7 @@ SHELL_IN_UNIT = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080 >> /var/log/llama.log
     """,
     language="ini",
-    way_out="leave it out; the journal keeps what the server prints.",
+    fix="leave it out; the journal keeps what the server prints.",
 )
 
 NEVER_STARTED = Rule(
@@ -61,7 +61,7 @@ NEVER_STARTED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="write `Type=exec`, and probe `/health` for readiness.",
+    fix="write `Type=exec`, and probe `/health` for readiness.",
 )
 
 UNIT_VARIABLE = Rule(
@@ -77,7 +77,7 @@ UNIT_VARIABLE = Rule(
     ExecStart=/usr/bin/llama-server -m ${MODEL} --port 8080
     """,
     language="ini",
-    way_out="set the variable, or write the value itself.",
+    fix="set the variable, or write the value itself.",
     sometimes=("warning",),
 )
 
@@ -95,7 +95,7 @@ OUT_OF_SIGHT = Rule(
     ExecStart=/usr/bin/llama-server -m /home/tom/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="put the file where the service can read it, or name its folder in `BindReadOnlyPaths=`.",
+    fix="put the file where the service can read it, or name its folder in `BindReadOnlyPaths=`.",
 )
 
 
@@ -284,7 +284,7 @@ KEY_IN_UNIT = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="put it into a file of mode 0600 that `EnvironmentFile=` names, or use `LoadCredential=`.",
+    fix="put it into a file of mode 0600 that `EnvironmentFile=` names, or use `LoadCredential=`.",
     severity="warning",
 )
 

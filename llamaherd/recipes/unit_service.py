@@ -214,7 +214,7 @@ NOT_ALLOWED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --mlock --port 8080
     """,
     language="ini",
-    way_out="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
+    fix="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
     sometimes=("warning",),
 )
 
@@ -292,7 +292,7 @@ BEFORE_NETWORK = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="add `Wants=network-online.target` to `After=network-online.target`.",
+    fix="add `Wants=network-online.target` to `After=network-online.target`.",
     severity="warning",
 )
 
@@ -332,7 +332,7 @@ AS_ROOT = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="make a user for it, and name it in `User=`.",
+    fix="make a user for it, and name it in `User=`.",
     severity="note",
 )
 

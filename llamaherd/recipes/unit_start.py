@@ -47,7 +47,7 @@ NOT_AT_BOOT = Rule(
     RestartSec=5
     """,
     language="ini",
-    way_out="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
+    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
     severity="warning",
     sometimes=("note",),
 )
@@ -124,7 +124,7 @@ FEWER_PROCESSORS = Rule(
     WantedBy=multi-user.target
     """,
     language="ini",
-    way_out="write at most as many threads as there are processors.",
+    fix="write at most as many threads as there are processors.",
     severity="warning",
 )
 
@@ -173,7 +173,7 @@ GIVEN_UP = Rule(
     Restart=on-failure
     """,
     language="ini",
-    way_out="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
+    fix="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
     severity="note",
 )
 

@@ -76,7 +76,9 @@ JUDGING = {
 EFFICIENCY = {"for": "efficiency"}
 SAVING = {
     "on a GPU": Case({ONE + "tune": EFFICIENCY}),
-    "on none": Case({SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another objective"),
+    "on none": Case(
+        {SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another objective"
+    ),
     "power limits on none": Case(
         {SMALL + "tune": {"power": {"max": 120}}}, "LH083", "max", "`small` is on no GPU", "take `power` out"
     ),

@@ -36,7 +36,7 @@ NOT_ENCRYPTED = Rule(
     llama-server -m model.gguf -c 8192 --ssl-key-file key.pem
     """,
     language="sh",
-    way_out="give both, or neither.",
+    fix="give both, or neither.",
 )
 
 
@@ -61,7 +61,7 @@ OPENS = Rule(
     llama-server -m model.gguf --tools all
     """,
     language="sh",
-    way_out="leave the option out.",
+    fix="leave the option out.",
     sometimes=("warning",),
 )
 
@@ -93,7 +93,7 @@ NO_ADDRESS = Rule(
     llama-server -m model.gguf --host 127.0.0.1:8080
     """,
     language="sh",
-    way_out="write the address alone, and the port by `--port`.",
+    fix="write the address alone, and the port by `--port`.",
 )
 
 

@@ -30,7 +30,7 @@ SWALLOWS = Rule(
     instances:
       coder: {extra_args: [--cache-ram, --no-slots]}
     """,
-    way_out="write the value.",
+    fix="write the value.",
 )
 
 MISSING_VALUE = Rule(
@@ -40,7 +40,7 @@ MISSING_VALUE = Rule(
     instances:
       coder: {extra_args: [--cache-ram]}
     """,
-    way_out="write the value.",
+    fix="write the value.",
 )
 
 
@@ -52,7 +52,7 @@ SWITCH_VALUE = Rule(
     instances:
       coder: {extra_args: [--op-offload, "1"]}
     """,
-    way_out="leave the value out. To switch it off, write `--no-op-offload`.",
+    fix="leave the value out. To switch it off, write `--no-op-offload`.",
 )
 
 EQUALS = Rule(
@@ -62,7 +62,7 @@ EQUALS = Rule(
     instances:
       coder: {extra_args: [--cache-ram=2048]}
     """,
-    way_out="write two arguments: here `--cache-ram 2048`.",
+    fix="write two arguments: here `--cache-ram 2048`.",
 )
 
 STRAY = Rule(
@@ -72,7 +72,7 @@ STRAY = Rule(
     instances:
       coder: {extra_args: [--no-slots, please]}
     """,
-    way_out="leave it out, or write the flag before it.",
+    fix="leave it out, or write the flag before it.",
 )
 
 TWICE = Rule(
@@ -82,7 +82,7 @@ TWICE = Rule(
     instances:
       coder: {extra_args: [--cache-ram, "2048", --cache-ram, "4096"]}
     """,
-    way_out="keep one.",
+    fix="keep one.",
     severity="warning",
 )
 
@@ -96,7 +96,7 @@ MANAGED = Rule(
       coder: {extra_args: [--batch-size, "1024"]}
     """,
     after="Where the key has another value, that is an error (LH210).",
-    way_out="write the key of the help line.",
+    fix="write the key of the help line.",
     severity="warning",
 )
 
@@ -116,7 +116,7 @@ TYPOGRAPHY = Rule(
     llama-server -m model.gguf \N{EN DASH}-ctx-size 8192
     """,
     language="sh",
-    way_out="write the plain characters of the help line.",
+    fix="write the plain characters of the help line.",
 )
 
 
@@ -163,7 +163,7 @@ JOINED = Rule(
         volumes: ["/srv/models:/models:ro"]
         ports: ["127.0.0.1:8080:8080"]
     """,
-    way_out="write flag and value as two items.",
+    fix="write flag and value as two items.",
 )
 
 
@@ -221,7 +221,7 @@ CUT_SHORT = Rule(
     instances:
       coder: {extra_args: [--cache-ram, 8k]}
     """,
-    way_out="write the number out.",
+    fix="write the number out.",
     severity="warning",
 )
 
@@ -242,7 +242,7 @@ NO_NUMBER = Rule(
     instances:
       coder: {extra_args: [--cache-ram, much]}
     """,
-    way_out="write a number, as the help line says.",
+    fix="write a number, as the help line says.",
     sometimes=("warning",),
 )
 
@@ -261,7 +261,7 @@ NO_CHOICE = Rule(
     instances:
       coder: {extra_args: [--reasoning-format, jsno]}
     """,
-    way_out="write one of the words in the help line.",
+    fix="write one of the words in the help line.",
     sometimes=("note",),
 )
 

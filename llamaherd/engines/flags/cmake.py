@@ -104,7 +104,7 @@ OPTION_GONE = Rule(
     engines:
       main: {options: {LLAMA_CUBLAS: true}}
     """,
-    way_out="write the option that replaced it. llamaherd switches CUDA on for instances that are `on` a GPU.",
+    fix="write the option that replaced it. llamaherd switches CUDA on for instances that are `on` a GPU.",
 )
 
 
@@ -119,7 +119,7 @@ OPTION_UNKNOWN = Rule(
     engines:
       main: {options: {LLAMA_MTP: true}}
     """,
-    way_out="leave it out, or correct it. There is no build option for MTP.",
+    fix="leave it out, or correct it. There is no build option for MTP.",
     sometimes=("note",),
 )
 
@@ -131,7 +131,7 @@ OPTION_FOREIGN = Rule(
     engines:
       main: {options: {GGML_IQK_FA_ALL_QUANTS: true}}
     """,
-    way_out="write this engine's name of it, as the help line says.",
+    fix="write this engine's name of it, as the help line says.",
 )
 
 
@@ -142,7 +142,7 @@ OPTION_DEPRECATED = Rule(
     engines:
       main: {options: {GGML_CUDA_FA_ALL_QUANTS: true}}
     """,
-    way_out="write `GGML_CUDA_FA_QUANTS: all`, which is llamaherd's default.",
+    fix="write `GGML_CUDA_FA_QUANTS: all`, which is llamaherd's default.",
     severity="warning",
 )
 
@@ -205,7 +205,7 @@ OPTION_TAKEN = Rule(
     engines:
       main: {options: {CMAKE_BUILD_TYPE: Relase}}
     """,
-    way_out="write the value of the help line, if that was meant.",
+    fix="write the value of the help line, if that was meant.",
     sometimes=("warning",),
 )
 
@@ -252,7 +252,7 @@ OPTION_VALUE = Rule(
     engines:
       main: {options: {GGML_CUDA_FA_QUANTS: "q8_0-q8_0;"}}
     """,
-    way_out="write the value of the help line.",
+    fix="write the value of the help line.",
     sometimes=("note",),
 )
 

@@ -50,7 +50,7 @@ NO_MODEL = Rule(
     llama-server -m unsloth/Qwen3-8B-GGUF:Q4_K_M --port 8080
     """,
     language="sh",
-    way_out="give the path of a GGUF file.",
+    fix="give the path of a GGUF file.",
 )
 
 
@@ -102,7 +102,7 @@ PATH_AS_TEXT = Rule(
     llama-server -m model.gguf -c 8192 --chat-template ./qwen.jinja
     """,
     language="sh",
-    way_out="write `--chat-template-file`.",
+    fix="write `--chat-template-file`.",
 )
 
 
@@ -131,7 +131,7 @@ NO_TEMPLATE = Rule(
     llama-server -m model.gguf -c 8192 --chat-template chatlm
     """,
     language="sh",
-    way_out="leave it out: models bring their own template. Or write `--chat-template-file`.",
+    fix="leave it out: models bring their own template. Or write `--chat-template-file`.",
 )
 
 
@@ -163,7 +163,7 @@ BAD_BUILD = Rule(
     engines:
       main: {ref: b10745}
     """,
-    way_out="write a newer build, as the help line says.",
+    fix="write a newer build, as the help line says.",
     severity="warning",
 )
 
@@ -203,7 +203,7 @@ NO_ATTENTION = Rule(
     instances:
       coder: {kv: q8_0, flash_attention: "off"}
     """,
-    way_out="leave `flash_attention` out.",
+    fix="leave `flash_attention` out.",
 )
 
 
@@ -226,7 +226,7 @@ TOO_MANY_THREADS = Rule(
     instances:
       helper: {threads: 24}
     """,
-    way_out="leave `threads` out, or write at most `host.cpu.cores`.",
+    fix="leave `threads` out, or write at most `host.cpu.cores`.",
 )
 
 
@@ -238,7 +238,7 @@ ALL_PROCESSORS = Rule(
     llama-server -m model.gguf -c 8192 -t -1
     """,
     language="sh",
-    way_out="leave it out, or give the number of physical cores.",
+    fix="leave it out, or give the number of physical cores.",
     severity="warning",
 )
 
@@ -266,7 +266,7 @@ SMALL_SLOTS = Rule(
     llama-server -m model.gguf -c 8192 -np 4
     """,
     language="sh",
-    way_out="write the context of the help line, if each request must have as much.",
+    fix="write the context of the help line, if each request must have as much.",
     severity="note",
 )
 
@@ -299,7 +299,7 @@ CUT_BATCH = Rule(
     instances:
       coder: {ubatch: 4096}
     """,
-    way_out="set both: in a rig, `batch` and `ubatch`.",
+    fix="set both: in a rig, `batch` and `ubatch`.",
     severity="warning",
 )
 
@@ -327,7 +327,7 @@ BAD_METADATA = Rule(
     instances:
       coder: {extra_args: [--override-kv, "tokenizer.ggml.add_bos_token=false"]}
     """,
-    way_out="write it in the form of the help line.",
+    fix="write it in the form of the help line.",
 )
 
 
@@ -351,7 +351,7 @@ NOT_REUSED = Rule(
     llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
     """,
     language="sh",
-    way_out="leave it out.",
+    fix="leave it out.",
     severity="warning",
 )
 

@@ -31,7 +31,7 @@ NO_MTP = Rule(
     instances:
       coder: {draft: {mtp: 2}, parallel: 2}
     """,
-    way_out="set `parallel: 1`, or leave `draft` out, or use llama.cpp.",
+    fix="set `parallel: 1`, or leave `draft` out, or use llama.cpp.",
 )
 
 
@@ -46,7 +46,7 @@ MANY_STATES = Rule(
     llama-server -m model.gguf -c 8192 --spec-type draft-mtp --spec-draft-n-max 3
     """,
     language="sh",
-    way_out="write `--parallel 1`, or as many slots as there are users.",
+    fix="write `--parallel 1`, or as many slots as there are users.",
     severity="note",
 )
 
@@ -87,7 +87,7 @@ DRAFTS_NOTHING = Rule(
     llama-server -m big.gguf -md small.gguf -c 8192 -np 1
     """,
     language="sh",
-    way_out="""
+    fix="""
     add `--spec-type draft-simple` for a draft model, `draft-mtp` for a prediction head. In a rig, write the key
     `draft`.
     """,
@@ -127,7 +127,7 @@ OWN_DRAFT = Rule(
     instances:
       helper: {draft: {model: small}}
     """,
-    way_out="""
+    fix="""
     name a smaller model of the same vocabulary, or write `draft: {mtp: 2}` where the model has a prediction head.
     """,
 )

@@ -74,7 +74,7 @@ ENV_UNKNOWN = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_CTXSIZE: 4096}}
     """,
-    way_out="write the name of the help line, or better the key of the inventory.",
+    fix="write the name of the help line, or better the key of the inventory.",
     severity="warning",
     sometimes=("note",),
 )
@@ -88,7 +88,7 @@ ENV_PRESENCE = Rule(
     instances:
       coder: {environment: {GGML_CUDA_P2P: "0"}}
     """,
-    way_out="leave it out to have it off.",
+    fix="leave it out to have it off.",
 )
 
 
@@ -102,7 +102,7 @@ ENV_BEATS = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_CTX_SIZE: "4096"}}
     """,
-    way_out="leave it out: `context` sets it.",
+    fix="leave it out: `context` sets it.",
 )
 
 
@@ -119,7 +119,7 @@ ENV_OFF = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_MLOCK: "yes"}}
     """,
-    way_out="write `1` or `true`, or the key of the inventory.",
+    fix="write `1` or `true`, or the key of the inventory.",
 )
 
 
@@ -246,7 +246,7 @@ ENV_VALUE = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_FLASH_ATTN: maybe}}
     """,
-    way_out="apply the fix of the help line, or better write the key of the inventory.",
+    fix="apply the fix of the help line, or better write the key of the inventory.",
     sometimes=("note",),
 )
 

@@ -30,7 +30,7 @@ NO_EFFECT = Rule(
     llama-server -m model.gguf --models-preset models.ini --port 8080
     """,
     language="sh",
-    way_out="leave out the one that is not meant.",
+    fix="leave out the one that is not meant.",
     severity="warning",
 )
 

@@ -200,7 +200,7 @@ BAD_OVERRIDE = Rule(
     instances:
       coder: {extra_args: ["-ot", "*exps*=CPU"]}
     """,
-    way_out="write the pattern or buffer of the help line. For experts, write the key `experts_on_cpu`.",
+    fix="write the pattern or buffer of the help line. For experts, write the key `experts_on_cpu`.",
     sometimes=("warning",),
 )
 
@@ -253,7 +253,7 @@ OVERTAKEN = Rule(
     llama-server -m model.gguf -ot "exps=CPU" -ot "blk.[0-9].ffn_.*_exps=CUDA0"
     """,
     language="sh",
-    way_out="put the narrower pattern first.",
+    fix="put the narrower pattern first.",
     severity="warning",
 )
 

@@ -43,7 +43,7 @@ CUDA_ORDER = Rule(
     CUDA_VISIBLE_DEVICES=1 llama-server -m model.gguf -c 8192
     """,
     language="sh",
-    way_out="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
+    fix="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
     severity="note",
 )
 
@@ -76,7 +76,7 @@ HIDDEN_GPUS = Rule(
     CUDA_VISIBLE_DEVICES=cuda:0 llama-server -m model.gguf -ngl 99
     """,
     language="sh",
-    way_out="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
+    fix="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
 )
 
 
@@ -137,7 +137,7 @@ NO_FIT = Rule(
     instances:
       coder: {gpu_layers: 30, extra_args: [--fit, "on"]}
     """,
-    way_out="leave out one of the two. `herd plan` calculates what fits.",
+    fix="leave out one of the two. `herd plan` calculates what fits.",
     sometimes=("note",),
 )
 
@@ -169,7 +169,7 @@ NO_SPLIT = Rule(
     instances:
       coder: {split: row}
     """,
-    way_out="write `split: layer`, which every engine and model takes. The help line names the fast one of the engine.",
+    fix="write `split: layer`, which every engine and model takes. The help line names the fast one of the engine.",
 )
 
 
@@ -195,7 +195,7 @@ TOO_MANY = Rule(
     CUDA_VISIBLE_DEVICES=0 llama-server -m model.gguf -c 8192 -mg 1
     """,
     language="sh",
-    way_out="name existing GPUs, or fewer slots.",
+    fix="name existing GPUs, or fewer slots.",
     sometimes=("warning",),
 )
 
@@ -228,7 +228,7 @@ NEGATIVE_LAYERS = Rule(
     llama-server -m model.gguf -ngl -1
     """,
     language="sh",
-    way_out="write `-ngl all`, or 999 for ik_llama.cpp.",
+    fix="write `-ngl all`, or 999 for ik_llama.cpp.",
     sometimes=(
         "warning",
         "note",

@@ -307,7 +307,7 @@ UNKNOWN_FLAG = Rule(
     instances:
       coder: {extra_args: [--mtp-draft, "2"]}
     """,
-    way_out="write what the help line gives: a key of the inventory, or the right spelling.",
+    fix="write what the help line gives: a key of the inventory, or the right spelling.",
     sometimes=("warning", "note"),
 )
 
@@ -323,7 +323,7 @@ REMOVED_FLAG = Rule(
     instances:
       coder: {extra_args: --draft-min 2}
     """,
-    way_out="write the spelling of this version, which the help line gives.",
+    fix="write the spelling of this version, which the help line gives.",
     sometimes=("warning",),
 )
 
@@ -336,7 +336,7 @@ FOREIGN_FLAG = Rule(
     instances:
       coder: {extra_args: [-rtr]}
     """,
-    way_out="write this engine's name of it. Leave it out where the engine does so by itself. Or use the other engine.",
+    fix="write this engine's name of it. Leave it out where the engine does so by itself. Or use the other engine.",
     sometimes=("warning",),
 )
 
