@@ -159,7 +159,7 @@ def test_nothing_of_a_token_or_a_signature_is_said(host: Host) -> None:
         with host.start(wanted("a", WHOLE, [source(hub, "a.gguf")]), *files) as run:
             text, _ = run.communicate(timeout=120)
     assert run.returncode == 1
-    assert "tiny: a is whole" in text
+    assert "tiny: a is complete" in text
     assert "canary" not in text + (host.run / "failed").read_text() + (host.run / "progress").read_text()
 
 
@@ -321,7 +321,7 @@ def test_a_disk_that_is_read_only_is_said(tmp_path: Path, hub: Hub) -> None:
         host = Host(tmp_path)
         subprocess.run(["mount", "-o", "remount,ro", tmp_path / "models"], check=True)
         (said,) = host.fetch(wanted("a", WHOLE, [source(hub, "a.gguf")]))
-        assert re.match(r".+/\.incoming is read-only\n  help: see `dmesg`", said)
+        assert re.match(r".+/\.incoming is read-only\n  help: check `dmesg`", said)
 
 
 def test_the_pieces_of_a_file_are_where_they_belong(host: Host, hub: Hub) -> None:

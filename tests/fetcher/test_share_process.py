@@ -82,9 +82,10 @@ def test_more_clients_than_places_wait_for_one(lending: Lending) -> None:
 def impatient(root: Path, more: str = "") -> Iterator[Lending]:
     """A share process that waits for its clients for a second."""
     serving = (
-        "import sys; from pathlib import Path; from llamaherd.onhost.fetch.share import serve; p = Path(sys.argv[1])"
+        "import sys; from pathlib import Path; from llamaherd.onhost.fetch.share import serve_store; "
+        "p = Path(sys.argv[1])"
     )
-    code = f"{serving}; serve(p / 'store', p / 'run', '127.0.0.1', 0, 60, patience=1{more})"
+    code = f"{serving}; serve_store(p / 'store', p / 'run', '127.0.0.1', 0, 60, patience=1{more})"
     process = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     with ended(listening(process, root)) as lending:
         yield lending
@@ -212,7 +213,7 @@ def test_it_ends_when_nobody_asks(root: Path) -> None:
         time.sleep(0.1)
     assert lending.process.returncode == 0
     assert time.monotonic() - begin > 2
-    assert "nobody asked for 2 s" in (lending.run / "progress").read_text()
+    assert "no request for 2 s" in (lending.run / "progress").read_text()
 
 
 def ask_without(lending: Lending) -> None:
