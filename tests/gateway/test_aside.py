@@ -82,7 +82,7 @@ def test_an_interrupted_drain_is_undone(
         assert fleet.states["box.one"] == "draining"
         raise ending
 
-    monkeypatch.setattr(fleet_drain, "drain", interrupted)
+    monkeypatch.setattr(fleet_drain, "drain_server", interrupted)
     with pytest.raises(ending), measured(fleet, "one", said=[]):
         pytest.fail("it is not measured")
     assert fleet.states == {"box.one": "up", "box.two": "up"}
