@@ -160,12 +160,12 @@ def test_an_inventory_that_cannot_be_used_is_an_error_too(fleet: Path) -> None:
 ON_A_TERMINAL = """
 import sys
 from llamaherd.cli.herd import main
-from llamaherd.deploy import deploying
-from llamaherd.pipeline import outlook_ask
+from llamaherd.deploy import run
+from llamaherd.pipeline import preview
 from tests.support.ours import queried
 world = open(sys.argv[2]).read().split("\\n")
-outlook_ask.query_host = lambda *_: queried(world)
-deploying.deploy = lambda *_, **__: print("it was begun") or ()
+preview.query_host = lambda *_: queried(world)
+run.deploy = lambda *_, **__: print("it was begun") or ()
 main(["-i", sys.argv[1], "up", *sys.argv[3:]])
 """
 

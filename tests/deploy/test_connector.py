@@ -71,7 +71,7 @@ def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatc
             logins.append(self)
 
     monkeypatch.setattr(connector, "Shell", Counted)
-    monkeypatch.setattr(connector, "is_ours", lambda host: host is here)
+    monkeypatch.setattr(connector, "holds_host_lock", lambda host: host is here)
     # By the shell that waited; the next one logs in meanwhile, and the one after that.
     assert run(here, "echo 1")[1] == ["1"]
     assert run(here, "echo 2")[1] == ["2"]
@@ -85,7 +85,7 @@ def test_the_next_script_is_logged_in_for_while_one_works(here: Host, monkeypatc
 def test_a_shell_that_is_gone_meanwhile_is_no_reason_to_fail(here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Shell(Connect(host=LOCAL))
     gone.close()
-    monkeypatch.setattr(connector, "is_ours", lambda _: True)
+    monkeypatch.setattr(connector, "holds_host_lock", lambda _: True)
     for ahead in (None, gone):
         monkeypatch.setattr(connector, "_shell_or_none", lambda _, ahead=ahead: ahead)
         assert run(here, "echo 1")[1] == ["1"]

@@ -19,12 +19,12 @@ UP = f"""{LOADED}
 import sys
 from pathlib import Path
 from llamaherd.deploy.run import deploy
-from llamaherd.deploy.hosts import Asked
+from llamaherd.deploy.hosts import RunOptions
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.load import plans
 
 path = Path(sys.argv[1])
-deploy(plans(path, all_roles(path), deploying=True), path, 0, {{}}, Asked())
+deploy(plans(path, all_roles(path), deploying=True), path, 0, {{}}, RunOptions())
 print(*sorted(set(sys.modules) & {UNUSED}))
 """
 CALLS = f"""{LOADED}
@@ -150,9 +150,9 @@ def test_what_has_nothing_to_do_loads_none_of_it(unreachable: Path) -> None:
 import sys
 from click.testing import CliRunner
 from llamaherd.cli.herd import main
-from llamaherd.pipeline import outlook_ask
-from llamaherd.pipeline.preview import Outlook
-outlook_ask.Hosts.outlooks = lambda hosts, planned, roles, **_: dict.fromkeys(planned, Outlook())
+from llamaherd.pipeline import preview
+from llamaherd.pipeline.preview import Preview
+preview.Hosts.outlooks = lambda hosts, planned, roles, **_: dict.fromkeys(planned, Preview())
 ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
 print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))
 """

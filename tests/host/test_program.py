@@ -285,8 +285,8 @@ def test_a_role_of_a_fleet_brings_its_verbs(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in ended.stdout.splitlines()] == ["progress", "result"]
     assert (tmp_path / "motd.txt").read_text() == "welcome"
     files = zipfile.ZipFile(io.BytesIO(program.data))
-    assert "roles/base/onhost/__init__.py" not in files.namelist()
-    assert program.sources["roles/base/onhost/__init__.py"] == ours.sources["roles/base/onhost/__init__.py"]
+    assert "roles/base/onhost.py" not in files.namelist()
+    assert program.sources["roles/base/onhost.py"] == ours.sources["roles/base/onhost.py"]
 
 
 def test_the_document_holds_the_secret_and_nothing_else_does() -> None:

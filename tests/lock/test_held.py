@@ -17,7 +17,7 @@ import yaml
 
 from llamaherd import lock
 from llamaherd.lock import LockError, lock_held
-from tests.lock.test_gitrefs import git
+from tests.lock.test_git_refs import git
 from tests.support.rigs import ROOT
 
 NAMES = ("one", "two", "three")

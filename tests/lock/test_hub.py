@@ -298,7 +298,7 @@ def test_offline_is_said(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fresh_process_asks_the_hub_nothing_else(server: Hub, tmp_path: Path) -> None:
-    code = f"from llamaherd.lock.resolve import hub; print(hub.resolve({REPO!r}, 'main', '*Q8_0*').commit)"
+    code = f"from llamaherd.lock import hub; print(hub.resolve({REPO!r}, 'main', '*Q8_0*').commit)"
     home = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": server.url, "NO_PROXY": "127.0.0.1"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")} | home
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

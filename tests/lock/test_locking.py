@@ -20,7 +20,7 @@ from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.inventory.yaml_file import Document, read_yaml
 from llamaherd.lock import Lock, LockedImage, hub
 from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
-from tests.lock.test_gitrefs import git
+from tests.lock.test_git_refs import git
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight
 from tests.support.hub_files import Content

@@ -120,12 +120,10 @@ def test_a_listing_of_other_kinds_is_a_sentence(
 MEASURED = """
 import re, resource, sys
 from pathlib import Path
-from llamaherd.lock.resolve import gitrefs
-from llamaherd.lock.resolve import hub
-from llamaherd.lock.resolve import registry
+from llamaherd.lock import git_refs, hub, registry
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.remote import fetch_header
-hub.TIMEOUT = registry.TIMEOUT = gitrefs.TIMEOUT = 10
+hub.TIMEOUT = registry.TIMEOUT = git_refs.TIMEOUT = 10
 question, url, host = sys.argv[1:]
 try:
     eval(question)
@@ -163,7 +161,7 @@ HUB = 'hub.resolve("owner/name", "main", "*.gguf")'
         (HUB, LIES["a body without end"]),
         ('registry.digest_of(f"{host}/owner/name:v1")', objects),
         ('fetch_header(f"{url}/x.gguf", None, 10**12)', raw(OK + b"\r\n", HEADER, then=bytes(1 << 16))),
-        ('gitrefs.commit_of(f"{url}/x.git", "b1")', REFS),
+        ('git_refs.commit_of(f"{url}/x.git", "b1")', REFS),
     ],
     ids=["hub-objects", "hub-names", "hub-endless", "registry", "gguf", "git"],
 )

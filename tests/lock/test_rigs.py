@@ -14,7 +14,7 @@ from llamaherd.inventory.schema import Fleet, Model
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.resolver import LockOutcome, lock_fleet
 from llamaherd.pipeline.fleet_files import load_fleet
-from tests.lock.test_gitrefs import git
+from tests.lock.test_git_refs import git
 from tests.support import gguf_files
 from tests.support.hub_files import Content, Hollow
 from tests.support.hub_server import Hub

@@ -55,9 +55,9 @@ def test_it_is_free_after_a_failure() -> None:
 
 PROGRAM = """
 import pathlib, sys
-from llamaherd.onhost import main, system
+from llamaherd.onhost import system, verbs
 system.LOCKS = pathlib.Path(sys.argv[1])
-sys.exit(main.main([]))
+sys.exit(verbs.main([]))
 """
 
 

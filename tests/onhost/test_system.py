@@ -392,7 +392,7 @@ def test_a_lock_that_a_script_gives_back(
 HOLDS = """
 import sys
 from pathlib import Path
-from llamaherd.onhost import processes, system
+from llamaherd.onhost import posix, system
 system.LOCKS = Path(sys.argv[1])
 with system.Host(print, print).lock("host", 1, "starting llama-chat"):
     print("held", flush=True)

@@ -304,8 +304,8 @@ def pyinfra(tmp_path: Path, plan: Plan, world: list[str], *options: str) -> subp
     inventory = tmp_path / "fleet.py"
     inventory.write_text(
         f"import json\nimport sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from llamaherd.deploy import turns\nfrom tests.support.fake import Alone, play_inspections\n"
-        "turns.Turn = Alone\nplay_inspections()\n"
+        "from llamaherd.deploy import run_state\nfrom tests.support.fake import Alone, play_inspections\n"
+        "run_state.HostLock = Alone\nplay_inspections()\n"
         'hosts = [("@fake/box", json.loads((Path(__file__).parent / "data.json").read_text()))]\n'
     )
     return subprocess.run(

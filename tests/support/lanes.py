@@ -70,7 +70,8 @@ def touches(file: str, lane: str) -> bool:
     if top in ("roles", "templates") and room in OPTIONAL:
         return OPTIONAL[room] in words(lane)
     if top == "templates":
-        return room not in rooms() or any(f'"{room}/' in (ROOT / path).read_text("utf-8") for path in run_by(lane))
+        rendering = rendered_by(room)
+        return not rendering or not rendering.isdisjoint(run_by(lane))
     if "/onhost" in file:  # sent to hosts, whoever imports it here
         return True
     if top in ("llamaherd", "roles") and file.endswith(".py") and (ROOT / file).is_file():
@@ -79,9 +80,11 @@ def touches(file: str, lane: str) -> bool:
 
 
 @cache
-def rooms() -> frozenset[str]:
-    """Return the names of the rooms of llamaherd/."""
-    return frozenset(folder.name for folder in (ROOT / "llamaherd").iterdir() if folder.is_dir())
+def rendered_by(folder: str) -> frozenset[str]:
+    """Return the files of llamaherd/ and roles/ that name a folder of templates/."""
+    files = (file for top in ("llamaherd", "roles") for file in (ROOT / top).rglob("*.py"))
+    naming = (file for file in files if f'"{folder}/' in file.read_text("utf-8"))
+    return frozenset(file.relative_to(ROOT).as_posix() for file in naming)
 
 
 @cache

@@ -12,7 +12,7 @@ from llamaherd.host.program import Program, packed_program
 
 _MAIN = """\
 import io, json, sys
-from llamaherd.onhost import main, system
+from llamaherd.onhost import system, verbs
 document = sys.stdin.buffer.readline()
 system.LOCKS = {folder!r} + "/" + json.loads(document)["input"].get("rig", "duo")
 
@@ -26,7 +26,7 @@ class Stdin(io.BytesIO):
 
 
 rest, sys.stdin = sys.stdin.buffer, io.TextIOWrapper(Stdin(document))
-sys.exit(main.main([]))
+sys.exit(verbs.main([]))
 """
 """Runs a verb with locks in the folder of the rig that its input names, or of `duo`."""
 

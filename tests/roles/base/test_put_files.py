@@ -20,9 +20,9 @@ pytestmark = needs_root
 TEXT = "key: Käse\n'$(id)'\n"
 PROGRAM = """
 import pathlib, sys
-from llamaherd.onhost import main, system
+from llamaherd.onhost import system, verbs
 system.LOCKS = pathlib.Path(sys.argv[1])
-sys.exit(main.main([]))
+sys.exit(verbs.main([]))
 """
 
 
