@@ -1,1 +1,1 @@
-"""What can be known wrong about a rig before any host is touched: one module per kind of mistake."""
+"""Checks of a rig that need no host: one module per kind of mistake."""

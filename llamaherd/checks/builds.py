@@ -11,24 +11,24 @@ from llamaherd.engines import TRAITS, flags_of, is_on, reads_gguf
 from llamaherd.inventory.schema import Card, Engine
 
 ALL = frozenset(("all", "all-major", "native"))
-"""What CMake takes for every architecture, every major one, and that of the GPUs of the machine it builds on."""
+"""CMake's words for every architecture, every major one, and that of the GPUs of the machine it builds on."""
 ELEMENT = re.compile(r"([0-9]{2,3})([af]?)(-real|-virtual)?")
 
 
 OPTION_AGAINST_RIG = Rule(
     "LH215",
     "A CMake option leaves out the GPUs that the engine's instances are on.",
-    why="A build without CUDA sees no GPU; code for one architecture runs on others only within NVIDIA's rules.",
+    why="A build without CUDA uses no GPU; code for one architecture runs on others only within NVIDIA's rules.",
     example="""
     engines:
       main: {options: {CMAKE_CUDA_ARCHITECTURES: "120"}}
     """,
-    way_out="leave the option out: llamaherd builds for the GPUs in use.",
+    fix="leave the option out: llamaherd builds for the GPUs in use.",
 )
 
 
 def check_build_architectures(subject: RigContext) -> Iterator[Finding]:
-    """A build without CUDA for instances on GPUs, or for other architectures than theirs."""
+    """Report builds without CUDA for instances on GPUs, and builds for other architectures than those of the GPUs."""
     for name, engine in subject.rig.engines.items():
         cards = _cards(subject, name)
         if engine.source is None or not cards:
@@ -55,7 +55,7 @@ def _cards(subject: RigContext, engine: str) -> dict[str, Card]:
 
 
 def _covered(engine: Engine, card: Card) -> bool:
-    """Whether code of an architecture in the option runs on a GPU, or is compiled for it when it is loaded."""
+    """Return whether code of an architecture in the option runs on a GPU, or is compiled for it when it is loaded."""
     value = engine.options.get("CMAKE_CUDA_ARCHITECTURES")
     parts = [part.strip() for part in re.split("[;,]", str(value))] if value is not None else []
     if not parts or ALL & set(parts):
@@ -65,7 +65,7 @@ def _covered(engine: Engine, card: Card) -> bool:
 
 
 def _runs(element: re.Match[str], card: int) -> bool:
-    """NVIDIA's rules: machine code within a major version, PTX upwards; `a` on that one alone, `f` in its family.
+    """Apply NVIDIA's rules: machine code within a major version, PTX upwards; `a` on that one alone, `f` in its family.
 
     CUDA C++ Programming Guide, "Application Compatibility".
     """
@@ -79,22 +79,22 @@ def _runs(element: re.Match[str], card: int) -> bool:
 
 LACKS = Rule(
     "LH272",
-    "A build lacks what an instance wants of it.",
+    "A build lacks a feature that an instance needs.",
     why="""
-    `--rpc` wants `GGML_RPC`, every instance wants the server, and some options want each other: CMake stops, or
-    the engine refuses its arguments.
+    `--rpc` needs `GGML_RPC`, every instance needs the server, and some options need each other: CMake stops, or the
+    engine refuses its arguments.
     """,
     example="""
     instances:
       coder:
         extra_args: [--rpc, "192.168.1.5:50052"]
     """,
-    way_out="set the option of the engine, or leave the argument out.",
+    fix="set the option of the engine, or leave the argument out.",
 )
 
 
 def check_build_features(subject: RigContext) -> Iterator[Finding]:
-    """Engines without a server, and builds without what an argument of an instance is about."""
+    """Report engines without a server, and builds without a feature that an argument of an instance needs."""
     for name, engine in subject.rig.engines.items():
         if engine.source is not None:
             yield from _server(subject, name, engine)
@@ -122,7 +122,9 @@ def _server(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]
 
 
 def _loaded_apart(subject: RigContext, name: str, engine: Engine) -> Iterator[Finding]:
-    """llama.cpp b11434, ggml/src/CMakeLists.txt: CMake stops at backends that are loaded apart and linked in."""
+    """Report options that llama.cpp b11434, ggml/src/CMakeLists.txt, refuses: backends that are both loaded as
+    libraries and linked in.
+    """
     options = engine.options
     apart = is_on(options.get("GGML_BACKEND_DL", False))
     place = subject.document.key(("engines", name, "options", "GGML_BACKEND_DL"))
@@ -131,5 +133,5 @@ def _loaded_apart(subject: RigContext, name: str, engine: Engine) -> Iterator[Fi
         yield LACKS.at(place, message, "leave out one of the two")
     if is_on(options.get("GGML_CPU_ALL_VARIANTS", False)) and not apart and TRAITS[engine.kind].variants_need_libraries:
         place = subject.document.key(("engines", name, "options", "GGML_CPU_ALL_VARIANTS"))
-        message = "`GGML_CPU_ALL_VARIANTS` wants `GGML_BACKEND_DL`: CMake stops without it"
+        message = "`GGML_CPU_ALL_VARIANTS` needs `GGML_BACKEND_DL`: CMake stops without it"
         yield LACKS.at(place, message, "add `GGML_BACKEND_DL: true`, or leave it out: this host needs one variant")

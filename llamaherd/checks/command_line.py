@@ -28,17 +28,17 @@ from llamaherd.inventory.schema import Instance, Rig
 
 
 def as_keys(words: Iterable[str], kind: str) -> str:
-    """Return the keys that mean the same, each between backquotes; empty where there are none."""
+    """Return the keys for the same settings, each between backquotes; an empty string without one."""
     return ", ".join(f"`{line}`" for line in _lines(keys_from_arguments(words, kind).keys))
 
 
 def _lines(keys: Mapping[str, Any]) -> list[str]:
-    """Keys as one would write them: `draft: {mtp: 2}`, `flash_attention: on`."""
+    """Format keys for an inventory: `draft: {mtp: 2}`, `flash_attention: on`."""
     return [f"{key}: {_flow(value)}" for key, value in keys.items()]
 
 
 def _flow(value: Any) -> str:
-    """A value on one line. `on` and `off` are words in an inventory."""
+    """Format a value on one line. `on` and `off` are words in an inventory."""
     if value in ("on", "off"):
         return str(value)
     flow = True if isinstance(value, list | dict) else None
@@ -47,41 +47,41 @@ def _flow(value: Any) -> str:
 
 @dataclass(frozen=True)
 class ServerCommand:
-    """What one instance's server is told, and how much of that comes from keys."""
+    """The command line and environment of one instance's server, and which part of it comes from keys."""
 
     subject: RigContext
     name: str
     instance: Instance
-    told: EffectiveOptions
+    options: EffectiveOptions
     keys: int
     """How many arguments are from keys; those of `extra_args` follow."""
 
     def key(self, option: Option) -> str | None:
-        """The key that an option comes from; None for what is written word for word."""
+        """Return the key that an option comes from; None for an option of `extra_args` or `environment`."""
         if option.origin == "environment" or option.index >= self.keys:
             return None
         return self._written.get(option.flag)
 
     @cached_property
     def _written(self) -> Mapping[Flag, str]:
-        return self._of_catalogue(written_flags(self.told.catalogue.kind))
+        return self._of_catalogue(written_flags(self.options.catalogue.kind))
 
     @cached_property
     def keys_of(self) -> Mapping[Flag, str]:
         """The keys by the flags that carry them with any value."""
-        return self._of_catalogue(managed_flags(self.told.catalogue.kind))
+        return self._of_catalogue(managed_flags(self.options.catalogue.kind))
 
     @cached_property
     def wiring(self) -> Mapping[Flag, str]:
         """The reasons why flags in `extra_args` break the rig."""
-        return self._of_catalogue({**wired_flags(self.told.catalogue.kind), **WIRING})
+        return self._of_catalogue({**wired_flags(self.options.catalogue.kind), **WIRING})
 
     def _of_catalogue(self, keys: Mapping[str, str]) -> Mapping[Flag, str]:
-        found = ((self.told.catalogue.find(name), key) for name, key in keys.items())
+        found = ((self.options.catalogue.find(name), key) for name, key in keys.items())
         return {flag: key for flag, key in reversed(tuple(found)) if flag}  # of two names of one flag, the first counts
 
     def place(self, option: Option) -> Place:
-        """Where an option is written."""
+        """Return where an option is written."""
         where, document = ("instances", self.name), self.subject.document
         if option.origin == "environment":
             name = option.words[0].partition("=")[0]
@@ -97,40 +97,40 @@ def server_command(subject: RigContext, name: str, command: CommandLine) -> Serv
 
 
 WIRING: Mapping[str, str] = {
-    "--model-url": "the model is what `model` names",
-    "--hf-file": "the model is what `model` names",
-    "--docker-repo": "the model is what `model` names",
-    "--uds": "where it listens is what `listen` says",
-    "--api-prefix": "llamaherd asks for its health without a prefix",
-    "--ssl-key-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-cert-file": "llamaherd asks for its health by plain HTTP",
-    "--ssl-keyfile": "llamaherd asks for its health by plain HTTP",
-    "--ssl-certfile": "llamaherd asks for its health by plain HTTP",
-    "--root-path": "llamaherd asks for its health without a prefix",
+    "--model-url": "`model` sets the model",
+    "--hf-file": "`model` sets the model",
+    "--docker-repo": "`model` sets the model",
+    "--uds": "`listen` sets the address",
+    "--api-prefix": "llamaherd requests its health without a prefix",
+    "--ssl-key-file": "llamaherd requests its health by plain HTTP",
+    "--ssl-cert-file": "llamaherd requests its health by plain HTTP",
+    "--ssl-keyfile": "llamaherd requests its health by plain HTTP",
+    "--ssl-certfile": "llamaherd requests its health by plain HTTP",
+    "--root-path": "llamaherd requests its health without a prefix",
 }
-"""What flags without a key break in `extra_args`: the rig says it by other means."""
+"""Why a flag without a key breaks the instance in `extra_args`: the rig sets the value by other means."""
 VARIABLES: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "on",
     "NVIDIA_VISIBLE_DEVICES": "on",
     "CUDA_DEVICE_ORDER": "on",
     "GGML_CUDA_DEVICES": "on",
 }
-"""Variables that decide what a key says."""
+"""Variables that override a key."""
 OUR_VARIABLES: Mapping[str, str] = {
-    "LLAMAHERD_SPEC": "by it a run knows what the server was started as, and would start it anew each time",
-    "XDG_CONFIG_HOME": "there the engine would look for a configuration that no rule has read",
+    "LLAMAHERD_SPEC": "a run reads from it how the server was started, and another value would restart it each time",
+    "XDG_CONFIG_HOME": "the engine would read a configuration from there that no check has read",
 }
 """Variables that llamaherd sets itself, and what another value breaks."""
 
 
 def opened_listener(each: ServerCommand) -> Iterator[Finding]:
-    """A listener beyond the host's own addresses that no key opens: LH022 says so of `listen`."""
-    host = each.told.get("--host")
+    """Report a listener beyond the host's own addresses without a key: LH022 reports the same of `listen`."""
+    host = each.options.get("--host")
     engine = each.subject.rig.engines[each.instance.engine]
     if host is None or each.key(host) or is_local(host.value) or has_own_network(engine, each.instance):
         return
-    if not is_keyed(each.told, ServerContext(keyed=each.instance.api_key is not None)):
-        message = f"{host} lets every network reach the server, and no key is asked for"
+    if not is_keyed(each.options, ServerContext(keyed=each.instance.api_key is not None)):
+        message = f"{host} lets every network reach the server, and it needs no key"
         key = f"`api_key: {{file: keys/{each.name}}}`"
         help_ = f"write `listen: {host.value}` with {key}, or leave it out to stay on loopback"
         yield OPEN.at(each.place(host), message, help_)
@@ -138,58 +138,58 @@ def opened_listener(each: ServerCommand) -> Iterator[Finding]:
 
 OVERRIDES = Rule(
     "LH210",
-    "An argument or a variable says something else than the rig does.",
+    "An argument or a variable contradicts the rig.",
     why="""
-    llamaherd checks, sizes, watches and asks what the rig says by keys. An argument that beats a key makes all of
-    that untrue. A variable that an argument beats does nothing.
+    llamaherd checks, sizes, monitors and queries what the keys of the rig declare. An argument that overrides a key
+    makes all of that wrong. A variable that an argument overrides has no effect.
     """,
     example="""
     instances:
       coder: {extra_args: [--port, "9000"]}
     """,
-    way_out="write the key of the help line, or leave it out.",
+    fix="write the key of the help line, or leave it out.",
 )
 
 
 def find_key_conflicts(each: ServerCommand) -> Iterator[Finding]:
-    """What says something else than a key does, or breaks what llamaherd wires up."""
-    by_key = {option.flag: option for option in each.told.said if each.key(option)}
-    for option in each.told.said:
+    """Report arguments and variables that contradict a key, or break what llamaherd sets up."""
+    by_key = {option.flag: option for option in each.options.said if each.key(option)}
+    for option in each.options.said:
         if each.key(option) or not option.on:
             continue
         ours, key = by_key.get(option.flag), each.keys_of.get(option.flag)
         if ours and not option.flag.repeats:
             key = each.key(ours)
         reason = each.wiring.get(option.flag)
-        if option.origin == "environment" and each.told.catalogue.env == "above":
-            continue  # a variable that beats the command line is an error by itself
+        if option.origin == "environment" and each.options.catalogue.env == "above":
+            continue  # a variable that overrides the command line is an error by itself
         if option.origin == "environment" and ours:
-            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which beats it"
+            message = f"{option} does nothing: llamaherd passes `{' '.join(ours.words)}`, which overrides it"
             yield OVERRIDES.at(each.place(option), message, _instead(each, option, key))
         elif (ours and ours.values == option.values) or _is_open(each, option):
             continue
         elif reason or (key in each.instance.model_fields_set and (ours or key == "experts_on_cpu")):
             beside = f"`{key}`" if ours else "the rig"
-            message = f"{option} says something else than {beside} does" + (f": {reason}" if reason else "")
+            message = f"{option} contradicts {beside}" + (f": {reason}" if reason else "")
             yield OVERRIDES.at(each.place(option), message, _instead(each, option, key))
 
 
 def _instead(each: ServerCommand, option: Option, key: str | None) -> str:
-    """The key that says it, with the value where it can be told."""
-    if option.origin == "argument" and (written := as_keys(option.words, each.told.catalogue.kind)):
+    """Return the key for the same setting, with the value if it can be derived."""
+    if option.origin == "argument" and (written := as_keys(option.words, each.options.catalogue.kind)):
         if written == f"`{key}: {getattr(each.instance, key or '', None)}`":
-            return f"leave it out: {written} says it"
+            return f"leave it out: {written} sets it"
         return f"write {written} as a key of the instance"
-    return f"leave it out; `{key}` is the key that says it" if key else "leave it out"
+    return f"leave it out; `{key}` is the key for it" if key else "leave it out"
 
 
 def _is_open(each: ServerCommand, option: Option) -> bool:
-    """Whether it is said already that it opens the server."""
-    return option == each.told.get("--host") and any(True for _ in opened_listener(each))
+    """Return whether another finding reports that the option opens the server."""
+    return option == each.options.get("--host") and any(True for _ in opened_listener(each))
 
 
 def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
-    """GPUs chosen behind the rig's back, and what servers are told by us."""
+    """Report GPUs that are chosen without the rig, and variables that llamaherd sets itself."""
     for name, why in OUR_VARIABLES.items():
         if name in each.instance.environment:
             place = each.subject.document.key(("instances", each.name, "environment", name))
@@ -199,12 +199,12 @@ def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
         if value is None or (name, value) == ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"):
             continue
         place = each.subject.document.key(("instances", each.name, "environment", name))
-        message = f"`{name}={value}` chooses other GPUs than `{key}` does, behind the rig's back"
+        message = f"`{name}={value}` chooses other GPUs than `{key}` does"
         yield OVERRIDES.at(place, message, f"leave it out, and name the GPUs in `{key}`")
 
 
 REPORTED_FOR_KEYS = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD))
-"""Rules that no other check holds against keys alone."""
+"""Rules that no other check applies to keys alone."""
 
 _POOLING = ("none", "mean", "cls", "last", "rank")
 """Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
@@ -214,18 +214,18 @@ ConflictingCommand = tuple[ServerCommand, tuple[Conflict, ...]]
 
 
 def check_conflicts(servers: Iterable[ConflictingCommand]) -> Iterator[Finding]:
-    """Arguments and variables that contradict each other, the keys, or the rig."""
+    """Report arguments and variables that contradict each other, the keys, or the rig."""
     for each, found in servers:
         yield from opened_listener(each)
         yield from find_key_conflicts(each)
         yield from find_reserved_variables(each)
         for clash in found:
-            if finding := _said(each, clash):
+            if finding := _conflict_finding(each, clash):
                 yield finding
 
 
 def conflict_sources(servers: Iterable[ConflictingCommand]) -> frozenset[Place]:
-    """Where everything is written that contradicts something: advice to say it by a key would be no help there."""
+    """Return where everything is written that contradicts something: advice to use a key would not help there."""
     return frozenset(
         each.place(option)
         for each, found in servers
@@ -236,13 +236,13 @@ def conflict_sources(servers: Iterable[ConflictingCommand]) -> frozenset[Place]:
 
 
 def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
-    """What the servers are told that are told more than most, and where it contradicts itself."""
+    """Yield each server with arguments or variables of its own, and the contradictions among them."""
     for name, instance in subject.rig.instances.items():
         command = subject.facts.instances[name].command
         plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
         if command is not None and (known_faults(command.meant.catalogue) or not plain):
             each = server_command(subject, name, command)
-            yield each, tuple(find_conflicts(each.told, _around_of(each)))
+            yield each, tuple(find_conflicts(each.options, _around_of(each)))
 
 
 def _around_of(each: ServerCommand) -> ServerContext:
@@ -253,7 +253,7 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> ServerContex
     return ServerContext(
         cards=len(instance.on),
         cores=rig.host.cpu.cores,
-        # Docker publishes the port, where it does: then the address inside says nothing.
+        # If Docker publishes the port, the address inside has no effect.
         reachable=not instance.loopback if has_own_network(rig.engines[instance.engine], instance) else None,
         keyed=instance.api_key is not None,
         tensors=tuple(tensor.name for tensor in header.each) if header else (),
@@ -264,7 +264,7 @@ def _around(rig: Rig, instance: Instance, header: Header | None) -> ServerContex
 
 
 class _Embedding(TypedDict, total=False):
-    """What a model's header says of it as one for embeddings."""
+    """The fields of a model's header that describe it as an embedding model."""
 
     trained: int | None
     pools: str | None
@@ -284,20 +284,22 @@ def _embedding(header: Header) -> _Embedding:
 
 
 def _shifts(header: Header) -> bool:
-    """Whether a cache has one position for each token and no state (llama.cpp b11434, src/llama-kv-cache.cpp:1208)."""
+    """Return whether a cache has one position for each token and no state (llama.cpp b11434,
+    src/llama-kv-cache.cpp:1208).
+    """
     return not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters)
 
 
-def _said(each: ServerCommand, clash: Conflict) -> Finding | None:
-    """A clash as a finding; None where keys alone are to blame, which other checks say."""
+def _conflict_finding(each: ServerCommand, clash: Conflict) -> Finding | None:
+    """Return a conflict as a finding; None if keys alone cause it, because other checks report these."""
     own = next((option for option in clash.options if each.key(option) is None), None)
     if (own is None and clash.rule not in REPORTED_FOR_KEYS) or clash.rule is CUDA_ORDER:
-        return None  # which GPUs there are, `on` says
+        return None  # `on` sets which GPUs there are
     if clash.rule is NO_EFFECT and own and own.origin == "environment" and each.key(clash.options[-1]):
-        return None  # said as what contradicts a key
+        return None  # reported as a contradiction of a key
     message, help_ = clash.message, clash.help
     for flag, name in (("--batch-size", "batch"), ("--ubatch-size", "ubatch")):
-        option = each.told.get(flag)
+        option = each.options.get(flag)
         if option is None or each.key(option):
             help_ = re.sub(rf"`{flag} (\d+)`", rf"`{name}: \1`", help_)
     for option in clash.options:

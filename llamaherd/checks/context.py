@@ -38,19 +38,19 @@ class RigContext:
         return self.facts.headers
 
     def cards(self, instance: Instance) -> tuple[Card, ...]:
-        """The GPUs that an instance runs on, as far as they are declared."""
+        """Return the declared GPUs that an instance runs on."""
         declared = self.rig.gpus.cards if self.rig.gpus else {}
         return tuple(declared[name] for name in instance.on if name in declared)
 
 
 class RigCheck(Protocol):
-    """Yields what is wrong or doubtful about one rig. It must do for rigs with any number of other mistakes."""
+    """Yield findings about one rig. A check must work for rigs with any number of other mistakes."""
 
     def __call__(self, subject: RigContext, /) -> Iterator[Finding]: ...
 
 
 class GatewayServer(NamedTuple):
-    """A server behind the gateway: for which model, where that is written, and what it is."""
+    """A server behind the gateway: its model, where that is written, its rig and its instance."""
 
     model: str
     place: Place
@@ -61,9 +61,9 @@ class GatewayServer(NamedTuple):
 
 @dataclass(frozen=True)
 class FleetContext:
-    """A fleet's file, where it stands, and the rigs beside it that can be read; `names` also has those that cannot.
+    """A fleet's file, its positions, and the readable rigs of its folder; `names` also has the unreadable ones.
 
-    `keys` are those that servers are given, for which the rigs name none.
+    `keys` are those that servers get because the rigs name none.
     """
 
     declared: FleetFile
@@ -80,7 +80,7 @@ class FleetContext:
 
     @property
     def monitoring(self) -> Iterator[Monitoring]:
-        """What watches, if anything does."""
+        """The monitoring, if there is any."""
         if self.declared.monitoring is not None:
             yield self.declared.monitoring
 
@@ -91,7 +91,7 @@ class FleetContext:
             yield from gateway.models.items()
 
     def served(self) -> Iterator[GatewayServer]:
-        """Every server that a model names and that is there."""
+        """Yield every declared server that a model names."""
         for model, each in self.models:
             for index, named in enumerate(each.serve):
                 if found := split_served(named, self.rigs):
@@ -100,15 +100,15 @@ class FleetContext:
                     yield GatewayServer(model, place, rig, name, rig.instances[name])
 
     def value(self, *path: str | int) -> Place:
-        """Where a value of the gateway stands."""
+        """Return where a value of the gateway is written."""
         return self.document.value(("gateway", *path))
 
     def key(self, *path: str | int) -> Place:
-        """Where a key of the gateway stands."""
+        """Return where a key of the gateway is written."""
         return self.document.key(("gateway", *path))
 
 
 class FleetCheck(Protocol):
-    """Yields what is wrong or doubtful about a fleet's file. It must do with any number of other mistakes."""
+    """Yield findings about a fleet's file. A check must work with any number of other mistakes."""
 
     def __call__(self, subject: FleetContext, /) -> Iterator[Finding]: ...

@@ -1,4 +1,4 @@
-"""The driver: whether its branch goes with toolkit, GPUs and distribution, and whether it still gets fixes."""
+"""The driver: whether its branch supports toolkit, GPUs and distribution, and whether NVIDIA still maintains it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeclaredDriver:
     gpus: Gpus
     driver: Driver
     cards: Mapping[str, Card]
-    """One of each kind."""
+    """One GPU of each kind."""
 
     @property
     def branch(self) -> int:
@@ -34,18 +34,18 @@ class DeclaredDriver:
 
     @property
     def place(self) -> Place:
-        """Where the branch is written."""
+        """The place of the branch in the file."""
         return self.subject.document.value(_BRANCH)
 
 
 def check_driver(subject: RigContext) -> Iterator[Finding]:
-    """A driver branch that does not do for the toolkit or the GPUs, or that has ended; any driver under WSL."""
+    """Report a driver branch that does not support the toolkit or the GPUs, or that has ended; any driver under WSL."""
     gpus = subject.rig.gpus
     if gpus is None or gpus.driver is None:
         return
     if subject.rig.host.wsl is not None:
         place = subject.document.key(("gpus", "driver"))
-        message = "the driver of a GPU under WSL is Windows' own, and one inside Linux would stand in its way"
+        message = "the driver of a GPU under WSL is Windows' own, and a driver inside Linux would conflict with it"
         yield INSIDE_WSL.at(place, message, "leave out `driver`, and install NVIDIA's driver for Windows there")
         return
     declared = DeclaredDriver(subject, gpus, gpus.driver, one_of_each(gpus.cards))
@@ -65,7 +65,7 @@ DRIVER_TOO_OLD = Rule(
       driver: {branch: 550}
       cuda: "13.0"
     """,
-    way_out="""
+    fix="""
     write `branch: 580`: it supports every GPU from Maxwell to Blackwell, and CUDA 13. Or write an older toolkit.
     """,
 )
@@ -82,10 +82,10 @@ def _too_old(declared: DeclaredDriver) -> Iterator[Finding]:
 
 UNKNOWN_TO_DRIVER = Rule(
     "LH046",
-    "The driver does not know a GPU.",
+    "The driver does not support a GPU.",
     why="""
-    Branch 570 is the first that knows Blackwell (RTX 50). Branch 590 dropped Maxwell, Pascal and Volta. Branch
-    470 was the last for Kepler (K80, GTX 780).
+    Branch 570 is the first that supports Blackwell (RTX 50). Branch 590 dropped Maxwell, Pascal and Volta. Branch 470
+    was the last for Kepler (K80, GTX 780).
     """,
     example="""
     gpus:
@@ -96,7 +96,7 @@ UNKNOWN_TO_DRIVER = Rule(
     instances:
       coder: {model: small, draft: null}
     """,
-    way_out="write the branch that the help line gives.",
+    fix="write the branch that the help line gives.",
 )
 
 
@@ -104,13 +104,13 @@ def _unknown_to_it(declared: DeclaredDriver) -> Iterator[Finding]:
     branch = declared.branch
     for name, card in declared.cards.items():
         number = int(card.cuda_architecture.rstrip("af"))
-        what = f"driver branch {branch} does not know `{name}` ({card.model})"
+        what = f"driver branch {branch} does not support `{name}` ({card.model})"
         if number >= toolchains.BLACKWELL and branch < toolchains.BLACKWELL_DRIVER:
             message = f"{what}: the first that does is {toolchains.BLACKWELL_DRIVER}"
             yield UNKNOWN_TO_DRIVER.at(declared.place, message, _LASTING)
         elif number < toolchains.KEPLER and branch > toolchains.KEPLER_DRIVER:
             message = f"{what} any more: {toolchains.KEPLER_DRIVER} was the last that did"
-            help_ = "leave it out of the rig: no branch that NVIDIA supports knows it"
+            help_ = "leave it out of the rig: no branch that NVIDIA maintains supports it"
             yield UNKNOWN_TO_DRIVER.at(declared.place, message, help_)
         elif toolchains.KEPLER <= number < toolchains.TURING and branch >= toolchains.DROPPED_DRIVER:
             message = f"{what} any more: {toolchains.DROPPED_DRIVER} dropped it"
@@ -121,10 +121,10 @@ def _unknown_to_it(declared: DeclaredDriver) -> Iterator[Finding]:
 
 OTHER_MODULES = Rule(
     "LH058",
-    "The GPUs do not go with the driver's kernel modules.",
+    "The driver's kernel modules do not support the GPUs.",
     why="""
-    A kernel loads one driver, with modules of one kind. Maxwell, Pascal and Volta take the proprietary ones only.
-    Blackwell (RTX 50) takes the open ones only. From branch 615 on there are no others.
+    A kernel loads one driver, with modules of one kind. Maxwell, Pascal and Volta need the proprietary modules.
+    Blackwell (RTX 50) needs the open ones. From branch 615 on there are only open ones.
     """,
     example="""
     gpus:
@@ -133,7 +133,7 @@ OTHER_MODULES = Rule(
       cards:
         big: {model: RTX 5090}
     """,
-    way_out="""
+    fix="""
     leave `modules` out: llamaherd takes the kind that all GPUs work with. A GTX 1080 Ti and an RTX 5090 cannot be
     in one rig.
     """,
@@ -141,7 +141,7 @@ OTHER_MODULES = Rule(
 
 
 def _other_modules(declared: DeclaredDriver) -> Iterator[Finding]:
-    """A kernel has one driver, with modules of one kind: GPUs that need two cannot be in one rig."""
+    """Report GPUs that need modules of two kinds: a kernel has one driver, with modules of one kind."""
     cards, branch = declared.gpus.cards, declared.branch
     numbers = {name: int(card.cuda_architecture.rstrip("af")) for name, card in declared.cards.items()}
     old = next((name for name, number in numbers.items() if number < toolchains.TURING), None)
@@ -166,15 +166,15 @@ NOT_IN_DISTRIBUTION = Rule(
     "LH059",
     "The distribution does not have the declared branch of the driver.",
     why="""
-    Debian 12 itself has 535 and Debian 13 has 550, and neither has another: an error. Ubuntu has several and gets
-    new ones: one that is not known here is a warning.
+    Debian 12 has branch 535 only and Debian 13 has 550 only: an error. Ubuntu has several and adds new ones: a branch
+    that llamaherd does not list is a warning.
     """,
     example="""
     host: {os: debian-13}
     gpus:
       driver: {branch: 580, from: distribution}
     """,
-    way_out="""
+    fix="""
     leave `from` out, so that the driver comes from NVIDIA's repository, or write a branch that the distribution
     has.
     """,
@@ -183,18 +183,20 @@ NOT_IN_DISTRIBUTION = Rule(
 
 
 def _not_in_distribution(declared: DeclaredDriver) -> Iterator[Finding]:
-    """Debian has one branch in each release; Ubuntu has several, and new ones come."""
+    """Report branches that the distribution lacks: Debian has one in each release; Ubuntu has several, and adds new
+    ones.
+    """
     if declared.driver.from_ != "distribution":
         return
     os, branch = declared.subject.rig.host.os, declared.branch
-    own, seen = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
+    own, listed = OWN_BRANCH.get(os), UBUNTU_BRANCHES.get(os, frozenset())
     if own and branch != own:
-        message = f"{os} itself has driver branch {own} and no other, the rig asks for {branch}"
+        message = f"{os} itself has driver branch {own} and no other, the rig requires {branch}"
         help_ = f"leave `from` out, so that it comes from NVIDIA, or write `branch: {own}`"
         yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_)
-    elif seen and branch not in seen:
+    elif listed and branch not in listed:
         message = f"driver branch {branch} was not among those of {os} when this was written"
-        help_ = f"write one of {', '.join(map(str, sorted(seen)))}, or leave `from` out"
+        help_ = f"write one of {', '.join(map(str, sorted(listed)))}, or leave `from` out"
         yield NOT_IN_DISTRIBUTION.at(declared.place, message, help_, "warning")
 
 
@@ -202,17 +204,17 @@ ENDED_BRANCH = Rule(
     "LH047",
     "NVIDIA no longer supports a driver branch.",
     why="""
-    It gets no security fixes. NVIDIA's list of November 2026 has 580 (until June 2028), 595 (until March 2027) and
-    620 (until September 2029). Branches between them, such as 615, are short-lived. A distribution looks after its
-    own branch (`from: distribution`).
+    It gets no security fixes. NVIDIA's list of November 2026 has 580 (until June 2028), 595 (until March 2027) and 620
+    (until September 2029). Branches between them, such as 615, are short-lived. A distribution maintains its own branch
+    (`from: distribution`).
     """,
     example="""
     gpus:
       driver: {branch: 535}
       cuda: "12.9"
     """,
-    way_out="""
-    write a branch that is supported. 580 knows every GPU from Maxwell to Blackwell. 620 is supported longest, for
+    fix="""
+    write a branch that is supported. 580 supports every GPU from Maxwell to Blackwell. 620 is supported longest, for
     Turing (RTX 20) and newer alone.
     """,
     severity="note",
@@ -220,7 +222,7 @@ ENDED_BRANCH = Rule(
 
 
 def _ended(declared: DeclaredDriver) -> Iterator[Finding]:
-    """A branch that gets no fixes any more. A distribution looks after its own."""
+    """Report a branch that gets no fixes any more. A distribution maintains its own."""
     if declared.driver.from_ == "distribution":
         return
     branch, ended = declared.branch, toolchains.ENDED_BRANCHES.get(declared.branch)

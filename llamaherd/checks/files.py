@@ -21,29 +21,29 @@ WARNING: Severity = "warning"
 
 MISSING_FILE = Rule(
     "LH024",
-    "A file of this machine is not there.",
+    "A file of this machine does not exist.",
     why="""
     This may be a source archive, a model, an API key, the SSH key, or the host's key.
 
-    Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up` and
-    pyinfra it is an error. Only the SSH key and the host's key stay warnings: without them one host cannot be
-    reached, and the others are deployed.
+    Commands that touch no host, and `herd verify`, work without the file: it is a warning. For `herd up` and pyinfra it
+    is an error. Only the SSH key and the host's key stay warnings: without them one host cannot be reached, and the
+    rest is deployed.
 
     [Keys of servers behind a gateway](../gateway.md#servers-own-keys) are made by `herd up` where the inventory names
-    none. Such a file is missed where a host has a key already, which was made on another machine; that it cannot be
-    made, as a host does not answer, is a warning.
+    none. Such a file is reported as missing if a host has a key already that was made on another machine. If the file
+    cannot be made because a host does not respond, it is a warning.
     """,
     example="""
     models:
       small: {file: models/small.gguf, sha256: d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26}
     """,
-    way_out="correct the path, or fetch the file. A relative path starts at the folder of the YAML file that names it.",
+    fix="correct the path, or fetch the file. A relative path starts at the folder of the YAML file that names it.",
     sometimes=("warning",),
 )
 
 
 def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[Finding]:
-    """Files that are not there. This looks at the controller's disk, which no other check does."""
+    """Report files that do not exist. No other check reads the controller's disk."""
     named: list[tuple[tuple[str | int, ...], Path | None]] = [
         *(
             (("engines", name, "source", "archive"), engine.source.local_archive)
@@ -53,7 +53,7 @@ def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[F
         *((("models", name, "file"), model.file) for name, model in rig.models.items()),
         *((("instances", n, "api_key", "file"), i.api_key.file) for n, i in rig.instances.items() if i.api_key),
     ]
-    # Without these one host cannot be reached, which is said of it when it is its turn; the others can.
+    # Without these one host cannot be reached, which is reported when that host is deployed; the rest can be.
     reaching: list[tuple[tuple[str | int, ...], Path | None]] = [
         (("connect", "key"), rig.connect.key),
         (("connect", "known_hosts"), rig.connect.known_hosts),
@@ -69,7 +69,7 @@ def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[F
 
 
 _MADE = {"api_key": "check the spelling, or make a key and write it there: `openssl rand -hex 32`"}
-"""What else can be done about a file that is not there, by the key that names it."""
+"""The other fix for a missing file, by the key that names it."""
 
 
 def _is_file(file: Path) -> bool:
@@ -84,21 +84,21 @@ Named = tuple[tuple[str | int, ...], Path]
 
 OPEN_KEY = Rule(
     "LH315",
-    "Others on this machine may read a key.",
-    why="The file of a key has a mode that lets its group or everybody read it.",
+    "Other users of this machine may read a key.",
+    why="The file of a key has a mode that lets its group or all users read it.",
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:5:17: warning LH315: others on this machine may read keys/tom (mode 644)
+    /home/tom/fleet/fleet.yaml:5:17: warning LH315: other users of this machine may read keys/tom (mode 644)
       help: run `chmod 600 keys/tom`
     """,
     language="console",
-    way_out="give the file the mode 600.",
+    fix="give the file the mode 600.",
     severity="warning",
 )
 
 
 def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
-    """Files that are not there, which is `absent`, keys that others may read, and one key that two users have."""
+    """Report missing files with the severity `absent`, keys that other users may read, and keys that users share."""
     for gateway in subject.gateways:
         private: list[Named] = [
             (("users", name, "key", "file"), user.key.file) for name, user in gateway.users.items() if user.key.file
@@ -113,7 +113,7 @@ def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Findi
                 yield MISSING_FILE.at(subject.value(*path), f"there is no file {file}", help_, absent)
         for path, file in private:
             if (mode := _mode(file)) is not None and mode & 0o044:
-                message = f"others on this machine may read {file} (mode {mode:o})"
+                message = f"other users of this machine may read {file} (mode {mode:o})"
                 yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
     yield from _of_servers(subject)
     yield from _of_alerts(subject, absent)
@@ -121,30 +121,30 @@ def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Findi
 
 
 def _private(tls: Tls | None) -> list[Named]:
-    """Keys of a certificate."""
+    """Return the private keys of a certificate."""
     if tls and tls.ca:
         return [(("tls", "ca"), tls.ca / ROOT_KEY)]
     return [(("tls", "key"), tls.key)] if tls and tls.key else []
 
 
 def _public(tls: Tls | None) -> list[Named]:
-    """Certificates."""
+    """Return the certificates."""
     if tls and tls.ca:
         return [(("tls", "ca"), tls.ca / ROOT)]
     return [(("tls", "certificate"), tls.certificate)] if tls and tls.certificate else []
 
 
 def _of_servers(subject: FleetContext) -> Iterator[Finding]:
-    """Keys that servers are given and others may read. One that is not there is made by `herd up`."""
+    """Report keys of servers that other users may read. `herd up` makes a missing one."""
     places = {each.rig.rig: each.place for each in reversed([*subject.served()])}
     for key in subject.keys:
         if (mode := _mode(key.file)) is not None and mode & 0o044:
-            message = f"others on this machine may read {key.file} (mode {mode:o})"
+            message = f"other users of this machine may read {key.file} (mode {mode:o})"
             yield OPEN_KEY.at(places[next(iter(key.servers))], message, f"run `chmod 600 {key.file}`")
 
 
 def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
-    """The same of keys that alerts are sent with."""
+    """Report missing or readable files of keys that alerts are sent with."""
     for declared in subject.monitoring:
         for way, key in declared.alerts.keys.items():
             if key.file is None:
@@ -155,12 +155,12 @@ def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
                 help_ = "put the password or token there, and nothing else, with mode 600"
                 yield MISSING_FILE.at(place, f"there is no file {key.file}", help_, absent)
             elif mode & 0o044:
-                message = f"others on this machine may read {key.file} (mode {mode:o})"
+                message = f"other users of this machine may read {key.file} (mode {mode:o})"
                 yield OPEN_KEY.at(place, message, f"run `chmod 600 {key.file}`")
 
 
 def _twice(subject: FleetContext) -> Iterator[Finding]:
-    """Users whose keys lie in two places, and are the same."""
+    """Report users whose keys are equal in two files."""
     for gateway in subject.gateways:
         owners: dict[bytes, str] = {}
         for name, user in gateway.users.items():

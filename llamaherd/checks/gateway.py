@@ -12,24 +12,24 @@ from llamaherd.inventory.schema.fleet_file import served_rig, split_served
 
 UNKNOWN_GATEWAY_RIG = Rule(
     "LH300",
-    "The gateway is to run on a rig that is not in the inventory.",
+    "The gateway runs on a rig that is not in the inventory.",
     why="`gateway.on` names rigs of the same folder.",
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:2:8: error LH300: `on` names rig `atic`, which is none of this fleet
+    /home/tom/fleet/fleet.yaml:2:8: error LH300: `on` names rig `atic`, which is not in this fleet
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="correct the name: it is what `rig:` says in that rig's file.",
+    fix="correct the name: it is the value of `rig:` in that rig's file.",
 )
 
 
 def check_gateway_rigs(subject: FleetContext) -> Iterator[Finding]:
-    """Rigs that are none of the fleet."""
+    """Report rigs that are not in the fleet."""
     for gateway in subject.gateways:
         for index, name in enumerate(gateway.on):
             if name not in subject.names:
-                message = f"`on` names rig `{name}`, which is none of this fleet"
+                message = f"`on` names rig `{name}`, which is not in this fleet"
                 yield UNKNOWN_GATEWAY_RIG.at(subject.value("on", index), message, nearest(name, subject.names))
 
 
@@ -43,12 +43,12 @@ UNKNOWN_SERVER = Rule(
       help: did you mean `attic.coder`?
     """,
     language="console",
-    way_out="correct the name, or declare the instance in the rig's file.",
+    fix="correct the name, or declare the instance in the rig's file.",
 )
 
 
 def check_gateway_servers(subject: FleetContext) -> Iterator[Finding]:
-    """Servers that are not there. Those of a rig that cannot be read may be."""
+    """Report servers that no rig declares. An unreadable rig may declare them."""
     readable = {f"{rig}.{name}" for rig, each in subject.rigs.items() for name in each.instances}
     unread = [name for name in subject.names if name not in subject.rigs]
     for model, each in subject.models:
@@ -63,19 +63,19 @@ def check_gateway_servers(subject: FleetContext) -> Iterator[Finding]:
 SAME_MODEL_NAME = Rule(
     "LH302",
     "Two models of the gateway have one name.",
-    why="An alias is the name of another model, or another one's alias: a request could mean either.",
+    why="An alias is the name of another model, or also its alias: a request could mean either.",
     example="""
     $ herd check
     /home/tom/fleet/fleet.yaml:9:17: error LH302: `gpt-4o` is a name of model `coder` already
       help: leave it out of one of the two
     """,
     language="console",
-    way_out="leave the alias out of one of the two.",
+    fix="leave the alias out of one of the two.",
 )
 
 
 def check_model_names(subject: FleetContext) -> Iterator[Finding]:
-    """Names that mean two models."""
+    """Report names of two models."""
     taken = {name: name for name, _ in subject.models}
     for model, each in subject.models:
         for index, alias in enumerate(each.aliases):
@@ -88,10 +88,10 @@ def check_model_names(subject: FleetContext) -> Iterator[Finding]:
 
 WRONG_FALLBACK = Rule(
     "LH303",
-    "A fallback is no model, or leads back to where it began.",
+    "A fallback is not a model, or leads back to its start.",
     why="""
-    The fallback answers while no server of a model does. In a circle nobody would be left. It is named by the model's
-    own name, not by an alias.
+    The fallback serves requests while no server of a model does. In a circle no model would be left. It is named by the
+    model's own name, not by an alias.
     """,
     example="""
     $ herd check
@@ -99,19 +99,19 @@ WRONG_FALLBACK = Rule(
       help: leave `fallback` out in one of them
     """,
     language="console",
-    way_out="name a model of the gateway, and let the last one have no fallback.",
+    fix="name a model of the gateway, and let the last one have no fallback.",
 )
 
 
 def check_fallbacks(subject: FleetContext) -> Iterator[Finding]:
-    """Fallbacks that are none."""
+    """Report invalid fallbacks."""
     models = dict(subject.models)
     for model, each in models.items():
         if each.fallback is None:
             continue
         place = subject.value("models", model, "fallback")
         if each.fallback not in models:
-            message = f"the fallback of `{model}` is `{each.fallback}`, which is no model of the gateway"
+            message = f"the fallback of `{model}` is `{each.fallback}`, which is not a model of the gateway"
             yield WRONG_FALLBACK.at(place, message, nearest(each.fallback, models))
             continue
         chain = [model]
@@ -130,21 +130,21 @@ UNKNOWN_USERS_MODEL = Rule(
     why="`models` of a user names models of the gateway by their own names, not by aliases.",
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:5:44: error LH304: user `tom` may use `codr`, which is no model of the gateway
+    /home/tom/fleet/fleet.yaml:5:44: error LH304: user `tom` may use `codr`, which is not a model of the gateway
       help: did you mean `coder`?
     """,
     language="console",
-    way_out="correct the name, or leave `models` out: then the user may use all.",
+    fix="correct the name, or leave `models` out: then the user may use all.",
 )
 
 
 def check_user_models(subject: FleetContext) -> Iterator[Finding]:
-    """Models of users that are none."""
+    """Report models of users that the gateway does not have."""
     for gateway in subject.gateways:
         for user, each in gateway.users.items():
             for index, model in enumerate(each.models):
                 if model not in gateway.models:
-                    message = f"user `{user}` may use `{model}`, which is no model of the gateway"
+                    message = f"user `{user}` may use `{model}`, which is not a model of the gateway"
                     place = subject.value("users", user, "models", index)
                     yield UNKNOWN_USERS_MODEL.at(place, message, nearest(model, gateway.models))
 
@@ -153,8 +153,8 @@ SAME_KEY = Rule(
     "LH305",
     "Two users have one key.",
     why="""
-    A key says who asks. With the same one nobody can tell them apart, and it cannot be taken from one alone. Keys that
-    lie in different places are compared when they are sent; no key is ever shown.
+    A key identifies the user of a request. With the same key, two users cannot be distinguished, and one cannot be
+    revoked alone. Keys in different files are compared when they are sent; no key is ever shown.
     """,
     example="""
     $ herd check
@@ -162,12 +162,12 @@ SAME_KEY = Rule(
       help: give each a key of their own: `herd users rotate ann`
     """,
     language="console",
-    way_out="give each a key of their own: `herd users rotate NAME` makes one.",
+    fix="give each a key of their own: `herd users rotate NAME` makes one.",
 )
 
 
 def check_unique_keys(subject: FleetContext) -> Iterator[Finding]:
-    """Users whose keys lie in one place."""
+    """Report users whose keys are in one file."""
     for gateway in subject.gateways:
         owners: dict[object, str] = {}
         for user, each in gateway.users.items():
@@ -182,8 +182,8 @@ UNREACHED_SERVER = Rule(
     "LH306",
     "The gateway cannot reach a server.",
     why="""
-    It runs on another rig, and the server listens on its own host alone. Or that rig is known by an address that means
-    something else on the gateway's host.
+    It runs on another rig, and the server listens on its own host alone. Or the rig's address means another machine on
+    the gateway's host.
     """,
     example="""
     $ herd check
@@ -191,15 +191,15 @@ UNREACHED_SERVER = Rule(
       help: give instance `coder` of rig `porch` `listen: 0.0.0.0`
     """,
     language="console",
-    way_out="""
+    fix="""
     let the server listen beyond its host. It needs no `api_key` then: `herd up` makes one, which clients never see.
-    `store: {share: {address: …}}` of its rig says which address it has in the LAN.
+    `store: {share: {address: …}}` of its rig sets its address in the LAN.
     """,
 )
 
 
 def check_server_reach(subject: FleetContext) -> Iterator[Finding]:
-    """Servers of other rigs that a gateway cannot use."""
+    """Report servers of other rigs that a gateway cannot reach."""
     for gateway in subject.gateways:
         for each in subject.served():
             others = [name for name in gateway.on if name in subject.names and name != each.rig.rig]
@@ -212,7 +212,7 @@ def check_server_reach(subject: FleetContext) -> Iterator[Finding]:
                 why = f"it listens on {each.instance.listen}"
                 help_ = f"give instance `{each.name}` of rig `{each.rig.rig}` `listen: 0.0.0.0`"
             elif is_own_host(address):
-                why = f"its rig is known as {address}, which is another host there"
+                why = f"its rig has the address {address}, which is another host there"
                 help_ = f"give rig `{each.rig.rig}` an address: `store: {{share: {{address: 192.168.1.20}}}}`"
             if why:
                 message = f"the gateway on `{others[0]}` cannot reach `{named}`: {why}"
@@ -223,8 +223,7 @@ OTHER_SERVERS_KEY = Rule(
     "LH307",
     "Servers of one model have different keys.",
     why="""
-    The gateway sends a model's servers one key, whichever of them is free. It writes that key into the request before
-    it knows the server.
+    The gateway sends all servers of a model one key. It writes that key into the request before it chooses the server.
     """,
     example="""
     $ herd check
@@ -232,13 +231,13 @@ OTHER_SERVERS_KEY = Rule(
       help: name one key file in `api_key` of both, or leave it out of both: then `herd up` makes one
     """,
     language="console",
-    way_out="name one file in `api_key` of all servers of a model, or leave it out of all: then `herd up` makes one.",
+    fix="name one file in `api_key` of all servers of a model, or leave it out of all: then `herd up` makes one.",
 )
 _OR_NONE = "or leave it out of both: then `herd up` makes one"
 
 
 def check_server_keys(subject: FleetContext) -> Iterator[Finding]:
-    """Servers that want another key than those beside them."""
+    """Report servers whose key differs from that of the same model's other servers."""
     first: dict[str, tuple[str, object]] = {}
     for each in subject.served():
         if each.instance.api_key is None:
@@ -252,63 +251,61 @@ def check_server_keys(subject: FleetContext) -> Iterator[Finding]:
 
 BEYOND_SLOTS = Rule(
     "LH308",
-    "The gateway is to send a server more requests than it has slots.",
-    why="What has no slot waits in the server, where no order is kept, and where a client that leaves is not seen.",
+    "The gateway sends a server more requests than it has slots.",
+    why="A request without a slot waits in the server, which keeps no order and does not notice a client that leaves.",
     example="""
     $ herd check
-    fleet/fleet.yaml:8:16: error LH308: `coder` is to send each server 4 requests at once, and `attic.coder`
+    fleet/fleet.yaml:8:16: error LH308: `coder` sends each server 4 requests at once, and `attic.coder`
     has 2 slots
       help: write `streams: 2`, or leave it out
     """,
     language="console",
-    way_out="leave `streams` out: then it is the server's `parallel`. Or give the server more slots.",
+    fix="leave `streams` out: then it is the server's `parallel`. Or give the server more slots.",
 )
 
 
 def check_streams(subject: FleetContext) -> Iterator[Finding]:
-    """Streams beyond the slots of a server."""
+    """Report streams beyond the slots of a server."""
     models = dict(subject.models)
     for each in subject.served():
         streams, slots = models[each.model].streams, each.instance.parallel
         if streams is not None and streams > slots:
             named = f"{each.rig.rig}.{each.name}"
-            message = (
-                f"`{each.model}` is to send each server {streams} requests at once, and `{named}` has {slots} slots"
-            )
+            message = f"`{each.model}` sends each server {streams} requests at once, and `{named}` has {slots} slots"
             place = subject.value("models", each.model, "streams")
             yield BEYOND_SLOTS.at(place, message, f"write `streams: {slots}`, or leave it out")
 
 
 OTHER_NAME = Rule(
     "LH309",
-    "A server that minds names is served under another one.",
+    "A server that checks model names is served under another name.",
     why="""
-    llama.cpp answers whatever model a request names. vLLM answers to its own name alone: the name that its rig has for
-    the model. So does the server of a group, which has several. A request by an alias, or one that falls back to it,
-    would be refused.
+    llama.cpp ignores the model that a request names. vLLM accepts its own name alone: the name that its rig has for the
+    model. So does the server of a group, which has several models. It would refuse a request by an alias, or from a
+    model that falls back to it.
     """,
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:6:21: error LH309: `attic.big` answers to `70b` alone, and people ask for `coder`
+    /home/tom/fleet/fleet.yaml:6:21: error LH309: `attic.big` accepts the name `70b` alone, and clients request `coder`
       help: call the model `70b` here, without aliases, and let no other model fall back to it
     """,
     language="console",
-    way_out="call the model in `fleet.yaml` what its rig calls it, without aliases, and let no other fall back to it.",
+    fix="call the model in `fleet.yaml` what its rig calls it, without aliases, and let no other fall back to it.",
 )
 
 
 def check_served_names(subject: FleetContext) -> Iterator[Finding]:
-    """Servers that would be asked by a name that they do not know."""
+    """Report servers that would get requests by a name that they refuse."""
     models = dict(subject.models)
     for each in subject.served():
         engine = each.rig.engines.get(each.instance.engine)
         if engine is None or (DIALECTS[engine.kind].traits.answers_any_name and not each.instance.group):
             continue
         falling = [name for name, model in models.items() if model.fallback == each.model]
-        asked = [name for name in (each.model, *models[each.model].aliases, *falling) if name != each.instance.model]
-        if asked:
+        names = [name for name in (each.model, *models[each.model].aliases, *falling) if name != each.instance.model]
+        if names:
             own = each.instance.model
-            message = f"`{each.rig.rig}.{each.name}` answers to `{own}` alone, and people ask for `{asked[0]}`"
+            message = f"`{each.rig.rig}.{each.name}` accepts the name `{own}` alone, and clients request `{names[0]}`"
             help_ = f"call the model `{own}` here, without aliases, and let no other model fall back to it"
             yield OTHER_NAME.at(each.place, message, help_)
 
@@ -323,12 +320,12 @@ GATEWAY_PORT = Rule(
       help: choose another port, such as 8000
     """,
     language="console",
-    way_out="choose another port for one of the two.",
+    fix="choose another port for one of the two.",
 )
 
 
 def check_gateway_port(subject: FleetContext) -> Iterator[Finding]:
-    """A port that a server on the gateway's rig has, or with which that rig lends its models."""
+    """Report a port that a server on the gateway's rig has, or that the rig shares its models on."""
     for gateway in subject.gateways:
         for rig in (subject.rigs[name] for name in gateway.on if name in subject.rigs):
             taken = {each.port: f"instance `{name}` on" for name, each in rig.instances.items()}
@@ -340,24 +337,24 @@ def check_gateway_port(subject: FleetContext) -> Iterator[Finding]:
 
 SHARED_SERVER = Rule(
     "LH316",
-    "One server answers for two models of the gateway.",
+    "One server serves two models of the gateway.",
     why="""
-    Each model sends it as many requests as it has slots, so that more may come than it has. They wait in the server
-    then, where nothing keeps their order.
+    Each model sends it as many requests as it has slots, so more requests than slots may arrive. They wait in the
+    server then, which keeps no order.
     """,
     example="""
     $ herd check
-    fleet/fleet.yaml:9:21: warning LH316: `attic.coder` answers for `coder` already
+    fleet/fleet.yaml:9:21: warning LH316: `attic.coder` serves `coder` already
       help: make `fast` an alias of `coder`
     """,
     language="console",
-    way_out="make one of the two an alias of the other, or share the slots by `streams`.",
+    fix="make one of the two an alias of the other, or share the slots by `streams`.",
     severity="warning",
 )
 
 
 def check_shared_servers(subject: FleetContext) -> Iterator[Finding]:
-    """Servers that would get more requests than they have slots, by two names."""
+    """Report servers that two models would send more requests than they have slots."""
     models = dict(subject.models)
     first: dict[tuple[str, str], str] = {}
     taken: dict[tuple[str, str], int] = {}
@@ -366,7 +363,7 @@ def check_shared_servers(subject: FleetContext) -> Iterator[Finding]:
         taken[server] = taken.get(server, 0) + (models[each.model].streams or each.instance.parallel)
         other = first.setdefault(server, each.model)
         if other != each.model and taken[server] > each.instance.parallel:
-            message = f"`{each.rig.rig}.{each.name}` answers for `{other}` already"
+            message = f"`{each.rig.rig}.{each.name}` serves `{other}` already"
             yield SHARED_SERVER.at(each.place, message, f"make `{each.model}` an alias of `{other}`")
 
 
@@ -375,28 +372,30 @@ SWAPS_BESIDE = Rule(
     "A model of a group has other servers, too.",
     why="""
     The server of a group has several models, and takes a number of requests for all of them together. So these wait in
-    one queue, and HAProxy counts no servers of two queues together: a model is in one alone.
+    one queue. HAProxy does not count servers of two queues together: a model is in one queue alone.
     """,
     example="""
     $ herd check
     fleet/fleet.yaml:6:34: error LH325: `coder` is served by `attic.coder` of group `card`, and by another server
-      help: let `coder` have that one alone, and name a model with the others as its `fallback`
+      help: serve `coder` by this server alone, and name a model of the other servers as its `fallback`
     """,
     language="console",
-    way_out="""
-    serve the model by the instance of the group alone, or by others alone. `fallback` names a model that answers while
-    the group's server does not.
+    fix="""
+    serve the model by the instance of the group alone, or by other servers alone. `fallback` names a model that is used
+    while the group's server does not respond.
     """,
 )
 
 
 def check_grouped_models(subject: FleetContext) -> Iterator[Finding]:
-    """Models of which one server is a group's, and not all."""
+    """Report models of which one server is a group's, and another is not."""
     served = list(subject.served())
     for each in served:
         own = {(one.rig.rig, one.rig.server_of(one.name)) for one in served if one.model == each.model}
         if each.instance.group and len(own) > 1:
             message = f"`{each.model}` is served by `{each.rig.rig}.{each.name}` of group `{each.instance.group}`, "
             message += "and by another server"
-            help_ = f"let `{each.model}` have that one alone, and name a model with the others as its `fallback`"
+            help_ = (
+                f"serve `{each.model}` by this server alone, and name a model of the other servers as its `fallback`"
+            )
             yield SWAPS_BESIDE.at(each.place, message, help_)

@@ -10,12 +10,12 @@ from llamaherd.inventory.schema.fleet_file import CLIENTS_WAIT
 from llamaherd.text.numbers import show_size
 
 BYTES_A_TOKEN = 5
-"""Of a request: four of text, and what JSON adds."""
+"""Bytes of a request for each token: four of text, and one of JSON."""
 
 
 SMALL_BODY = Rule(
     "LH311",
-    "A request that fills a server's context is larger than the gateway takes.",
+    "A request that fills a server's context is larger than the gateway accepts.",
     why="""
     A token is about four bytes of text, and JSON adds to that. The gateway reads a whole request to find its model, and
     refuses what is larger than `body`. Pictures are larger by far than their tokens.
@@ -27,13 +27,13 @@ SMALL_BODY = Rule(
       help: write `body: 1MB`
     """,
     language="console",
-    way_out="give `body` five bytes for each token of the largest slot.",
+    fix="give `body` five bytes for each token of the largest slot.",
     severity="warning",
 )
 
 
 def check_body_size(subject: FleetContext) -> Iterator[Finding]:
-    """A largest request that is smaller than the largest context."""
+    """Report a largest request that is smaller than the largest context."""
     for gateway in subject.gateways:
         largest = max(subject.served(), key=lambda each: each.instance.context // each.instance.parallel, default=None)
         if largest is None:
@@ -51,8 +51,8 @@ LONG_WAIT = Rule(
     "LH312",
     "Requests wait longer than clients do.",
     why=f"""
-    opencode gives up after {CLIENTS_WAIT} s without an answer's headers, and nothing can be sent to a client while its
-    request waits. It asks again, and is at the end of the queue.
+    opencode gives up after {CLIENTS_WAIT} s without response headers, and nothing can be sent to a client while its
+    request waits. It then repeats the request, at the end of the queue.
     """,
     example="""
     $ herd check
@@ -60,13 +60,13 @@ LONG_WAIT = Rule(
       help: write `wait: 240s`
     """,
     language="console",
-    way_out="let `queue.wait` be less than 300 s: who waits longer is told to come back.",
+    fix="let `queue.wait` be less than 300 s: a client that waits longer receives HTTP 429 with `Retry-After`.",
     severity="warning",
 )
 
 
 def check_queue_wait(subject: FleetContext) -> Iterator[Finding]:
-    """A queue in which people wait for longer than they do."""
+    """Report a queue in which requests wait for longer than clients do."""
     for gateway in subject.gateways:
         if gateway.queue.wait >= CLIENTS_WAIT:
             message = f"a request may wait for {gateway.queue.wait} s, and clients give up after {CLIENTS_WAIT} s"
@@ -76,14 +76,14 @@ def check_queue_wait(subject: FleetContext) -> Iterator[Finding]:
 IN_THE_CLEAR = Rule(
     "LH313",
     "Keys for the gateway travel in the clear.",
-    why="It listens beyond its own host without `tls`: whoever is on the way can read keys, prompts and answers.",
+    why="It listens beyond its own host without `tls`: any machine between can read keys, prompts and responses.",
     example="""
     $ herd check
-    fleet/fleet.yaml:3:11: note LH313: the gateway listens on 0.0.0.0 without `tls`: keys can be read on the way
+    fleet/fleet.yaml:3:11: note LH313: the gateway listens on 0.0.0.0 without `tls`: the network can read keys
       help: add `tls: {ca: keys/ca}` and run `herd gateway ca`, or keep to networks that you trust
     """,
     language="console",
-    way_out="""
+    fix="""
     add `tls: {ca: keys/ca}` and run `herd gateway ca`: the CA is yours, and clients trust its root certificate. Or add
     a certificate that you have, or keep the gateway in a network whose machines you trust.
     """,
@@ -92,17 +92,17 @@ IN_THE_CLEAR = Rule(
 
 
 def check_gateway_tls(subject: FleetContext) -> Iterator[Finding]:
-    """A gateway for other machines without a certificate."""
+    """Report a gateway for other machines without a certificate."""
     for gateway in subject.gateways:
         if gateway.tls is None and not gateway.loopback:
-            message = f"the gateway listens on {gateway.listen} without `tls`: keys can be read on the way"
+            message = f"the gateway listens on {gateway.listen} without `tls`: the network can read keys"
             help_ = "add `tls: {ca: keys/ca}` and run `herd gateway ca`, or keep to networks that you trust"
             yield IN_THE_CLEAR.at(subject.value("listen"), message, help_)
 
 
 NO_USERS = Rule(
     "LH314",
-    "Nobody may use the gateway.",
+    "The gateway has no users.",
     why="Every request needs a key, and no user has one.",
     example="""
     $ herd check
@@ -110,13 +110,13 @@ NO_USERS = Rule(
       help: add one: `herd users add NAME`
     """,
     language="console",
-    way_out="add a user: `herd users add NAME` makes a key and prints it once.",
+    fix="add a user: `herd users add NAME` makes a key and prints it once.",
     severity="warning",
 )
 
 
 def check_has_users(subject: FleetContext) -> Iterator[Finding]:
-    """A gateway without users."""
+    """Report a gateway without users."""
     for gateway in subject.gateways:
         if not gateway.users:
             message = "the gateway has no users, and refuses every request"
@@ -125,26 +125,27 @@ def check_has_users(subject: FleetContext) -> Iterator[Finding]:
 
 UNKNOWN_CHAT_USER = Rule(
     "LH317",
-    "The chat page is to ask as a user that the gateway does not have.",
+    "The chat page uses a user that the gateway does not have.",
     why="""
-    It asks the gateway with that user's key, for that user's models. All who chat on it share that user's streams.
+    It sends requests to the gateway with that user's key, for that user's models. All users of the page share its
+    streams.
     """,
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:9:11: error LH317: the chat page asks as `pgae`, which is no user of the gateway
+    /home/tom/fleet/fleet.yaml:9:11: error LH317: the chat page uses `pgae`, which is not a user of the gateway
       help: did you mean `page`?
     """,
     language="console",
-    way_out="correct the name, or add the user: `herd users add page --streams 8`.",
+    fix="correct the name, or add the user: `herd users add page --streams 8`.",
 )
 
 
 def check_chat_user(subject: FleetContext) -> Iterator[Finding]:
-    """A user that is none."""
+    """Report a chat page whose user the gateway does not have."""
     for gateway in subject.gateways:
         chat = gateway.chat
         if chat and chat.user not in gateway.users:
-            message = f"the chat page asks as `{chat.user}`, which is no user of the gateway"
+            message = f"the chat page uses `{chat.user}`, which is not a user of the gateway"
             help_ = nearest(chat.user, gateway.users) if gateway.users else f"add it: `herd users add {chat.user}`"
             yield UNKNOWN_CHAT_USER.at(subject.value("chat", "user"), message, help_)
 
@@ -159,12 +160,12 @@ CHAT_PORT = Rule(
       help: choose another port, such as 3000
     """,
     language="console",
-    way_out="choose another port for one of the two.",
+    fix="choose another port for one of the two.",
 )
 
 
 def check_chat_port(subject: FleetContext) -> Iterator[Finding]:
-    """A port that something else has on the page's rig."""
+    """Report a port that something else has on the page's rig."""
     for gateway in subject.gateways:
         rig = subject.rigs.get(gateway.on[0])
         if gateway.chat is None or rig is None:
@@ -180,16 +181,14 @@ def check_chat_port(subject: FleetContext) -> Iterator[Finding]:
 CHAT_IN_THE_CLEAR = Rule(
     "LH319",
     "Passwords for the chat page travel in the clear.",
-    why="""
-    It listens beyond its own host and speaks plain HTTP: whoever is on the way can read passwords and conversations.
-    """,
+    why="It listens beyond its own host and uses plain HTTP: any machine between can read passwords and conversations.",
     example="""
     $ herd check
-    fleet/fleet.yaml:9:49: note LH319: the chat page listens on 0.0.0.0 by plain HTTP: passwords can be read on the way
+    fleet/fleet.yaml:9:49: note LH319: the chat page listens on 0.0.0.0 by plain HTTP: the network can read passwords
       help: keep to networks that you trust, or leave `listen` out and put a proxy with TLS before it
     """,
     language="console",
-    way_out="""
+    fix="""
     keep it in a network whose machines you trust; or leave `listen` out, and reach it by `ssh -L` or by a proxy with
     TLS on its host.
     """,
@@ -198,9 +197,9 @@ CHAT_IN_THE_CLEAR = Rule(
 
 
 def check_chat_tls(subject: FleetContext) -> Iterator[Finding]:
-    """A page for other machines."""
+    """Report a chat page that other machines reach by plain HTTP."""
     for gateway in subject.gateways:
         if gateway.chat and not gateway.chat.loopback:
-            message = f"the chat page listens on {gateway.chat.listen} by plain HTTP: passwords can be read on the way"
+            message = f"the chat page listens on {gateway.chat.listen} by plain HTTP: the network can read passwords"
             help_ = "keep to networks that you trust, or leave `listen` out and put a proxy with TLS before it"
             yield CHAT_IN_THE_CLEAR.at(subject.value("chat", "listen"), message, help_)

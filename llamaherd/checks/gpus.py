@@ -1,4 +1,4 @@
-"""GPUs: whether they can be told apart, and what power, clocks and fans they are given."""
+"""GPUs: how they are identified, and their limits of power, clocks and fans."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from llamaherd.text.numbers import show_mib
 
 LEAST_WATTS = 100
 """Below this no large GPU does work worth its idle power: six 3090s fell from 62.6 t/s at 150 W to 12.1 at 100 W
-(llmgarage.ai, February 2026). Of a smaller GPU it is half of what it is made for; of one not known here, nothing."""
+(llmgarage.ai, February 2026). For a smaller GPU it is half of its board power; for one that is not in the table,
+nothing.
+"""
 
 MOST_PART = 1.5
-"""Of the board power of NVIDIA's own design, what no partner's GPU goes beyond: the greediest 3090 takes 1.4 times."""
+"""Of the board power of NVIDIA's own design: no partner's GPU exceeds it. The greediest 3090 takes 1.4 times."""
 
 COLLAPSES_BELOW = {"RTX 3090": 200}
 """Measured, in watts: at 200 W it decodes 6 % slower and reads prompts 40 % slower than at 350 W, and below that it
@@ -34,26 +36,26 @@ def _declared(subject: RigContext) -> Mapping[str, Card]:
 
 SAME_GPU = Rule(
     "LH049",
-    "GPUs cannot be told apart, or not counted.",
+    "GPUs cannot be identified or counted.",
     why="""
-    Two have the same `uuid`, `pci` or `index`. Or an instance uses one that is given by its `pci` address, and
-    another one has none: CUDA takes no addresses, so all of them are needed to count a GPU's number. Or one has a
-    `power_limit`, `clocks` or `fans` and none of the three, beside other GPUs. An `index` beyond the declared
-    number of GPUs is a warning.
+    Two have the same `uuid`, `pci` or `index`. Or an instance uses a GPU that is given by its `pci` address, and
+    another GPU has none: CUDA takes no addresses, so all of them are needed to count a GPU's number. Or one of several
+    GPUs has a `power_limit`, `clocks` or `fans` and none of the three. An `index` beyond the declared number of GPUs is
+    a warning.
     """,
     example="""
     gpus:
       cards:
         twin: {model: RTX 3090, uuid: GPU-5c1d2e7a-0b1f-4c0e-9a55-3f1f0a7c2b10}
     """,
-    way_out="give each GPU its own. `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them all.",
+    fix="give each GPU its own. `nvidia-smi --query-gpu=index,pci.bus_id,uuid,name --format=csv` shows them all.",
     sometimes=("warning",),
 )
 
 
 def check_gpu_identities(subject: RigContext) -> Iterator[Finding]:
-    """Two GPUs that are one, and GPUs that cannot be told or numbered."""
-    for find in (_twice, _beyond, _not_numbered, _untold):
+    """Report two GPUs with one identity, and GPUs that cannot be identified or numbered."""
+    for find in (_twice, _beyond, _not_numbered, _unidentified):
         yield from find(subject)
 
 
@@ -69,7 +71,7 @@ def _twice(subject: RigContext) -> Iterator[Finding]:
 
 
 def _beyond(subject: RigContext) -> Iterator[Finding]:
-    """A number that there would be with more GPUs."""
+    """Report a number that needs more GPUs than the rig declares."""
     cards = _declared(subject)
     for name, card in cards.items():
         if card.index is not None and card.index >= len(cards):
@@ -79,7 +81,10 @@ def _beyond(subject: RigContext) -> Iterator[Finding]:
 
 
 def _not_numbered(subject: RigContext) -> Iterator[Finding]:
-    """CUDA takes no PCI address, so that a GPU's number is counted, for which all addresses must be known."""
+    """Report GPUs without addresses.
+
+    CUDA takes no PCI address, so a GPU's number is counted, which needs all addresses.
+    """
     cards = _declared(subject)
     without = [name for name, card in cards.items() if card.pci is None]
     used = {name for instance in subject.rig.instances.values() for name in instance.on}
@@ -90,13 +95,13 @@ def _not_numbered(subject: RigContext) -> Iterator[Finding]:
         yield SAME_GPU.at(subject.document.value(("gpus", "cards", counted[0], "pci")), message, help_)
 
 
-def _untold(subject: RigContext) -> Iterator[Finding]:
-    """Limits for a GPU that nothing tells from the others."""
+def _unidentified(subject: RigContext) -> Iterator[Finding]:
+    """Report limits for a GPU that cannot be identified."""
     cards = _declared(subject)
     for name, card in cards.items():
         if (card.power_limit or card.clocks or card.fans) and len(cards) > 1 and not list(_identity(card)):
             own = "limits" if card.power_limit or card.clocks else "a fan speed"
-            message = f"GPU `{name}` has {own} of its own, and nothing tells it from the other GPUs"
+            message = f"GPU `{name}` has {own} of its own, and cannot be identified among the other GPUs"
             help_ = "add its `uuid`, which `nvidia-smi -L` shows"
             yield SAME_GPU.at(subject.document.key(("gpus", "cards", name)), message, help_)
 
@@ -114,17 +119,17 @@ OTHER_MEMORY = Rule(
     "LH274",
     "A GPU is declared with memory that no GPU of its name has.",
     why="""
-    llamaherd plans with what `memory` says. With too much, the server does not start. With too little, layers go
-    to the CPU that had room. The sizes are NVIDIA's own and those of GPUs that are sold with more soldered on. 10
-    % more or less pass, as `24GB` is 22,888 MiB.
+    llamaherd plans with the value of `memory`. With too much, the server does not start. With too little, layers go to
+    the CPU that had room. The sizes are NVIDIA's own and those of GPUs that are sold with more soldered on. 10 % more
+    or less are accepted, as `24GB` is 22,888 MiB.
     """,
     example="""
     gpus:
       cards:
         big: {model: RTX 3090, memory: 48GB}
     """,
-    way_out="""
-    leave `memory` out, unless `nvidia-smi` shows that much. `reserved` says what a desktop or another program
+    fix="""
+    leave `memory` out, unless `nvidia-smi` shows that much. `reserved` is the memory that a desktop or another program
     holds of the GPU.
     """,
     severity="warning",
@@ -132,7 +137,7 @@ OTHER_MEMORY = Rule(
 
 
 def check_gpu_memory(subject: RigContext) -> Iterator[Finding]:
-    """Memory that no GPU of the declared name has."""
+    """Report memory that no GPU of the declared name has."""
     for name, card in _declared(subject).items():
         known = CARDS.get(card.model)
         if known is None or card.memory is None:
@@ -141,9 +146,7 @@ def check_gpu_memory(subject: RigContext) -> Iterator[Finding]:
         if not any(abs(card.memory - size) <= SAME_SIZE * size for size in made):
             shown = " or ".join(map(show_mib, made))
             message = f"GPU `{name}` is declared with {show_mib(card.memory)}, and an {card.model} has {shown}"
-            help_ = (
-                "leave `memory` out, unless `nvidia-smi` shows that much; what else holds some of it, `reserved` says"
-            )
+            help_ = "leave `memory` out, unless `nvidia-smi` shows that much; `reserved` is for other programs"
             place = subject.document.value(("gpus", "cards", name, "memory"))
             yield OTHER_MEMORY.at(place, message, help_)
 
@@ -156,12 +159,12 @@ CROSSED_CLOCKS = Rule(
       cards:
         big: {clocks: {min: 2400MHz, max: 1800MHz}}
     """,
-    way_out="swap them, or leave `min` out.",
+    fix="swap them, or leave `min` out.",
 )
 
 
 def check_gpu_clocks(subject: RigContext) -> Iterator[Finding]:
-    """A lowest clock above the highest."""
+    """Report a lowest clock above the highest."""
     for name, card in _declared(subject).items():
         if card.clocks and card.clocks.min > card.clocks.max:
             message = f"GPU `{name}` has a lowest clock of {card.clocks.min} MHz and a highest of {card.clocks.max}"
@@ -175,8 +178,8 @@ INSIDE_WSL = Rule(
     "LH048",
     "A driver, a power limit, clocks or fans are declared inside WSL.",
     why="""
-    There the GPU belongs to Windows. A Linux driver would stand in the way of the one that WSL lends: an error.
-    Limits and fans cannot be set from inside: a warning.
+    There the GPU belongs to Windows. A Linux driver would conflict with the one that WSL shares: an error. Limits and
+    fans cannot be set from inside: a warning.
     """,
     example="""
     host:
@@ -184,7 +187,7 @@ INSIDE_WSL = Rule(
     gpus:
       driver: {branch: 580}
     """,
-    way_out="""
+    fix="""
     leave `driver` out, and install NVIDIA's driver for Windows there. For limits and clocks, `herd up` writes
     `gpu-power.ps1` into the Windows user's folder: an administrator runs it once ([WSL](../wsl.md)). By hand it
     is `nvidia-smi.exe -pl 450`. NVIDIA's command line sets no fans in Windows: leave `fans` out, and use the tool
@@ -195,7 +198,7 @@ INSIDE_WSL = Rule(
 
 
 def check_gpus_under_wsl(subject: RigContext) -> Iterator[Finding]:
-    """Limits, clocks and fan speeds that are not Linux' to set."""
+    """Report limits, clocks and fan speeds that Linux cannot set under WSL."""
     for name, card in _declared(subject).items() if subject.rig.host.wsl is not None else ():
         yield from _under_wsl(subject, name, card)
 
@@ -210,7 +213,7 @@ def _under_wsl(subject: RigContext, name: str, card: Card) -> Iterator[Finding]:
             help_ = f"run gpu-power.ps1, which `herd up` writes for Windows: it does `nvidia-smi.exe {command}` there"
             yield INSIDE_WSL.at(subject.document.key(("gpus", "cards", name, key)), message, help_, "warning")
     if card.fans is not None:
-        message = f"`fans` of GPU `{name}` cannot be set inside WSL, nor by what `herd up` writes for Windows"
+        message = f"`fans` of GPU `{name}` cannot be set inside WSL, nor by the script of `herd up` for Windows"
         help_ = "take it out, and set the fans in Windows with the tool of the GPU's maker or the NVIDIA app"
         yield INSIDE_WSL.at(subject.document.key(("gpus", "cards", name, "fans")), message, help_, "warning")
 
@@ -219,20 +222,20 @@ UNWISE_LIMIT = Rule(
     "LH050",
     "A power limit or a fan speed is unwise.",
     why="""
-    The limit is more than one and a half times what the GPU is made for, or so little that the GPU collapses
-    rather than saves. By published measurements, a 3090 at 200 W decodes 6 % slower than at 350 W, and collapses
-    below that. For a laptop's GPU it is a note: many refuse a limit.
+    The limit is more than one and a half times the GPU's board power, or so little that the GPU collapses rather than
+    saves. By published measurements, a 3090 at 200 W decodes 6 % slower than at 350 W, and collapses below that. For a
+    laptop's GPU it is a note: many refuse a limit.
 
-    A fixed fan speed below 40 % stays there under load: the GPU gets hot and slows down. Fans of a laptop belong
-    to its firmware.
+    A fixed fan speed below 40 % stays there under load: the GPU gets hot and slows down. Fans of a laptop belong to its
+    firmware.
     """,
     example="""
     gpus:
       cards:
         big: {power_limit: 120W}
     """,
-    way_out="""
-    write the figure of the help line. For a laptop's GPU declare `clocks` beside the limit. Without `fans`, a GPU
+    fix="""
+    write the figure of the help line. For a laptop's GPU declare `clocks` as well as the limit. Without `fans`, a GPU
     controls them itself.
     """,
     severity="warning",
@@ -241,7 +244,7 @@ UNWISE_LIMIT = Rule(
 
 
 def check_power_and_fans(subject: RigContext) -> Iterator[Finding]:
-    """Limits and fan speeds that a GPU refuses, or that do more harm than good."""
+    """Report limits and fan speeds that a GPU refuses, or that do more harm than good."""
     for name, card in _declared(subject).items() if subject.rig.host.wsl is None else ():
         if card.power_limit is not None:
             place = subject.document.value(("gpus", "cards", name, "power_limit"))
@@ -254,13 +257,13 @@ def check_power_and_fans(subject: RigContext) -> Iterator[Finding]:
 
 
 def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]]:
-    """What is doubtful about a power limit in watts, and what to write."""
+    """Yield each problem of a power limit in watts, with its fix."""
     board = BOARD_WATTS.get(card.model)
     least = COLLAPSES_BELOW.get(card.model, min(LEAST_WATTS, board // 2) if board else 0)
     if _laptop(card):
         if card.clocks is None:
             message = f"GPU `{name}` is a laptop's, and many of those refuse a power limit"
-            yield message, "add `clocks: {max: 1800MHz}`, say, to which it is held where it refuses"
+            yield message, "add `clocks: {max: 1800MHz}`, for example: they apply if the GPU refuses the limit"
     elif board and limit > MOST_PART * board:
         message = f"{limit} W is more than GPU `{name}` can take: {card.model} is made for {board} W"
         yield message, "`nvidia-smi -q -d POWER` shows the least and the most that yours takes"
@@ -270,7 +273,7 @@ def _unwise_limit(name: str, card: Card, limit: int) -> Iterator[tuple[str, str]
 
 
 def _unwise_fans(name: str, card: Card, percent: int) -> Iterator[tuple[str, str]]:
-    """What is doubtful about a fixed speed of fans, and what to write."""
+    """Yield each problem of a fixed fan speed, with its fix."""
     if _laptop(card):
         yield f"GPU `{name}` is a laptop's, whose fans belong to the firmware", "take `fans` out"
     elif percent < LEAST_FANS:

@@ -1,4 +1,4 @@
-"""Groups: instances that are one server, which has the model of one of them loaded at a time."""
+"""Groups: several instances that are one server, which has one of their models loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, secti
 from llamaherd.inventory.schema import Instance, Rig
 
 ALIKE = ("engine", "on", "listen", "port", "api_key", "environment", "cpus")
-"""Keys of the one server that all instances of a group are: what it is, sees, and is reached at."""
+"""Keys of the one server that all instances of a group share."""
 
 LONE_MEMBER = Rule(
     "LH340",
@@ -24,12 +24,12 @@ LONE_MEMBER = Rule(
     instances:
       helper: {group: card}
     """,
-    way_out="give the other instances the same `group`, or take it out.",
+    fix="give the other instances the same `group`, or take it out.",
 )
 
 
 def check_group_size(subject: RigContext) -> Iterator[Finding]:
-    """Groups of one."""
+    """Report groups of one instance."""
     servers = subject.rig.servers
     groups = [each.group for each in subject.rig.instances.values() if each.group]
     for name, instance in subject.rig.instances.items():
@@ -42,21 +42,21 @@ def check_group_size(subject: RigContext) -> Iterator[Finding]:
             place = subject.document.value(("instances", name, "group"))
             yield GROUPS_NAME.at(
                 place,
-                f"group `{instance.group}` is called like an instance, and both would be {instance.group}'s unit",
+                f"group `{instance.group}` has the name of an instance, and both would use {instance.group}'s unit",
                 f"call the group something else, such as `group: {instance.group}-group`",
             )
 
 
 GROUPS_NAME = Rule(
     "LH341",
-    "A group is called like an instance.",
-    why="A group is one server. Its unit, its user and its key's file are called as the group is.",
+    "A group has the name of an instance.",
+    why="A group is one server. Its unit, its user and its key's file have the name of the group.",
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: one}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: one}
     """,
-    way_out="give the group a name that no instance has.",
+    fix="give the group a name that no instance has.",
 )
 
 CONTRADICTS_GROUP = Rule(
@@ -65,20 +65,20 @@ CONTRADICTS_GROUP = Rule(
     why="""
     They are one server: with one engine, at one address and port, with one key, on the same GPUs, and with the
     environment and processors that each of its models inherits. Everything else may differ. Two that serve the same
-    model cannot be told apart: a request names a model.
+    model cannot be distinguished: a request names a model.
     """,
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8004, group: card}
     """,
-    way_out="write the same in all of them, or leave one out of the group. `instance_defaults` says it once.",
+    fix="write the same in all of them, or leave one out of the group. `instance_defaults` sets it once.",
 )
 
 
 def check_group_settings(subject: RigContext) -> Iterator[Finding]:
-    """Instances of a group that could not be one server."""
-    for first, name, instance in _beside_first(subject.rig):
+    """Report instances of a group that could not be one server."""
+    for first, name, instance in _later_members(subject.rig):
         declared = subject.rig.instances[first]
         for key in ALIKE:
             if getattr(declared, key) != getattr(instance, key):
@@ -89,12 +89,12 @@ def check_group_settings(subject: RigContext) -> Iterator[Finding]:
         if same := [one for one in before if subject.rig.instances[one].model == instance.model]:
             message = f"`{same[0]}` and `{name}` of group `{instance.group}` both serve `{instance.model}`"
             place = subject.document.value(("instances", name, "model"))
-            help_ = "leave one out of the group: a request names a model, and could not say which of them it means"
+            help_ = "leave one out of the group: a request names a model, and both have the same name"
             yield CONTRADICTS_GROUP.at(place, message, help_)
 
 
-def _beside_first(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
-    """Each instance of a group but the first, with that one's name."""
+def _later_members(rig: Rig) -> Iterator[tuple[str, str, Instance]]:
+    """Yield each instance of a group but the first, with the name of the first."""
     for names in rig.servers.values():
         yield from ((names[0], name, rig.instances[name]) for name in names[1:])
 
@@ -109,23 +109,22 @@ CANNOT_SWAP = Rule(
     "An instance cannot be in a group.",
     why="""
     A group is llama.cpp's router, as a unit of systemd: no other engine has one, and a container is started by Docker.
-    What each instance is told stands in a preset file, which cannot say everything: a value ends at `;` and `#`, a
-    flag stands there once, and what the server in front would do is dropped. A `gate` compares two servers with one
-    model each. Versions before July 2026 end the requests that are being answered when another model is asked for:
-    a warning.
+    The arguments of each instance are in a preset file, which cannot contain everything: a value ends at `;` and `#`, a
+    flag can occur once, and flags that the router sets are dropped. A `gate` compares two servers with one model each.
+    Versions before July 2026 end the running requests when another model is requested: a warning.
     """,
     example="""
     instances:
       one: {engine: main, model: small, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
       two: {engine: main, model: 35b, context: 8192, threads: 2, port: 8003, group: card, backend: compose}
     """,
-    way_out="do what the help line says, or leave the instance out of the group.",
+    fix="apply the fix of the help line, or leave the instance out of the group.",
     sometimes=("warning",),
 )
 
 
 def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
-    """Instances of groups that the server of a group could not run."""
+    """Report instances of groups that the server of a group could not run."""
     for name, instance in subject.rig.instances.items():
         if instance.group is None:
             continue
@@ -133,9 +132,7 @@ def check_group_swaps(subject: RigContext) -> Iterator[Finding]:
             place = subject.document.value(("instances", name, key))
             yield CANNOT_SWAP.at(place, f"instance `{name}` cannot be in a group: {why}", help_)
         if not _before(subject.rig, name) and (version := _old(subject, name)):
-            message = (
-                f"{version} ends the requests that group `{instance.group}` answers when another model is asked for"
-            )
+            message = f"{version} ends the running requests of group `{instance.group}` when another model is requested"
             place = subject.document.value(("instances", name, "group"))
             yield CANNOT_SWAP.at(place, message, "take a version of July 2026 or later", "warning")
 
@@ -155,12 +152,12 @@ def _unable(subject: RigContext, name: str, instance: Instance) -> Iterator[tupl
         yield "engine", f"{engine.kind} has no router", f"use an engine of kind {able}, or leave `group` out"
     elif known and not all(known.knows(flag) for flag in NEEDED):
         yield "engine", f"{known} has no router", "take a newer version, or leave `group` out"
-    elif known and command and (why := _unsaid(command, known)):
+    elif known and command and (why := _inexpressible(command, known)):
         yield "extra_args", why, "take it out, or leave `group` out"
 
 
-def _unsaid(line: CommandLine, known: Catalogue) -> str | None:
-    """What of a command line a preset file cannot say."""
+def _inexpressible(line: CommandLine, known: Catalogue) -> str | None:
+    """Return the part of a command line that a preset file cannot contain."""
     try:
         section(line.arguments, known)
     except NotRoutedError as error:

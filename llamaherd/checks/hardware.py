@@ -12,7 +12,7 @@ from llamaherd.engines.threads import SMALL, THREAD_FOR_EACH, best_threads
 from llamaherd.text.numbers import show_mib
 
 LEAST_RAM, MOST_RAM = 1 << 30, 16 << 40
-"""Bytes: what a system needs, and what no board in a home takes."""
+"""Bytes: the least that a system needs, and the most that a board in a home takes."""
 MOST_CLOCK = 4000
 """MHz, above any GPU's (NVIDIA's specifications: 3,105 on an RTX 5090 at most)."""
 
@@ -21,21 +21,21 @@ IMPOSSIBLE = Rule(
     "LH284",
     "No such machine has this amount.",
     why="""
-    It is less than 1 GiB of RAM, or more than 16 TiB, or a clock above 4,000 MHz. Or more of a GPU is reserved
-    than it has: this leaves servers nothing, and is an error. Mostly a unit is wrong.
+    It is less than 1 GiB of RAM, or more than 16 TiB, or a clock above 4,000 MHz. Or more of a GPU is reserved than it
+    has: this leaves servers nothing, and is an error. Mostly a unit is wrong.
     """,
     example="""
     gpus:
       cards:
         big: {clocks: {max: 18000MHz}}
     """,
-    way_out="write the amount with its unit.",
+    fix="write the amount with its unit.",
     sometimes=("warning",),
 )
 
 
 def check_amounts(subject: RigContext) -> Iterator[Finding]:
-    """RAM, clocks and reserved memory that cannot be."""
+    """Report impossible amounts of RAM, clocks and reserved memory."""
     ram = subject.rig.host.ram
     if not LEAST_RAM <= ram <= MOST_RAM:
         place = subject.document.value(("host", "ram"))
@@ -45,7 +45,7 @@ def check_amounts(subject: RigContext) -> Iterator[Finding]:
         where = ("gpus", "cards", name)
         if card.reserved and card.memory_bytes and card.reserved >= card.memory_bytes:
             message = f"of GPU `{name}`, {show_mib(card.reserved)} are reserved of {show_mib(card.memory_bytes)}"
-            help_ = "write what something else holds of it, as `nvidia-smi` shows without servers"
+            help_ = "write the memory that other programs hold of it, as `nvidia-smi` shows without servers"
             yield IMPOSSIBLE.at(subject.document.value((*where, "reserved")), message, help_)
         if card.clocks and card.clocks.max > MOST_CLOCK:
             message = f"GPU `{name}` does not run at {card.clocks.max} MHz"
@@ -66,23 +66,23 @@ PERFORMANCE_CORES = Rule(
     host:
       cpu: {cores: 8, performance: 16}
     """,
-    way_out="""
+    fix="""
     correct one of the two: `cores` counts all physical cores, `performance` those of the fast kind among them.
     """,
 )
 
 
 def check_performance_cores(subject: RigContext) -> Iterator[Finding]:
-    """More fast cores than there are in all."""
+    """Report more performance cores than cores in all."""
     cpu = subject.rig.host.cpu
     if cpu.performance and cpu.performance > cpu.cores:
-        message = f"{cpu.performance} of the cores are said to be performance cores, and there are {cpu.cores} in all"
+        message = f"{cpu.performance} performance cores are declared, and there are {cpu.cores} cores in all"
         help_ = f"write `performance: {cpu.cores}` at most; `cores` counts all physical cores"
         yield PERFORMANCE_CORES.at(subject.document.value(("host", "cpu", "performance")), message, help_)
 
 
 def check_threads(subject: RigContext) -> Iterator[Finding]:
-    """More threads in one instance than there are cores, or as many."""
+    """Report instances with more threads than cores, or as many."""
     cpu = subject.rig.host.cpu
     best = best_threads(cpu)
     for name, instance in subject.rig.instances.items():
@@ -101,26 +101,25 @@ def check_threads(subject: RigContext) -> Iterator[Finding]:
 
 SHARED_CORES = Rule(
     "LH061",
-    "Instances that compute on the CPU want more threads together than there are cores.",
+    "Instances that compute on the CPU have more threads together than there are cores.",
     why="""
-    All is well while one of them works. When two do, both all but stop. Two servers with 48 threads each on 64
-    cores wrote half a token a second; with 32 each, 49. Instances that do not declare `threads` share what the
-    others leave.
+    One of them alone is fast. When two work, both all but stop. Two servers with 48 threads each on 64 cores wrote half
+    a token a second; with 32 each, 49. Instances that do not declare `threads` share the remaining cores.
     """,
     example="""
     instances:
       second: {engine: main, model: small, context: 8192, threads: 10, port: 8003}
     """,
-    way_out="share the cores out by `threads`. Add `cpus` where instances must not disturb each other.",
+    fix="share the cores out by `threads`. Add `cpus` where instances must not disturb each other.",
     severity="warning",
 )
 
 
 def check_shared_cores(subject: RigContext) -> Iterator[Finding]:
-    """More threads than cores in all instances that compute on the CPU."""
+    """Report more threads than cores in all instances that compute on the CPU."""
     rig, cores = subject.rig, subject.rig.host.cpu.cores
     budgets = {name: each.threads for name, each in subject.facts.instances.items() if each.on_cpu}
-    most: dict[str, str] = {}  # of a group, one runs at a time: the one with most threads stands for it
+    most: dict[str, str] = {}  # a group runs one instance: the one with most threads stands for it
     for name in sorted(budgets, key=budgets.__getitem__, reverse=True):
         most.setdefault(rig.server_of(name), name)
     budgets = {name: each for name, each in budgets.items() if name in most.values()}
@@ -143,13 +142,13 @@ WRONG_CPUS = Rule(
     instances:
       helper: {cpus: 20-40}
     """,
-    way_out="`lscpu --extended` shows logical processors and their cores. Give each instance its own.",
+    fix="`lscpu --extended` shows logical processors and their cores. Give each instance its own.",
     sometimes=("warning",),
 )
 
 
 def check_affinity(subject: RigContext) -> Iterator[Finding]:
-    """`cpus` that there are not, that are too few, or that two instances share."""
+    """Report `cpus` that do not exist, that are too few, or that two instances share."""
     rig, document = subject.rig, subject.document
     there = rig.host.cpu.cores * THREADS_PER_CORE
     if rig.host.wsl and rig.host.wsl.processors:
@@ -165,7 +164,7 @@ def check_affinity(subject: RigContext) -> Iterator[Finding]:
             yield WRONG_CPUS.at(place, message, "write the smaller number first, as in `0-5`")
             continue
         if (last := max(part[-1] for part in parts)) >= there:
-            message = f"instance `{name}` wants logical processor {last}, and there are at most {there}, from 0"
+            message = f"instance `{name}` uses logical processor {last}, and there are at most {there}, from 0"
             help_ = f"write numbers up to {there - 1}; `lscpu --extended` shows them with their cores"
             yield WRONG_CPUS.at(place, message, help_)
             continue
@@ -183,7 +182,7 @@ def check_affinity(subject: RigContext) -> Iterator[Finding]:
 
 
 def _ranges(cpus: str) -> list[range]:
-    """The parts of `0-5,12`; one that runs backwards is empty. Numbers of absurd length count as one too far."""
+    """Return the parts of `0-5,12`; one that runs backwards is empty. Numbers of absurd length count as one too far."""
     parts = []
     for part in cpus.split(","):
         first, _, last = part.partition("-")
@@ -192,7 +191,7 @@ def _ranges(cpus: str) -> list[range]:
 
 
 def _count(parts: list[range]) -> int:
-    """How many numbers the parts hold, which may overlap."""
+    """Count the numbers in the parts, which may overlap."""
     total, after = 0, 0
     for part in sorted(parts, key=lambda part: part.start):
         total += max(0, part.stop - max(part.start, after))
@@ -201,7 +200,7 @@ def _count(parts: list[range]) -> int:
 
 
 def _shared(one: list[range], other: list[range]) -> range:
-    """The first numbers that are in both."""
+    """Return the first numbers that are in both."""
     both = [range(max(a.start, b.start), min(a.stop, b.stop)) for a, b in product(one, other)]
     return min((part for part in both if part), key=lambda part: part.start, default=range(0))
 

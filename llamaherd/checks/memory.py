@@ -19,9 +19,9 @@ from llamaherd.memory.suggestions import growth_that_fits, suggest_changes
 from llamaherd.text.numbers import show_mib
 
 SMALLER_BATCHES = (4096, 2048, 1024, 512, 256, 128)
-"""Tokens of a batch that are advised where all outputs of one do not fit into the RAM."""
+"""Tokens of a batch that are suggested if all outputs of one do not fit into the RAM."""
 MOST_WAYS = 4
-"""Ways out that one finding names."""
+"""The most suggestions that one finding names."""
 
 
 TOO_MANY_SLOTS = Rule(
@@ -32,12 +32,12 @@ TOO_MANY_SLOTS = Rule(
     instances:
       helper: {engine: main, model: small, context: 8192, parallel: 512, port: 8002}
     """,
-    way_out="write 256 or less; few machines serve more than 16 at once.",
+    fix="write 256 or less; few machines serve more than 16 at once.",
 )
 
 
 def check_slots(subject: RigContext) -> Iterator[Finding]:
-    """More slots than the engine starts with (LH161)."""
+    """Report more slots than the engine starts with (LH161)."""
     for name, each in subject.rig.instances.items():
         engine = subject.rig.engines.get(each.engine)
         does = SIZED.get(engine.kind) if engine else None
@@ -49,7 +49,7 @@ def check_slots(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_memory(subject: RigContext) -> Iterator[Finding]:
-    """GPUs that are too full, RAM that is, and RAM that will be."""
+    """Report GPUs and RAM that are too full, and RAM that will be."""
     instances = subject.facts.sized
     yield from _gpus_full(subject, instances)
     at_once = _at_once(subject, instances)
@@ -58,7 +58,7 @@ def check_memory(subject: RigContext) -> Iterator[Finding]:
 
 
 def _at_once(subject: RigContext, instances: Mapping[str, Sized]) -> dict[str, Sized]:
-    """Those that are in RAM at the same time: of a group the one that holds most, grown."""
+    """Return the instances that are in RAM at the same time: of a group the one that holds most, grown."""
     servers = subject.rig.servers.values()
     known = ([instances[name] for name in names if name in instances] for names in servers)
     most = (max(each, key=lambda one: one.ram + (one.growth.total or 0)) for each in known if each)
@@ -69,17 +69,17 @@ GPU_FULL = Rule(
     "LH150",
     "A GPU is too small for what must run on it.",
     why="""
-    Weights, cache, recurrent state, prediction head and compute buffers of its instances are more than the GPU
-    has left. What the driver and others (`reserved`) keep is taken off, and a reserve. The headers in the lock
-    say how much that is.
+    Weights, cache, recurrent state, prediction head and compute buffers of its instances are more than the GPU has
+    left. The memory of the driver and of other programs (`reserved`) is subtracted, and a reserve. The headers in the
+    lock contain the sizes.
     """,
     example="""
     instances:
       coder: {context: 1048576, kv: f16, parallel: 4}
     """,
-    way_out="""
-    make one of the changes in the help line. Each was worked out as well, the cheapest first.
-    [memory.md](../memory.md) says what is counted.
+    fix="""
+    make one of the changes in the help line. Each was calculated as well, the cheapest first. [memory.md](../memory.md)
+    describes what is counted.
     """,
 )
 
@@ -99,7 +99,7 @@ def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[st
         name for name, other in subject.rig.instances.items() if card in other.on and subject.rig.server_of(name) != own
     ]
     beside = f" beside {', '.join(f'`{name}`' for name in shared)}" if shared else ""
-    message = f"`{each.name}` wants {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
+    message = f"`{each.name}` needs {show_mib(lacking)} more of GPU `{card}` ({there}){beside} than there is"
     ways = suggest_changes(subject.facts, each)[:MOST_WAYS]
     if not ways:
         return message, "no single change makes it fit: take a smaller quant, or more GPUs"
@@ -108,16 +108,16 @@ def _full(subject: RigContext, each: Sized, card: str, lacking: int) -> tuple[st
 
 RAM_FULL = Rule(
     "LH151",
-    "The instances together want more RAM than the host has.",
+    "The instances together need more RAM than the host has.",
     why="""
-    What is on no GPU counts: models on the CPU, experts on the CPU, buffers. Some is left to the system. More
-    than all the RAM there is cannot fit: an error. Less than 1 GiB for the system may do: a warning. A server for
+    Everything outside of GPUs counts: models on the CPU, experts on the CPU, buffers. Some is left to the system. More
+    than all the RAM cannot fit: an error. Less than 1 GiB for the system may be enough: a warning. A server for
     embeddings takes RAM for all outputs of a batch at its first request.
     """,
     example="""
     host: {ram: 1GB}
     """,
-    way_out="give the instance that the help line names a smaller context or quant, or leave one out.",
+    fix="give the instance that the help line names a smaller context or quant, or leave one out.",
     sometimes=("warning",),
 )
 
@@ -128,15 +128,15 @@ def _ram_full(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[F
     lacking = ram - (there - SYSTEM_RAM)
     if lacking > 0 and instances:
         most = max(instances.values(), key=lambda each: each.ram)
-        message = f"the instances together want {show_mib(ram)} of RAM, "
+        message = f"the instances together need {show_mib(ram)} of RAM, "
         message += f"{show_mib(lacking)} more than the host can give"
-        help_ = f"`{most.name}` wants {show_mib(most.ram)} of it: {_less(most, lacking)}, or leave one out"
+        help_ = f"`{most.name}` needs {show_mib(most.ram)} of it: {_less(most, lacking)}, or leave one out"
         place = subject.document.value(("host", "ram"))
         yield RAM_FULL.at(place, message, help_, "error" if ram > there else "warning")
 
 
 def _less(most: Sized, lacking: int) -> str:
-    """Return what makes an instance smaller: of a server of embeddings, a batch with fewer outputs."""
+    """Return how to make an instance smaller: for a server of embeddings, a batch with fewer outputs."""
     header, placed = most.header, most.placement
     outputs = output_bytes(header, placed)
     for ubatch in (size for size in SMALLER_BATCHES if size < placed.tokens):
@@ -150,16 +150,16 @@ GROWS = Rule(
     "LH240",
     "Servers may grow beyond the RAM of the host while they work.",
     why="""
-    llama.cpp and ik_llama.cpp save prompts in RAM: up to 8,192 MiB for each server unless told otherwise. Where a
-    model has windows or recurrent states, they also save up to 32 checkpoints of each slot. All fits when the
-    servers start. Some days later the system ends one of them. `--cache-ram -1` saves without a limit.
+    llama.cpp and ik_llama.cpp save prompts in RAM: up to 8,192 MiB for each server by default. Where a model has
+    windows or recurrent states, they also save up to 32 checkpoints of each slot. All fits when the servers start. Some
+    days later the system ends one of them. `--cache-ram -1` saves without a limit.
     """,
     example="""
     host: {ram: 12GB}
     instances:
       coder: {extra_args: --cache-ram 16384}
     """,
-    way_out="""
+    fix="""
     add `--cache-ram` to `extra_args` with the number of the help line, and `--ctx-checkpoints` where that is not
     enough. Fewer saved prompts cost time only: the server reads a prompt again.
     """,
@@ -168,7 +168,7 @@ GROWS = Rule(
 
 
 def _grows(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Finding]:
-    """What servers save while they work: a day later, the system ends one of them."""
+    """Report what servers save while they work: a day later, the system ends one of them."""
     there = subject.rig.host.ram
     held = sum(each.ram for each in instances.values())
     more = [each.growth.total for each in instances.values()]
@@ -179,27 +179,27 @@ def _grows(subject: RigContext, instances: Mapping[str, Sized]) -> Iterator[Find
     message = f"servers save prompts and checkpoints while they work: all together may grow {what}"
     limits = growth_that_fits(tuple(instances.values()), there - SYSTEM_RAM - held)
     names = " and ".join(f"`{name}`" for name in limits.names)
-    help_ = f"add `{limits}` to `extra_args` of {names}, or change what says so there"
+    help_ = f"add `{limits}` to `extra_args` of {names}, or change their value there"
     yield GROWS.at(subject.document.value(("host", "ram")), message, help_)
 
 
 SAID_ANYWAY = ("--model-draft", "--hf-repo-draft")
-"""Options of which other checks say that a key says them."""
+"""Options for which other checks suggest a key."""
 
 
 UNCOUNTED = Rule(
     "LH243",
-    "An argument or a variable decides on memory, and what it takes is not known.",
+    "An argument or a variable affects memory, and its size is unknown.",
     why="""
-    Files that only `extra_args` or `environment` name are not in the lock: a vision projector, an adapter, a
-    control vector. The figures lack what they take. With `-ngl auto`, `--fit`, or a buffer of another host, the
-    engine itself decides what goes where: there is no figure then, and it is a note.
+    Files that only `extra_args` or `environment` name are not in the lock: a vision projector, an adapter, a control
+    vector. The figures do not include them. With `-ngl auto`, `--fit`, or a buffer of another host, the engine itself
+    decides the placement: there is no figure then, and it is a note.
     """,
     example="""
     instances:
       coder: {extra_args: [--lora, /srv/adapters/code.gguf]}
     """,
-    way_out="""
+    fix="""
     keep as much of the GPUs free as the file has bytes. A projector that `mmproj` of a model names is counted.
     """,
     severity="warning",
@@ -208,7 +208,7 @@ UNCOUNTED = Rule(
 
 
 def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
-    """Arguments and variables that take memory which is not counted, or after which none is (LH243)."""
+    """Report arguments and variables whose memory is not counted, or after which none is (LH243)."""
     for name, facts in subject.facts.instances.items():
         line = facts.explicit
         if line is None or not TRAITS[line.meant.catalogue.kind].reads_gguf:
@@ -216,16 +216,16 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
         known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
         for option in uncounted_option(line):
             if option.flag not in known:
-                message = f"what {option} takes is not counted: nothing is known of it here"
+                message = f"the memory of {option} is not counted: its size is unknown"
                 yield UNCOUNTED.at(_place(subject, name, line, option), message, _instead(option))
         if facts.header and isinstance(facts.fault, UncountedError):
-            message = f"what `{name}` takes is not worked out: {facts.fault}"
-            help_ = "look at `nvidia-smi` and `free -m` once it runs"
+            message = f"the memory of `{name}` is not calculated: {facts.fault}"
+            help_ = "check `nvidia-smi` and `free -m` once it runs"
             yield UNCOUNTED.at(_place(subject, name, line, facts.fault.option), message, help_, "note")
 
 
 def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:
-    """Where an option is written."""
+    """Return where an option is written."""
     where, instance = ("instances", name), subject.rig.instances[name]
     if option.origin == "environment":
         return subject.document.key((*where, "environment", option.words[0].partition("=")[0]))
@@ -237,5 +237,5 @@ def _instead(option: Option) -> str:
     if "--mmproj" in spellings:
         return "keep as much of the first GPU free as its file has bytes; `mmproj` of a model with `hf` is counted"
     if "--rpc" in spellings:
-        return "what lies on the other host is not taken here: the figures are too large"
+        return "the memory on the other host is not subtracted here: the figures are too large"
     return "keep as much of the GPUs free as its file has bytes"

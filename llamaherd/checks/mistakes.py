@@ -1,4 +1,4 @@
-"""What pydantic says of a rig that is not as the models want it, said as a person would, with what to write instead."""
+"""Findings from pydantic's errors about a rig, in plain words, with a suggestion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
 
 _MOST_GIVEN = 60
-"""Signs of a value that are repeated."""
+"""The most characters of a value that a message repeats."""
 
 
 MISSING_KEY = Rule(
@@ -32,36 +32,40 @@ MISSING_KEY = Rule(
       pulled:
         image: registry.lan/llama.cpp@sha256:d2a84f4b8b650937ec8f73cd8be2c74add5a911ba64df27458ed8229da804a26
     """,
-    after="Here it is `kind`, which says whose flags the image's server understands.",
-    way_out="add the key.",
+    after="Here it is `kind`: the flags of the image's server depend on it.",
+    fix="add the key.",
 )
 
 
 def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: int) -> list[Finding]:
-    """All of pydantic's errors as findings; of the first `most`, what was meant is looked for, which takes its time."""
+    """Return all of pydantic's errors as findings; for the first `most`, search for the intended key or value, which
+    takes its time.
+    """
     written = {id(problem["input"]) for problem in problems if problem["loc"] in document.values}
     own = (each for each in problems if each["loc"] in document.values or id(each["input"]) not in written)
     found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
-    # A key that is asked about is not missing besides.
-    asked = {each.asked for each in found} - {None}
-    kept = (each.finding for each in found if each.missing is None or each.missing not in asked)
-    # One value may stand for two, as in `kv: q8_0`: what is wrong with it is said once. Of keys that are missing in one
-    # place, each is said.
+    # A key that another finding suggests is not reported as missing.
+    suggested = {each.suggested for each in found} - {None}
+    kept = (each.finding for each in found if each.missing is None or each.missing not in suggested)
+    # One value may stand for two, as in `kv: q8_0`: report its problem once. Report each key that is missing in one
+    # place.
     return list(
         {(each.code, each.place, each.message if each.code == MISSING_KEY.code else ""): each for each in kept}.values()
     )
 
 
 class Mistake(NamedTuple):
-    """A finding; the path of the key that its help asks about, or that is missing."""
+    """A finding; the path of the key that its help suggests, or that is missing."""
 
     finding: Finding
-    asked: Path_ | None = None
+    suggested: Path_ | None = None
     missing: Path_ | None = None
 
 
 def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Finding:
-    """One of pydantic's errors as a finding; `thorough` looks for what was meant, which takes its time."""
+    """Return one of pydantic's errors as a finding; `thorough` searches for the intended key or value, which takes its
+    time.
+    """
     return _mistake(document, problem, thorough=thorough).finding
 
 
@@ -72,7 +76,7 @@ FROM_BELOW_MODELS = Rule(
     example="""
     models: {from: [hub]}
     """,
-    way_out="write `store: {from: [hub]}` beside `models`.",
+    fix="write `store: {from: [hub]}` next to `models`.",
 )
 
 
@@ -83,8 +87,8 @@ def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) 
     if problem["type"] == "extra_forbidden":
         return _unknown(document, path, problem["input"], thorough)
     if path == ("models", "from") and problem["type"] == "model_type":
-        message = "`from` below `models` would be a model of that name; where models come from is said of the store"
-        help_ = "write `store: {from: [hub]}` beside `models`"
+        message = "`from` below `models` would be a model of that name; the sources of models are a key of the store"
+        help_ = "write `store: {from: [hub]}` next to `models`"
         return Mistake(FROM_BELOW_MODELS.at(document.key(path), message, help_))
     return Mistake(_wrong_value(document, problem, thorough))
 
@@ -94,7 +98,7 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
     found = declared_at(path)
     at_key = path[-1:] == ("[key]",)
     limits = problem.get("ctx", {})
-    # What is written as `kv: q8_0` has no `kv.v`.
+    # A value such as `kv: q8_0` has no `kv.v`.
     written = _written(document, found.path)
     shown = comment(".".join(map(str, written)) or "the rig")
     if problem["type"] == "wrong":
@@ -103,18 +107,18 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
     place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
-        message = f"`{shown}` holds {limits['character']}, which no text here may hold"
+        message = f"`{shown}` holds {limits['character']}, which no text of an inventory may hold"
         return HARMFUL_CHARACTER.at(place, message, _CHARACTER_HELP)
     if at_key:
         return WRONG_VALUE.at(
-            place, f"`{_short(str(path[-2]))}` does not do as a name", suggest_value_name(document, path[:-1])
+            place, f"`{_short(str(path[-2]))}` is not a valid name", suggest_value_name(document, path[:-1])
         )
-    help_ = (suggest_value(document, written) if thorough else None) or _way_out(found, problem)
+    help_ = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
     return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
 
 
 def _written(document: Document, path: Path_) -> Path_:
-    """The part of a path that is written: what a short form stands for is not."""
+    """Return the part of a path that is written, without the keys that a short form stands for."""
     one = tuple(part for part in path if not isinstance(part, int))
     if path not in document.values and one in document.values:
         return one
@@ -133,14 +137,14 @@ def _missing(document: Document, path: Path_) -> Mistake:
 
 UNKNOWN_KEY = Rule(
     "LH010",
-    "A key is not known at this place.",
+    "A key is unknown at this place.",
     why="It is misspelt, or stands too far in or out.",
     example="""
     instances:
       coder:
         contxt: 8192
     """,
-    way_out="""
+    fix="""
     the help line names the nearest key, or all keys of that place. [inventory.md](../inventory.md) describes
     each.
     """,
@@ -150,16 +154,16 @@ UNKNOWN_KEY = Rule(
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
     model = container_type(around.annotation) if around.path else Rig
-    asked = KeySuggestion("`herd explain inventory` has all keys")
+    suggested = KeySuggestion("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
-        asked = suggest_key(model, name, value, _engine(document, path))
+        suggested = suggest_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
-    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(asked.help))
-    return Mistake(finding, asked=(*path[:-1], asked.key) if asked.key else None)
+    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help))
+    return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None)
 
 
 def _engine(document: Document, path: Path_) -> str:
-    """The kind of the engine of the instance that a path leads into."""
+    """Return the kind of the engine of the instance that a path leads into."""
     if path[:1] != ("instances",):
         return USUAL
     name = value_at(document.data, (*path[:2], "engine"))
@@ -168,14 +172,14 @@ def _engine(document: Document, path: Path_) -> str:
 
 
 def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
-    """What is wrong with a value."""
+    """Describe what is wrong with a value."""
     kind, limits = problem["type"], problem.get("ctx", {})
     given = problem["input"]
     if kind == "value_error":
         if not isinstance(given, str | int | float) and f"`{given}`" in str(problem["msg"]):
-            return f"what stands at `{shown}` does not do there"
-        said = comment(str(problem["msg"]).removeprefix("Value error, "))
-        return f"`{shown}`: {said.replace(given, _short(given)) if isinstance(given, str) and given else said}"
+            return f"invalid value for `{shown}`"
+        reason = comment(str(problem["msg"]).removeprefix("Value error, "))
+        return f"`{shown}`: {reason.replace(given, _short(given)) if isinstance(given, str) and given else reason}"
     if kind in _KINDS:
         return f"`{shown}` must be {_KINDS[kind]}"
     for limit, words in _LIMITS.items():
@@ -183,8 +187,8 @@ def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
             most = limits[limit]
             return f"`{shown}` must be {words} {most if isinstance(most, int) else format(most, 'g')}"
     if isinstance(given, str | int | float):
-        return f"`{_short(str(given))}` does not do for `{shown}`"
-    return f"what stands at `{shown}` does not do there"
+        return f"invalid value `{_short(str(given))}` for `{shown}`"
+    return f"invalid value for `{shown}`"
 
 
 def _short(given: str) -> str:
@@ -193,12 +197,12 @@ def _short(given: str) -> str:
 
 
 def _clipped(text: str) -> str:
-    """A sentence whose words are of a bearable length."""
+    """Shorten the words of a sentence to a bearable length."""
     return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
 
 
-def _way_out(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
-    """What to write, with an example; of choices, the nearest as a question, or all."""
+def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
+    """Return the fix, with an example; of choices, the nearest as a question, or all."""
     words = key_choices(found.annotation)
     if words:
         given = problem["input"] if isinstance(problem["input"], str) else ""
@@ -209,7 +213,7 @@ def _way_out(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
         return "`herd explain inventory` shows a whole rig"
     hint = _HINTS.get(found.field, "")
     if found.path and found.path[-1] != key and found.field in _NAMED:
-        # One of several things, by the name that it has here.
+        # One of several kinds, by its name in the inventory.
         example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))
         key = _short(str(found.path[-1]))
     return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
@@ -220,7 +224,7 @@ _CHARACTER_HELP = (
     "and tabs"
 )
 _NAMED = ("Gpus.cards", "Rig.engines", "Rig.models", "Rig.instances")
-"""Fields that hold things by names of the owner's."""
+"""Fields that hold things by names of the user's."""
 _KINDS = {
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a mapping"),
@@ -229,7 +233,7 @@ _KINDS = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **dict.fromkeys(("string_type", "path_type", "path_error"), "text"),
 }
-"""What a value should have been, by what pydantic says of it."""
+"""The expected kind of a value, by pydantic's type of the error."""
 _LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _HINTS = {
     "Model.sha256": "a sha256 has 64 hexadecimal digits, lower case",
@@ -239,7 +243,7 @@ _HINTS = {
     "Instance.gpu_layers": "a number of layers, or `all`",
     "Instance.experts_on_cpu": "a part, a number of layers, or `all`",
     "Engine.ref": "a tag, a branch or a commit of the engine's own repository",
-    "Instance.api_key": "say where the key is: in a file of this machine, or as `{env: CODER_KEY}` in a variable",
+    "Instance.api_key": "name the file of this machine with the key, or as `{env: CODER_KEY}` a variable",
     "Secret.env": "the name of a variable of this machine",
     "Wsl.swap": "a size, or 0 for none",
     "Gpus.cuda": "major and minor version, in quotes",
@@ -247,4 +251,4 @@ _HINTS = {
     "Instance.extra_args": "a list of texts",
     "Rig.rig": "names have up to 40 lower-case letters, digits, dots and dashes",
 }
-"""What else there is to know of a value."""
+"""More help for a value."""

@@ -1,4 +1,4 @@
-"""What a model's header says against what its instances want of it. Models that are not locked yet are passed over."""
+"""A model's header compared with the settings of its instances. Models that are not locked yet are skipped."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ServedModel:
     document: Document
 
     def place(self, key: str) -> Place:
-        """Where a key of the instance is written."""
+        """Return where a key of the instance is written."""
         return self.document.value(("instances", self.name, key))
 
 
 def served_models(subject: RigContext) -> Iterator[ServedModel]:
-    """Every instance of which enough is known."""
+    """Yield every instance whose engine and header are available."""
     for name, instance in subject.rig.instances.items():
         header, engine = subject.headers.get(instance.model), subject.rig.engines.get(instance.engine)
         if header and engine:
@@ -47,12 +47,12 @@ NO_HEAD = Rule(
     instances:
       helper: {draft: {mtp: 2}}
     """,
-    way_out="leave `draft` out, or take a file with a head, often in a repository named `…-MTP-GGUF`.",
+    fix="leave `draft` out, or take a file with a head, often in a repository named `…-MTP-GGUF`.",
 )
 
 
 def check_prediction_heads(subject: RigContext) -> Iterator[Finding]:
-    """Drafting without a prediction head."""
+    """Report drafting without a prediction head."""
     for each in served_models(subject):
         own = each.instance.draft and each.instance.draft.model is None
         if own and not each.header.heads and reads_gguf(each.engine):
@@ -64,18 +64,18 @@ def check_prediction_heads(subject: RigContext) -> Iterator[Finding]:
 BEYOND_TRAINING = Rule(
     "LH171",
     "A slot has more context than the model was trained for.",
-    why="Answers get worse beyond it, unless the model is meant to be stretched.",
+    why="Outputs get worse beyond it, unless the model is meant to be stretched.",
     example="""
     instances:
       helper: {context: 65536}
     """,
-    way_out="write the figure of the help line. All slots share `context`.",
+    fix="write the figure of the help line. All slots share `context`.",
     severity="warning",
 )
 
 
 def check_training_context(subject: RigContext) -> Iterator[Finding]:
-    """More context in a slot than the model was trained for."""
+    """Report more context in a slot than the model was trained for."""
     for each in served_models(subject):
         trained, slots = each.header.number("context_length"), each.instance.parallel
         if trained and each.instance.context // slots > trained:
@@ -86,18 +86,18 @@ def check_training_context(subject: RigContext) -> Iterator[Finding]:
 
 NO_EXPERTS = Rule(
     "LH172",
-    "The model does not have the experts that are to be on the CPU.",
+    "The model does not have the experts that `experts_on_cpu` names.",
     why="It is no mixture of experts, or has experts in fewer layers.",
     example="""
     instances:
       helper: {on: [big], experts_on_cpu: 75%}
     """,
-    way_out="write `gpu_layers: N` for a dense model, and `experts_on_cpu: all` for all layers with experts.",
+    fix="write `gpu_layers: N` for a dense model, and `experts_on_cpu: all` for all layers with experts.",
 )
 
 
 def check_experts(subject: RigContext) -> Iterator[Finding]:
-    """Experts on the CPU that there are not, or not as many."""
+    """Report experts on the CPU that the model does not have."""
     for each in served_models(subject):
         layers, wanted, model = len(each.header.expert_layers), each.instance.experts_on_cpu, each.instance.model
         if each.instance.moves_experts and not layers:
@@ -105,8 +105,8 @@ def check_experts(subject: RigContext) -> Iterator[Finding]:
             help_ = "leave `experts_on_cpu` out, and keep some layers on the CPU by `gpu_layers: N`"
             yield NO_EXPERTS.at(each.place("experts_on_cpu"), message, help_)
         elif isinstance(wanted, int) and 0 < layers < wanted:
-            message = f"model `{model}` has experts in {layers} layers, and {wanted} are wanted"
-            help_ = f"set `experts_on_cpu: {layers}` or less; `all` says the same as {layers}"
+            message = f"model `{model}` has experts in {layers} layers, and {wanted} are requested"
+            help_ = f"set `experts_on_cpu: {layers}` or less; `all` means {layers}"
             yield NO_EXPERTS.at(each.place("experts_on_cpu"), message, help_)
 
 
@@ -114,19 +114,19 @@ CANNOT_LOAD = Rule(
     "LH173",
     "The engine's version cannot load the model.",
     why="""
-    ik_llama.cpp of April 2026 takes the prediction head of a Qwen3.5 or 3.6 MoE for one of the model's layers and
-    misses its tensors.
+    ik_llama.cpp of April 2026 reads the prediction head of a Qwen3.5 or 3.6 MoE as one of the model's layers and misses
+    its tensors.
     """,
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 67268c8fd}
     """,
-    way_out="take a newer commit, or a file without the head.",
+    fix="take a newer commit, or a file without the head.",
 )
 
 
 def check_loadable(subject: RigContext) -> Iterator[Finding]:
-    """Files that the pinned version of the engine cannot load."""
+    """Report files that the pinned version of the engine cannot load."""
     for each in served_models(subject):
         if loads_no_heads(each.engine) and each.header.architecture == "qwen35moe" and each.header.heads:
             message = f"this version of {each.engine.kind} cannot load `{each.instance.model}`: "
@@ -138,21 +138,21 @@ LITTLE_GAIN = Rule(
     "LH174",
     "Drafting with experts on the CPU gains little in llama.cpp.",
     why="""
-    It reads the experts from RAM once for every drafted token, which counts where more than a quarter of the
-    layers have theirs there. The owner of the rig [duo](../rigs/duo.md) saw 4 % there, and 20 % with
-    ik_llama.cpp, which reads them once for all.
+    It reads the experts from RAM once for every drafted token, which matters if more than a quarter of the layers have
+    theirs there. The owner of the rig [duo](../rigs/duo.md) measured 4 % there, and 20 % with ik_llama.cpp, which reads
+    them once for all.
     """,
     example="""
     instances:
       coder: {experts_on_cpu: 75%}
     """,
-    way_out="measure it with and without `draft`.",
+    fix="measure it with and without `draft`.",
     severity="note",
 )
 
 
 def check_drafting_gain(subject: RigContext) -> Iterator[Finding]:
-    """Drafting that may not pay."""
+    """Report drafting that may not pay."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if not (instance.draft and engine and TRAITS[engine.kind].reads_experts_for_each):
@@ -167,7 +167,7 @@ def check_drafting_gain(subject: RigContext) -> Iterator[Finding]:
 
 
 def _part_on_cpu(share: str | int | None, header: Header | None) -> float:
-    """Which part of the layers has its experts on the CPU; 0 where that cannot be told."""
+    """Return the part of the layers that has its experts on the CPU; 0 if it is unknown."""
     if isinstance(share, str):
         return float(share.rstrip("%")) / 100
     layers = len(header.expert_layers) if header else 0
@@ -180,18 +180,18 @@ MOST_OTHER_TOKENS = 128
 
 OTHER_TOKENS = Rule(
     "LH223",
-    "A model that drafts has other tokens than the one that it drafts for.",
+    "A draft model has other tokens than the model that it drafts for.",
     why="The server ends when it loads them.",
     example="""
     instances:
       coder: {draft: {mtp: null, model: small, max: 8}}
     """,
-    way_out="take a smaller model of the same family.",
+    fix="take a smaller model of the same family.",
 )
 
 
 def check_vocabularies(subject: RigContext) -> Iterator[Finding]:
-    """A smaller model that drafts in tokens of its own."""
+    """Report draft models with other tokens."""
     for name, instance in subject.rig.instances.items():
         draft = instance.draft
         if draft is None or draft.model is None or draft.mtp:
@@ -200,17 +200,17 @@ def check_vocabularies(subject: RigContext) -> Iterator[Finding]:
         sizes = (served.vocabulary, drafts.vocabulary) if served and drafts else (0, 0)
         if all(sizes) and abs(sizes[0] - sizes[1]) > MOST_OTHER_TOKENS:
             message = f"`{draft.model}` has {sizes[1]} tokens and `{instance.model}` {sizes[0]}: "
-            message += "what drafts must have the vocabulary of the model that it drafts for"
+            message += "a draft model must have the vocabulary of the model that it drafts for"
             help_ = "take a smaller model of the same family"
             yield OTHER_TOKENS.at(subject.document.value(("instances", name, "draft", "model")), message, help_)
         elif served and drafts and (other := _other_tokens(served, drafts)):
-            message = f"`{draft.model}` and `{instance.model}` {other}: what drafts must have the same tokens"
+            message = f"`{draft.model}` and `{instance.model}` {other}: a draft model must have the same tokens"
             help_ = "take a smaller model of the same family"
             yield OTHER_TOKENS.at(subject.document.value(("instances", name, "draft", "model")), message, help_)
 
 
 def _other_tokens(served: Header, drafts: Header) -> str | None:
-    """In what two vocabularies of about one size differ; None where they do not, or do not say."""
+    """Return how two vocabularies of about one size differ; None if they do not, or the headers lack it."""
     one, other = (each.parameters.get("tokenizer_model") for each in (served, drafts))
     if one and other and one != other:
         return f"have tokenizers of two kinds, `{other}` and `{one}`"
@@ -225,18 +225,18 @@ def _other_tokens(served: Header, drafts: Header) -> str | None:
 
 CANNOT_DO = Rule(
     "LH176",
-    "The pinned version of the engine cannot do what a key says.",
-    why="It has no flag for it yet, or one that cannot do as much: llama.cpp b9093 knows no `draft-mtp`.",
+    "The pinned version of the engine does not support a key.",
+    why="It has no flag for the key yet, or a flag that supports less: llama.cpp b9093 has no `draft-mtp`.",
     example="""
     engines:
       main: {ref: b9093}
     """,
-    way_out="take a newer version of the engine, or leave the key out.",
+    fix="take a newer version of the engine, or leave the key out.",
 )
 
 
 def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
-    """Vision projectors and models that draft, which not every engine takes."""
+    """Report vision projectors and draft models that the engine does not support."""
     for name, instance in subject.rig.instances.items():
         engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
         if engine is None or model is None:
@@ -249,7 +249,7 @@ def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
             yield CANNOT_DO.at(subject.document.value((*where, "model")), message, help_)
         if draft and draft.model and not reads_gguf(engine):
             place = subject.document.value((*where, "draft", "model"))
-            message = "vLLM is told of no model that drafts here"
+            message = "llamaherd sets no draft model for vLLM"
             yield CANNOT_DO.at(place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
         if draft is None:
             continue
@@ -259,7 +259,7 @@ def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
             yield CANNOT_DO.at(place, message, newer)
         if model.mmproj and loads_no_heads(engine):
             place = subject.document.value((*where, "draft"))
-            message = f"this version of {engine.kind} does not draft with a vision projector beside the model"
+            message = f"this version of {engine.kind} does not draft with a vision projector of the model"
             yield CANNOT_DO.at(place, message, f"{newer}, or leave `draft` or `mmproj` out")
 
 

@@ -14,47 +14,47 @@ from llamaherd.layout import ALERTMANAGER_PORT, EXPORTER_PORT, GATEWAY_FIGURES_P
 UNKNOWN_MONITORED_RIG = Rule(
     "LH320",
     "Monitoring names a rig that is not in the inventory.",
-    why="`monitoring.on` and `monitoring.rigs` name rigs of the same folder. The one that watches is watched, too.",
+    why="`monitoring.on` and `monitoring.rigs` name rigs of the same folder. The monitoring rig is monitored, too.",
     example="""
     $ herd check
-    /home/tom/fleet/fleet.yaml:2:7: error LH320: `on` names rig `atic`, which is none of this fleet
+    /home/tom/fleet/fleet.yaml:2:7: error LH320: `on` names rig `atic`, which is not in this fleet
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="correct the name: it is what `rig:` says in that rig's file.",
+    fix="correct the name: it is the value of `rig:` in that rig's file.",
 )
 
 
 def check_monitored_rigs(subject: FleetContext) -> Iterator[Finding]:
-    """Rigs that are none of the fleet."""
+    """Report rigs that are not in the fleet."""
     for declared in subject.monitoring:
         named = [(("on",), declared.on), *((("rigs", index), name) for index, name in enumerate(declared.rigs))]
         for path, name in named:
             if name not in subject.names:
-                message = f"`{path[0]}` names rig `{name}`, which is none of this fleet"
+                message = f"`{path[0]}` names rig `{name}`, which is not in this fleet"
                 place = subject.document.value(("monitoring", *path))
                 yield UNKNOWN_MONITORED_RIG.at(place, message, nearest(name, subject.names))
 
 
 NAMELESS_WATCHER = Rule(
     "LH321",
-    "Rigs cannot tell who may ask for their figures.",
+    "Rigs have no IP address of the monitoring rig.",
     why="""
-    The rig that watches asks the others over the network. They let its IP address in and nobody else, since figures
-    of a machine are nobody else's business. A name is no address, and may be another one tomorrow.
+    The monitoring rig queries the others over the network. They accept its IP address alone, to keep the figures of a
+    machine private. A host name is not an address, and may have another one tomorrow.
     """,
     example="""
     $ herd check
-    fleet/fleet.yaml:2:7: error LH321: rig `attic` watches others, and is known as `attic.lan`, which is no address
-      help: give it `store: {share: {address: 192.168.1.20}}`, or watch it alone: `rigs: [attic]`
+    fleet/fleet.yaml:2:7: error LH321: rig `attic` monitors others, and its address `attic.lan` is no IP address
+      help: give it `store: {share: {address: 192.168.1.20}}`, or monitor it alone: `rigs: [attic]`
     """,
     language="console",
-    way_out="give the rig that watches `store: {share: {address: …}}` with the IP address that it has in the LAN.",
+    fix="give the monitoring rig `store: {share: {address: …}}` with the IP address that it has in the LAN.",
 )
 
 
 def check_monitor_address(subject: FleetContext) -> Iterator[Finding]:
-    """A rig that watches others, and that they know by no address."""
+    """Report a rig that monitors others and has no IP address for them."""
     for declared in subject.monitoring:
         rig = subject.rigs.get(declared.on)
         others = [name for name in (declared.rigs or subject.names) if name != declared.on]
@@ -62,8 +62,8 @@ def check_monitor_address(subject: FleetContext) -> Iterator[Finding]:
             continue
         address = rig.address
         if is_own_host(address) or not _is_ip(address):
-            message = f"rig `{rig.rig}` watches others, and is known as `{address}`, which is no address"
-            help_ = f"give it `store: {{share: {{address: 192.168.1.20}}}}`, or watch it alone: `rigs: [{rig.rig}]`"
+            message = f"rig `{rig.rig}` monitors others, and its address `{address}` is no IP address"
+            help_ = f"give it `store: {{share: {{address: 192.168.1.20}}}}`, or monitor it alone: `rigs: [{rig.rig}]`"
             yield NAMELESS_WATCHER.at(subject.document.value(("monitoring", "on")), message, help_)
 
 
@@ -76,7 +76,7 @@ def _is_ip(address: str) -> bool:
 
 MONITORING_PORT = Rule(
     "LH322",
-    "A server, the gateway, or its page has a port of what watches.",
+    "A server, the gateway, or its page has a port of the monitoring.",
     why="Prometheus, Alertmanager, the exporter of a host's figures, and a gateway's have ports of their own there.",
     example="""
     $ herd check
@@ -84,12 +84,12 @@ MONITORING_PORT = Rule(
       help: choose another port for it, such as 8080
     """,
     language="console",
-    way_out="choose another port than 8405, 9090, 9093 and 9100 for it.",
+    fix="choose another port than 8405, 9090, 9093 and 9100 for it.",
 )
 
 
 def check_monitoring_ports(subject: FleetContext) -> Iterator[Finding]:
-    """Ports that are to be both theirs and ours."""
+    """Report ports that both the monitoring and something else use."""
     for declared in subject.monitoring:
         for name in dict.fromkeys((declared.on, *(declared.rigs or subject.names))):
             rig = subject.rigs.get(name)
@@ -108,7 +108,7 @@ def check_monitoring_ports(subject: FleetContext) -> Iterator[Finding]:
 
 
 def _taken(subject: FleetContext, rig: Rig) -> Iterator[tuple[str, int]]:
-    """What has which port of a rig."""
+    """Yield what uses which port of a rig."""
     yield from ((f"instance `{name}`", instance.port) for name, instance in rig.instances.items())
     yield from (("the gateway", gateway.port) for gateway in subject.gateways if rig.rig in gateway.on)
     pages = ((gateway.on[0], gateway.chat) for gateway in subject.gateways)
@@ -117,24 +117,24 @@ def _taken(subject: FleetContext, rig: Rig) -> Iterator[tuple[str, int]]:
 
 NOBODY_TOLD = Rule(
     "LH323",
-    "Nobody is told when something is wrong.",
-    why="Alerts fire in Prometheus, and nothing says so to anybody: `monitoring.alerts` names no way.",
+    "Alerts have no receiver.",
+    why="Alerts fire in Prometheus and reach no person: `monitoring.alerts` names no receiver.",
     example="""
     $ herd check
-    fleet/fleet.yaml:1:1: warning LH323: nobody is told when something is wrong: `monitoring.alerts` names no way
+    fleet/fleet.yaml:1:1: warning LH323: alerts have no receiver: `monitoring.alerts` names none
       help: add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`
     """,
     language="console",
-    way_out="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
+    fix="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
     severity="warning",
 )
 
 
 def check_alert_receivers(subject: FleetContext) -> Iterator[Finding]:
-    """Alerts that reach nobody."""
+    """Report alerts without a receiver."""
     for declared in subject.monitoring:
         alerts = declared.alerts
         if not (alerts.mail or alerts.ntfy or alerts.webhook):
-            message = "nobody is told when something is wrong: `monitoring.alerts` names no way"
+            message = "alerts have no receiver: `monitoring.alerts` names none"
             help_ = "add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`"
             yield NOBODY_TOLD.at(subject.document.key(("monitoring",)), message, help_)

@@ -14,20 +14,20 @@ NEVER_ABOVE = Rule(
     "LH080",
     "More power is expected than an instance can take.",
     why="""
-    `power` of `expect` is the most of all GPUs of an instance while it writes. On no GPU there is none to be
-    measured, and GPUs that are held to less never take it: nothing would ever be said.
+    `power` of `expect` is the most of all GPUs of an instance while it writes. An instance on no GPU has no power to
+    measure, and GPUs limited to less never take it: a finding would never occur.
     """,
     example="""
     instances:
       small: {engine: main, model: small, context: 8192, port: 8003, expect: {power: 65W}}
     """,
-    way_out="write what its GPUs take while it writes, or take `power` out of `expect`.",
+    fix="write the power of its GPUs while it writes, or take `power` out of `expect`.",
     severity="warning",
 )
 
 
 def check_expected_power(subject: RigContext) -> Iterator[Finding]:
-    """Power that no measurement can find exceeded."""
+    """Report expected power that no measurement can exceed."""
     for name, instance in subject.rig.instances.items():
         power = instance.expect.power if instance.expect else None
         if power is None:
@@ -40,49 +40,50 @@ def check_expected_power(subject: RigContext) -> Iterator[Finding]:
         limits = [card.power_limit for card in subject.cards(instance)]
         known = [limit for limit in limits if limit is not None]
         if len(known) == len(instance.on) and power > sum(known):
-            message = f"instance `{name}` never takes {power} W: its GPUs are held to {sum(known)} W together"
+            message = f"instance `{name}` never takes {power} W: its GPUs are limited to {sum(known)} W together"
             yield NEVER_ABOVE.at(place, message, f"write less than `{sum(known)}W`, or raise `power_limit`")
 
 
 NO_ENERGY = Rule(
     "LH082",
-    "The aim is efficiency where no GPU tells energy.",
+    "The objective is efficiency, and no GPU reports energy.",
     why="""
     `for: efficiency` searches for the least energy that GPUs take for a token. It is read from their own counters, or
-    from the power that they tell. An instance on the CPU has no GPU, and some drivers tell neither: then nobody would
-    know which candidate is better. `herd tune` looks at the host for that, before it stops anything.
+    from the power that they report. An instance on the CPU has no GPU, and some drivers report neither: then no
+    candidate can be called better. `herd tune` checks the host for that, before it stops anything.
     """,
     example="""
     instances:
       helper: {tune: {for: efficiency}}
     """,
     after="`helper` is on no GPU.",
-    way_out="choose another aim, such as `turn`; or name GPUs in `on`.",
+    fix="choose another objective, such as `turn`; or name GPUs in `on`.",
 )
 
 NO_LIMITS = Rule(
     "LH083",
-    "Power limits are to be tried where no GPU takes them.",
+    "Power limits are to be tried, and no GPU takes them.",
     why="""
-    `power` of `tune` has a search hold the GPUs of an instance to one limit after the other, in the end. An instance on
-    the CPU has none, and Windows alone sets those of its GPUs under WSL. Laptops and some virtual machines have limits
-    that cannot be set, and every GPU has a range: `herd tune` asks the host for that before it stops anything.
+    `power` of `tune` makes a search limit the GPUs of an instance to one value after the other, at its end. An instance
+    on the CPU has none, and Windows alone sets those of its GPUs under WSL. Laptops and some virtual machines have
+    limits that cannot be set, and every GPU has a range: `herd tune` queries the host for that before it stops
+    anything.
     """,
     example="""
     instances:
       helper: {tune: {power: {max: 120W}}}
     """,
     after="`helper` is on no GPU.",
-    way_out="take `power` out of `tune`, or name limits that its GPUs take.",
+    fix="take `power` out of `tune`, or name limits that its GPUs take.",
 )
 
 NO_POWER = "take `power` out of `tune`, or name limits that its GPUs take"
 NO_POWER_OPTION = "leave out `--power`, or name limits that its GPUs take"
-OTHER_AIM = "choose another aim: `turn`, `decode` or `throughput` need no energy"
+OTHER_AIM = "choose another objective: `turn`, `decode` or `throughput` need no energy"
 
 
 def check_energy_objective(subject: RigContext) -> Iterator[Finding]:
-    """Instances on no GPU whose aim is efficiency."""
+    """Report instances on no GPU whose objective is efficiency."""
     for name, instance in subject.rig.instances.items():
         if instance.tune and instance.tune.for_ == "efficiency" and not instance.on:
             place = subject.document.value(("instances", name, "tune", "for"))
@@ -90,7 +91,7 @@ def check_energy_objective(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_power_limit_trials(subject: RigContext) -> Iterator[Finding]:
-    """Instances whose GPUs are to be held to power limits, and which have none that could be."""
+    """Report instances that try power limits and have no GPU to limit."""
     for name, instance in subject.rig.instances.items():
         if instance.tried_limits and (why := why_unlimited(subject.rig, name)):
             place = subject.document.value(("instances", name, "tune", "power"))
@@ -98,21 +99,21 @@ def check_power_limit_trials(subject: RigContext) -> Iterator[Finding]:
 
 
 def why_unlimited(rig: Rig, name: str) -> str:
-    """Why GPUs of an instance cannot be held to a power limit; empty where the inventory does not tell."""
+    """Return why GPUs of an instance cannot be limited in power; empty if the inventory does not prevent it."""
     if not rig.instances[name].on:
         return f"instance `{name}` is on no GPU"
     return "under WSL, Windows sets power limits" if rig.host.wsl else ""
 
 
 _COARSEST = ("q4_0", "iq4_nl")
-"""Types of a cache than which none that is tried is coarser."""
+"""Types of a cache that are the coarsest that a search tries."""
 
 NOTHING_JUDGED = Rule(
     "LH081",
-    "Quality is declared where nothing can be judged by it.",
+    "Quality is declared and cannot be judged.",
     why="""
-    `quality` of `tune` lets a search try coarser types of the cache, and `kld` of `gate` says how far a change may take
-    a server from what it said. Both are judged by a program that is built with the engine and runs as a unit in the
+    `quality` of `tune` lets a search try coarser types of the cache, and `kld` of `gate` limits how far a change may
+    alter the outputs of a server. Both are judged by a program that is built with the engine and runs as a unit in the
     server's place. An image has no such program, and a server in a container is neither tuned nor gated. A text is read
     in pieces of 512 tokens at least, which a request must have room for. Where K and V have two types, or flash
     attention is off, or the cache is as coarse as it gets, a search tries no other type: that is a warning.
@@ -122,13 +123,13 @@ NOTHING_JUDGED = Rule(
       boxed:
         {engine: main, model: small, context: 8192, port: 8003, backend: compose, tune: {quality: {kld: 0.005}}}
     """,
-    way_out="take `quality` out of `tune` or `kld` out of `gate`, or serve it as a unit, by an engine that is built.",
+    fix="take `quality` out of `tune` or `kld` out of `gate`, or serve it as a unit, by an engine that is built.",
     sometimes=("warning",),
 )
 
 
 def check_quality(subject: RigContext) -> Iterator[Finding]:
-    """Quality of an instance whose caches nothing can judge, or of which no other cache is tried."""
+    """Report instances whose quality cannot be judged, or for which no other cache is tried."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if instance.quality is None or engine is None:
@@ -144,13 +145,16 @@ def check_quality(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_gate_quality(subject: RigContext) -> Iterator[Finding]:
-    """A gate's `kld` of a unit that nothing can judge. A container's gate measures nothing at all, which LH330 says."""
+    """Report a gate's `kld` of a unit that cannot be judged.
+
+    A container's gate measures nothing at all, which LH330 reports.
+    """
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or instance.gate is None or instance.gate.kld is None or instance.backend == "compose":
             continue
         place = subject.document.value(("instances", name, "gate", "kld"))
-        message = f"the gate of instance `{name}` cannot judge what it says: "
+        message = f"the gate of instance `{name}` cannot judge its outputs: "
         if why := _unable(instance, engine):
             help_ = "take `kld` out of `gate`; only a unit of an engine that is built on the host is judged"
             yield NOTHING_JUDGED.at(place, message + why, help_)

@@ -23,18 +23,18 @@ FOREIGN_CACHE = Rule(
     instances:
       coder: {kv: q6_0}
     """,
-    way_out="write `q5_1`, which is a little smaller, or `q8_0`.",
+    fix="write `q5_1`, which is a little smaller, or `q8_0`.",
 )
 
 
 def check_cache_types(subject: RigContext) -> Iterator[Finding]:
-    """Cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
+    """Report cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or not reads_gguf(engine):
             continue
         if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
-            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not take"
+            message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not support"
             place = subject.document.value(("instances", name, "kv"))
             yield FOREIGN_CACHE.at(place, message, "write `q5_1` or `q8_0`")
         elif instance.flash_attention == "off":
@@ -46,10 +46,13 @@ def check_cache_types(subject: RigContext) -> Iterator[Finding]:
 
 
 def _without_flash_attention(subject: RigContext, name: str, instance: Instance) -> Iterator[Finding]:
-    """K may be quantised without it (b11434, src/llama-context.cpp:3843; ik 67268c8fd, src/llama.cpp:5369)."""
+    """Report a quantised V cache without flash attention.
+
+    K may be quantised without it (b11434, src/llama-context.cpp:3843; ik 67268c8fd, src/llama.cpp:5369).
+    """
     if not instance.kv.v.endswith(("f16", "f32")):
         place = subject.document.value(("instances", name, "flash_attention"))
-        message = f"a V cache of type `{instance.kv.v}` needs flash attention, and it is switched off"
+        message = f"a V cache of type `{instance.kv.v}` needs flash attention, which is switched off"
         yield NO_ATTENTION.at(
             place, message, f"leave out `flash_attention: off`, or write `kv: {{k: {instance.kv.k}}}`"
         )
@@ -68,7 +71,7 @@ ENDS_ON_CPU = Rule(
     instances:
       coder: {kv: q5_1, gpu_layers: 0}
     """,
-    way_out="write `kv: q6_0`, which is a little larger, or `q8_0` or `q4_1`.",
+    fix="write `kv: q6_0`, which is a little larger, or `q8_0` or `q4_1`.",
 )
 
 
@@ -96,15 +99,15 @@ NO_KERNEL = Rule(
     "LH056",
     "The build has no flash attention for this pair of K and V types.",
     why="""
-    llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd
-    builds all pairs, unless `options` say otherwise. The official images have the four with equal types.
-    llama.cpp's CUDA code has nothing for `iq4_nl`.
+    llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd builds
+    all pairs, unless `options` disable them. The official images have the four with equal types. llama.cpp's CUDA code
+    has nothing for `iq4_nl`.
     """,
     example="""
     instances:
       coder: {kv: iq4_nl}
     """,
-    way_out="write `kv: q8_0` or `kv: q4_0`. Or build the engine from a `ref`, with all pairs.",
+    fix="write `kv: q8_0` or `kv: q4_0`. Or build the engine from a `ref`, with all pairs.",
     severity="warning",
 )
 
@@ -113,11 +116,11 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
     place = subject.document.value(("instances", name, "kv"))
     kinds = (instance.kv.k, instance.kv.v)
     if none := next((kind for kind in kinds if kind in TRAITS[engine.kind].cache_types_slow), None):
-        message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`, so that attention is left to the CPU"
+        message = f"{engine.kind} has no CUDA kernel for a cache of type `{none}`: attention is computed on the CPU"
         yield NO_KERNEL.at(place, message, "write `kv: q4_0`, which is as small")
         return
     compiled = _compiled(engine)
-    # A cache of f32 is computed as f16 is.
+    # A cache of f32 is computed like one of f16.
     pair = "-".join("f16" if kind == "f32" else kind for kind in kinds)
     if compiled is None or pair in compiled:
         return
@@ -138,7 +141,7 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
 
 
 def _compiled(engine: Engine) -> frozenset[str] | None:
-    """The K-V pairs that have kernels; None for all of them, or where that is not known."""
+    """Return the K-V pairs that have kernels; None for all of them, or if they are unknown."""
     traits = TRAITS[engine.kind]
     if engine.source is None:
         official = ENGINE_OF_IMAGE.get(untagged(str(engine.image)))
@@ -149,7 +152,7 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
     chosen = str(engine.options.get("GGML_CUDA_FA_QUANTS", "all")).strip().lower()
     if chosen == "all" or (every is not None and is_on(every)):
         return None
-    # What is no pair is said of the option itself, and would be no advice.
+    # Another finding reports an invalid pair of the option, and it would be bad advice.
     return frozenset(part for part in map(str.strip, re.split("[;,]", chosen)) if is_pair(part)) | {"f16-f16"}
 
 
@@ -159,7 +162,7 @@ NO_SPLIT_BUFFERS = 9890
 
 
 def check_split_modes(subject: RigContext) -> Iterator[Finding]:
-    """Split modes that do not go with the engine or the number of GPUs."""
+    """Report split modes that the engine or the number of GPUs does not support."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine is None or not reads_gguf(engine):
@@ -173,11 +176,10 @@ def check_split_modes(subject: RigContext) -> Iterator[Finding]:
 
 CUT_BY_FREE_MEMORY = Rule(
     "LH242",
-    "A model is cut by what its GPUs have free, and others hold some of that.",
+    "A model is split by the free memory of its GPUs, which other servers share.",
     why="""
-    Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by what it has free as
-    the server starts. Other servers on some of these GPUs may run by then or not: layers move, and a GPU can be
-    too full.
+    Without `tensor_split`, llama.cpp and ik_llama.cpp give each of several GPUs its part by its free memory when the
+    server starts. Other servers on some of these GPUs may run by then or not: layers move, and a GPU can be too full.
     """,
     example="""
     gpus:
@@ -187,13 +189,13 @@ CUT_BY_FREE_MEMORY = Rule(
       coder: {on: [big, second], draft: null}
       third: {engine: main, model: 35b, on: [second], gpu_layers: 4, context: 4096, port: 8003}
     """,
-    way_out="write `tensor_split`, with the parts of the help line.",
+    fix="write `tensor_split`, with the parts of the help line.",
     severity="warning",
 )
 
 
 def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
-    """Models cut by what GPUs have free as their server starts, beside servers that hold some of it (LH242)."""
+    """Report models split by free memory on GPUs that other servers share (LH242)."""
     rig, document = subject.rig, subject.document
     for name, instance in rig.instances.items():
         engine = rig.engines.get(instance.engine)
@@ -205,14 +207,14 @@ def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
             for key, other in rig.instances.items()
             if rig.server_of(key) != rig.server_of(name) and set(other.on) & set(instance.on)
         ]
-        # What each GPU gives alike changes nothing.
+        # Equal amounts on each GPU change nothing.
         if not others or all(set(instance.on) <= set(rig.instances[key].on) for key in others):
             continue
         beside = " and ".join(f"`{other}`" for other in others)
-        message = f"{engine.kind} cuts the model by what each GPU has free when `{name}` starts, and {beside} "
+        message = f"{engine.kind} splits the model by each GPU's free memory when `{name}` starts, and {beside} "
         message += "may run by then or not"
         parts = ", ".join(_parts(facts))
-        help_ = f"write `tensor_split: [{parts}]`, or other parts that go with what {beside} holds"
+        help_ = f"write `tensor_split: [{parts}]`, or other parts that leave room for {beside}"
         yield CUT_BY_FREE_MEMORY.at(document.value(("instances", name, "on")), message, help_)
 
 
@@ -233,7 +235,7 @@ def _parts(facts: InstanceFacts) -> list[str]:
 
 
 def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
-    """Why the server would not start with this split mode, and what to write."""
+    """Return why the server would not start with this split mode, and the fix."""
     number = engine.source.build_number if engine.source else None
     split, kind = instance.split, engine.kind
     if split is None:
@@ -253,11 +255,11 @@ def _refused(instance: Instance, engine: Engine) -> tuple[str, str] | None:
 
 
 _NEAREST = {"tensor": "graph", "graph": "tensor"}
-"""Split modes of two engines that both cut every layer."""
+"""Split modes of two engines that both split every layer."""
 
 
 def _of_another(split: str, kind: str) -> tuple[str, str]:
-    """A split mode that only another engine has."""
+    """Return the message and the fix for a split mode of another engine."""
     if split not in _NEAREST:
         own = " or ".join(f"`split: {each}`" for each in _NEAREST if each in TRAITS[kind].splits)
         return f"{kind} has no split mode `{split}`", f"write `split: layer`, or {own}"
@@ -274,7 +276,7 @@ IDLE_SPLIT = Rule(
     instances:
       coder: {tensor_split: [1]}
     """,
-    way_out="leave it out, or name more GPUs in `on`.",
+    fix="leave it out, or name more GPUs in `on`.",
     severity="warning",
 )
 

@@ -14,22 +14,22 @@ from llamaherd.inventory.suggestions import declared_items, suggest_name
 from llamaherd.inventory.yaml_file import Path_
 
 _USES: Mapping[str | int, str] = {"draft": " to draft", "tune": " to be tried"}
-"""What a name is wanted for, by the key that it stands under."""
+"""The use of a name, by the key that contains it."""
 
 UNDECLARED = Rule(
     "LH020",
-    "An instance wants an engine, a model or a GPU that its rig does not declare.",
+    "An instance names an engine, a model or a GPU that its rig does not declare.",
     example="""
     instances:
       coder:
         engine: mian
     """,
-    way_out="correct the name, or declare it under `engines`, `models` or `gpus.cards` of the same rig.",
+    fix="correct the name, or declare it under `engines`, `models` or `gpus.cards` of the same rig.",
 )
 
 
 def check_declared_names(subject: RigContext) -> Iterator[Finding]:
-    """Engines, models and GPUs that an instance names and the rig does not declare."""
+    """Report engines, models and GPUs that an instance names and the rig does not declare."""
     rig, document = subject.rig, subject.document
     cards = rig.gpus.cards if rig.gpus else {}
     for name, instance in rig.instances.items():
@@ -45,16 +45,16 @@ def check_declared_names(subject: RigContext) -> Iterator[Finding]:
         for path, kind, value, known in wanted:
             if value not in known:
                 use = _USES.get(path[0], "")
-                message = f"instance `{name}` wants {kind} `{value}`{use}, which this rig does not declare"
+                message = f"instance `{name}` names {kind} `{value}`{use}, which this rig does not declare"
                 yield UNDECLARED.at(document.value((*where, *path)), message, suggest_name(document.data, kind, value))
         for index, card in enumerate(instance.on):
             if card not in cards:
-                message = f"instance `{name}` wants GPU `{card}`, which this rig does not declare"
+                message = f"instance `{name}` names GPU `{card}`, which this rig does not declare"
                 yield UNDECLARED.at(document.value((*where, "on", index)), message, _cards(document.data, card))
 
 
 def _cards(data: Mapping[str, Any], card: str) -> str:
-    """What to write for a GPU that is not declared."""
+    """Return the fix for a GPU that is not declared."""
     if card in ("cpu", "none"):
         return "leave `on` out: without GPUs it runs on the CPU"
     names = declared_items(data, "card")
@@ -70,26 +70,26 @@ SHARED_PORT = Rule(
     instances:
       second: {engine: main, model: small, context: 8192, threads: 2, port: 8001}
     """,
-    way_out="give each instance a port of its own.",
+    fix="give each instance a port of its own.",
 )
 
 
 def check_port_owners(subject: RigContext) -> Iterator[Finding]:
-    """Two instances on one port."""
+    """Report two instances on one port."""
     owners: dict[int, str] = {}
     for name, instance in subject.rig.instances.items():
         taken = instance.port in owners
         if taken and subject.rig.server_of(owners[instance.port]) != subject.rig.server_of(name):
             yield SHARED_PORT.at(
                 subject.document.value(("instances", name, "port")),
-                f"port {instance.port} is taken by instance `{owners[instance.port]}` already",
+                f"port {instance.port} is already the port of instance `{owners[instance.port]}`",
                 f"write another one, such as `port: {_free(instance.port, subject.rig)}`",
             )
         owners.setdefault(instance.port, name)
 
 
 def _free(port: int, rig: Rig) -> int:
-    """The next port that no instance has."""
+    """Return the next port that no instance has."""
     taken: set[int] = {instance.port for instance in rig.instances.values()}
     later: Iterator[int] = (each for each in (*range(port, 65536), *range(8000, port)) if each not in taken)
     return next(later)
@@ -99,19 +99,19 @@ OPEN_WITHOUT_KEY = Rule(
     "LH022",
     "An instance would listen beyond its own host without an API key.",
     why="""
-    Whoever reaches the port could use it. A server that a [gateway](../gateway.md#servers-own-keys) sends to needs to
-    name none: `herd up` makes one.
+    Every machine that reaches the port could use it. A server that a [gateway](../gateway.md#servers-own-keys) sends to
+    needs no key in the inventory: `herd up` makes one.
     """,
     example="""
     instances:
       open: {engine: main, model: small, context: 8192, threads: 2, port: 8003, listen: 0.0.0.0}
     """,
-    way_out="add `api_key`, or leave `listen` out and stay on 127.0.0.1.",
+    fix="add `api_key`, or leave `listen` out and stay on 127.0.0.1.",
 )
 
 
 def check_open_listeners(subject: RigContext) -> Iterator[Finding]:
-    """A server that others reach, and that asks for no key."""
+    """Report servers that other machines reach and that need no key."""
     for name, instance in subject.rig.instances.items():
         if not instance.loopback and instance.api_key is None:
             yield OPEN_WITHOUT_KEY.at(
@@ -122,7 +122,7 @@ def check_open_listeners(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_head_slots(subject: RigContext) -> Iterator[Finding]:
-    """Drafting by the model's own heads, for more slots than the engine does it for."""
+    """Report drafting by the model's own heads for more slots than the engine supports."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         heads = instance.draft is not None and instance.draft.mtp
@@ -136,10 +136,10 @@ def check_head_slots(subject: RigContext) -> Iterator[Finding]:
 
 NOT_TOLD_APART = Rule(
     "LH027",
-    "An instance must run on one GPU of several, and nothing says which.",
+    "An instance must run on one GPU of several, and nothing identifies it.",
     why="""
-    CUDA's own order of GPUs is no name. It is also an error when one instance's GPUs are told apart in different
-    ways: CUDA takes UUIDs or numbers, and not both.
+    CUDA's own order of GPUs is no name. It is also an error when one instance's GPUs are identified in different ways:
+    CUDA takes UUIDs or numbers, and not both.
     """,
     example="""
     gpus:
@@ -148,37 +148,39 @@ NOT_TOLD_APART = Rule(
     instances:
       helper: {on: [other]}
     """,
-    way_out="give each GPU its `uuid`, which `nvidia-smi -L` shows; or each its `pci` address, or its `index`.",
+    fix="give each GPU its `uuid`, which `nvidia-smi -L` shows; or each its `pci` address, or its `index`.",
 )
 
 
 def check_gpu_selection(subject: RigContext) -> Iterator[Finding]:
-    """GPUs of several that nothing tells from the others, or each in another way."""
+    """Report GPUs of several that are not identified, or each in another way."""
     cards = subject.rig.gpus.cards if subject.rig.gpus else {}
     for name, instance in subject.rig.instances.items():
         place = subject.document.value(("instances", name, "on"))
         ways = {_way(cards[card]) for card in instance.on if card in cards}
         if len(cards) > 1 and None in ways:
-            message = f"instance `{name}` is to run on a GPU of several, and nothing tells which that is"
+            message = f"instance `{name}` runs on one GPU of several, and nothing identifies it"
             help_ = "give each GPU its `uuid`, as `nvidia-smi -L` shows it, or its `pci` address"
             yield NOT_TOLD_APART.at(place, message, help_)
         elif "uuid" in ways and len(ways) > 1:
             message = (
-                f"the GPUs of instance `{name}` are told apart in different ways, which CUDA does not take together"
+                f"the GPUs of instance `{name}` are identified in different ways, which CUDA does not take together"
             )
             help_ = "give each of them its `uuid`, or each of them its `pci` address or `index`"
             yield NOT_TOLD_APART.at(place, message, help_)
 
 
 def _way(card: Card) -> str | None:
-    """By what a GPU is told from others: CUDA takes UUIDs or numbers, and numbers follow from the other two."""
+    """Return the kind of a GPU's identifier: CUDA takes UUIDs or numbers, and numbers follow from the other
+    two keys.
+    """
     if card.uuid:
         return "uuid"
     return "number" if card.pci or card.index is not None else None
 
 
 def check_unused(subject: RigContext) -> Iterator[Finding]:
-    """Engines, models and GPUs that no instance uses; what other files lend to this rig may well be for others."""
+    """Report engines, models and GPUs that no instance uses. Inherited ones may be for other rigs."""
     rig = subject.rig
     cards = rig.gpus.cards if rig.gpus else {}
     instances = rig.instances.values()
@@ -195,7 +197,7 @@ UNUSED = Rule(
     models:
       big: {hf: unsloth/Qwen3.5-122B-A10B-GGUF, quant: UD-Q6_K_XL}
     """,
-    way_out="""
+    fix="""
     name it in an instance, or take it out. What a rig inherits from `defaults.yaml` or another rig is not
     counted.
     """,
@@ -207,7 +209,7 @@ def _unused(
     subject: RigContext, what: str, where: Path_, declared: Collection[str], used: Collection[str]
 ) -> Iterator[Finding]:
     if set(used) - set(declared):
-        return  # a name is misspelt, which is a finding of its own, and the one that was meant seems unused
+        return  # a misspelt name is a finding of its own, and makes the intended one seem unused
     for name in declared:
         place = subject.document.key((*where, name))
         if name not in used and place.file == subject.document.file:

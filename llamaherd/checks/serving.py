@@ -27,22 +27,22 @@ PORT_OF_ROOT = Rule(
     instances:
       helper: {port: 80}
     """,
-    after="In a container it may: Docker lets anybody open them there.",
-    way_out="write a port from 1024 on. A web server or a gateway in front of it can have port 80 or 443.",
+    after="In a container it may: Docker lets every user open them there.",
+    fix="write a port from 1024 on. A web server or a gateway in front of it can have port 80 or 443.",
 )
 
 
 def check_ports(subject: RigContext) -> Iterator[Finding]:
-    """Ports that a unit's server may not open; in a container, Docker lets anybody open them."""
+    """Report ports that a unit's server may not open; in a container, Docker lets every user open them."""
     for name, instance in subject.rig.instances.items():
         if instance.port < FIRST_PORT and instance.backend == "systemd":
             message = f"instance `{name}` may not open port {instance.port}: those below {FIRST_PORT} are root's"
-            help_ = "write a port from 1024 on, such as `port: 8080`; a web server in front can have the other"
+            help_ = "write a port from 1024 on, such as `port: 8080`; a web server in front of it can have the low port"
             yield PORT_OF_ROOT.at(subject.document.value(("instances", name, "port")), message, help_)
 
 
 def check_draft_model(subject: RigContext) -> Iterator[Finding]:
-    """A model that drafts for itself: it takes its memory twice, and nothing is faster."""
+    """Report a model that drafts for itself: it takes its memory twice, and nothing is faster."""
     models = subject.rig.models
     for name, instance in subject.rig.instances.items():
         drafting = instance.draft.model if instance.draft else None
@@ -56,20 +56,20 @@ IDLE_GATE = Rule(
     "LH330",
     "A gate of a container measures nothing.",
     why="""
-    What serves and what is declared are measured as units of systemd, one after the other. A container is neither
-    started nor stopped for that: it is let in however fast it is.
+    The running server and the declared server are measured as units of systemd, one after the other. A container is
+    neither started nor stopped for that: it passes however slow it is.
     """,
     example="""
     instances:
       helper: {backend: compose, gate: {decode: -3%}}
     """,
-    way_out="write `backend: systemd`, or take `gate` out.",
+    fix="write `backend: systemd`, or take `gate` out.",
     severity="warning",
 )
 
 
 def check_gates(subject: RigContext) -> Iterator[Finding]:
-    """Gates of containers."""
+    """Report gates of containers."""
     for name, instance in subject.rig.instances.items():
         if instance.gate and instance.backend != "systemd":
             message = f"instance `{name}` is a container, and its gate measures units of systemd alone"
@@ -95,12 +95,12 @@ IMAGE_UNDER_SYSTEMD = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003}
     """,
-    way_out="add `backend: compose`, or give the engine a `ref` instead of the `image`.",
+    fix="add `backend: compose`, or give the engine a `ref` instead of the `image`.",
 )
 
 
 def check_image_backends(subject: RigContext) -> Iterator[Finding]:
-    """An engine that is an image, under systemd."""
+    """Report engines that are images, under systemd."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if engine and engine.image and instance.backend == "systemd":
@@ -120,12 +120,12 @@ NO_COMPOSE = Rule(
     instances:
       helper: {backend: compose}
     """,
-    way_out="use `backend: systemd`, or a newer system.",
+    fix="use `backend: systemd`, or a newer system.",
 )
 
 
 def check_compose_available(subject: RigContext) -> Iterator[Finding]:
-    """Containers on a system that has no Docker Compose 2 of its own."""
+    """Report containers on a system that has no Docker Compose 2 of its own."""
     system = subject.rig.host.os
     for name, instance in subject.rig.instances.items():
         if instance.backend == "compose" and system not in COMPOSE_PACKAGES:
@@ -144,12 +144,12 @@ BUILD_IN_CONTAINER = Rule(
     instances:
       coder: {backend: compose}
     """,
-    way_out="use `backend: systemd`, or an engine with an `image`.",
+    fix="use `backend: systemd`, or an engine with an `image`.",
 )
 
 
 def check_container_builds(subject: RigContext) -> Iterator[Finding]:
-    """A CUDA engine that was built on the host, in a container without CUDA's libraries."""
+    """Report CUDA engines that are built on the host and run in a container without CUDA's libraries."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         if instance.backend == "compose" and instance.on and engine and engine.source:
@@ -176,7 +176,7 @@ TOOLKIT_MISSING = Rule(
     instances: {coder: {engine: ready, backend: compose}}
     """,
     after="It is a warning where no instance in a container is on a GPU: then none of it is installed.",
-    way_out="""
+    fix="""
     write `version: 1.18.0` or a newer one, or leave it out for the newest. Without such an instance, take
     `container_toolkit` out.
     """,
@@ -185,7 +185,7 @@ TOOLKIT_MISSING = Rule(
 
 
 def check_container_toolkit(subject: RigContext) -> Iterator[Finding]:
-    """A version of the container toolkit that describes no GPUs; one that no container needs."""
+    """Report a version of the container toolkit that describes no GPUs, and a toolkit that no container needs."""
     rig = subject.rig
     if rig.gpus is None or "container_toolkit" not in rig.gpus.model_fields_set:
         return
@@ -210,7 +210,7 @@ ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 
 
 def _keyless(subject: RigContext, *, own_network: bool) -> Iterator[tuple[str, Engine, Instance]]:
-    """The servers without a key on their own hosts alone, with or without a network of their own."""
+    """Yield the servers without a key that listen on their own hosts alone, with or without a network of their own."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
         closed = engine and instance.api_key is None and instance.loopback
@@ -222,10 +222,10 @@ ROUTED = Rule(
     "LH079",
     "A container without an API key can be reached from beyond its host.",
     why="""
-    Docker publishes its port on 127.0.0.1. But before Docker 28 a neighbour in the LAN can reach the container
-    itself: it adds a route to the container's network, and the host forwards what it sends. Containers of
-    llama.cpp and ik_llama.cpp that stay on loopback have no network of their own: there is nothing to reach.
-    vLLM's need one, as its workers listen on all addresses.
+    Docker publishes its port on 127.0.0.1. But before Docker 28 another machine in the LAN can reach the container
+    itself: it adds a route to the container's network, and the host forwards its packets. Containers of llama.cpp and
+    ik_llama.cpp that stay on loopback have no network of their own: there is nothing to reach. vLLM's need one, as its
+    workers listen on all addresses.
     """,
     example="""
     engines:
@@ -233,14 +233,16 @@ ROUTED = Rule(
     instances:
       keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose}
     """,
-    way_out="add `api_key`.",
+    fix="add `api_key`.",
 )
 
 
 def check_routed_access(subject: RigContext) -> Iterator[Finding]:
-    """Servers without a key that neighbours of the host can reach."""
+    """Report servers without a key that other machines of the LAN can reach."""
     for name, _, _ in _keyless(subject, own_network=True):
-        message = f"instance `{name}` has no API key, and whoever adds a route to its container's network reaches it: "
+        message = (
+            f"instance `{name}` has no API key, and machines that add a route to its container's network reach it: "
+        )
         message += "Docker before 28 forwards that"
         help_ = f"add `api_key: {{file: keys/{name}}}`; `openssl rand -hex 32` makes a key"
         yield ROUTED.at(subject.document.key(("instances", name)), message, help_)
@@ -248,12 +250,12 @@ def check_routed_access(subject: RigContext) -> Iterator[Finding]:
 
 ANY_PAGE = Rule(
     "LH078",
-    "A server without an API key lets any web page talk to it.",
+    "A server without an API key lets any web page use it.",
     why="""
-    It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel leads
-    to. llama-server answers every page by its name, credentials included: the page may read what it says
-    ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd tells llama.cpp from
-    b10108 on otherwise. Older versions and ik_llama.cpp cannot be told.
+    It listens on its own host alone. But a browser is on that host, too, or on the one that an SSH tunnel leads to.
+    llama-server allows the origin of every page, credentials included: the page may read its responses
+    ([ggml-org/llama.cpp#25655](https://github.com/ggml-org/llama.cpp/pull/25655)). llamaherd restricts llama.cpp from
+    b10108 on. Older versions and ik_llama.cpp have no flag for it.
     """,
     example="""
     engines:
@@ -261,30 +263,30 @@ ANY_PAGE = Rule(
     instances:
       helper: {api_key: null}
     """,
-    way_out="""
+    fix="""
     add `api_key`, if browsers run there, or take a newer llama.cpp. [What is
-    promised](../security.md#a-web-page-in-a-browser) says what is left to a page.
+    promised](../security.md#a-web-page-in-a-browser) describes what a page can still do.
     """,
     severity="note",
 )
 
 
 def check_web_access(subject: RigContext) -> Iterator[Finding]:
-    """Servers without a key that web pages can read."""
+    """Report servers without a key that web pages can read."""
     for name, engine, instance in _keyless(subject, own_network=False):
-        if way_out := _open_to_pages(engine, instance):
+        if fix := _open_to_pages(engine, instance):
             message = f"instance `{name}` has no API key, and lets any web page that a browser on its host shows "
-            message += "talk to it"
-            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {way_out}"
+            message += "use it"
+            help_ = f"add `api_key: {{file: keys/{name}}}`, if browsers run there, or {fix}"
             yield ANY_PAGE.at(subject.document.key(("instances", name)), message, help_)
 
 
 def _open_to_pages(engine: Engine, instance: Instance) -> str | None:
-    """What to do about answers that name every origin, as they cannot do otherwise, or are told to; None without."""
+    """Return the fix for responses that allow every origin, by default or by an option; None without them."""
     flags = flags_of(engine)
     if flags is None or not flags.knows(ORIGINS):
-        return "serve it with llama.cpp from b10108 on, which is told not to"
+        return "serve it with llama.cpp from b10108 on, which can restrict it"
     words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
-    told = [value for flag, value in pairwise(words) if flag == ORIGINS]
-    everybody = (told[-1] if told else instance.environment.get(VARIABLE)) == "*"
-    return f"take `{ORIGINS if told else VARIABLE}` out: then pages of its own host may" if everybody else None
+    origins = [value for flag, value in pairwise(words) if flag == ORIGINS]
+    everybody = (origins[-1] if origins else instance.environment.get(VARIABLE)) == "*"
+    return f"take `{ORIGINS if origins else VARIABLE}` out: then pages of its own host may" if everybody else None

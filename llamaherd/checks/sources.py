@@ -20,7 +20,7 @@ from llamaherd.text.quoting import yaml_value
 NOT_THERE = frozenset(
     ("latest", "newest", "stable", "release", "nightly", "trunk", "default", "head", "main", "master")
 )
-"""What the newest version is called elsewhere, and by one of them."""
+"""Names of the newest version in other projects, and in some of these repositories."""
 
 
 NO_REF = Rule(
@@ -34,7 +34,7 @@ NO_REF = Rule(
     engines:
       main: {kind: llama.cpp, ref: latest}
     """,
-    way_out="""
+    fix="""
     write a tag such as `b11434`. Or write the branch of the help line: `herd lock` resolves it once and writes it
     down.
     """,
@@ -42,7 +42,7 @@ NO_REF = Rule(
 
 
 def check_refs(subject: RigContext) -> Iterator[Finding]:
-    """Refs that other repositories have."""
+    """Report refs that only other repositories have."""
     for name, engine in subject.rig.engines.items():
         source, branch = engine.source, TRAITS[engine.kind].branch
         if branch is None or source is None or source.ref is None or source.git != UPSTREAM[engine.kind]:
@@ -69,12 +69,12 @@ LLAMA_CPP = "ghcr.io/ggml-org/llama.cpp"
 IK_LLAMA_CPP = "ghcr.io/ikawrakow/ik-llama-cpp"
 
 MOVED = {"ghcr.io/ggerganov/llama.cpp": LLAMA_CPP}
-"""Names that images had, and what they are called now."""
+"""Former names of images, and their current names."""
 
 ENGINE_OF_IMAGE = {image: kind for kind, traits in TRAITS.items() for image in traits.images}
-"""Whose flags the server of an official image takes."""
+"""The engine whose flags the server of an official image takes."""
 
-# What names one build in a tag: `b11434`, `4000`, `v0.11.0`, a commit. Such a tag is not given to another one.
+# Names of one build in a tag: `b11434`, `4000`, `v0.11.0`, a commit. Such a tag always means the same image.
 _VERSION = re.compile(r"(?:^|[-_.])(?:b?\d{3,}|v?\d+\.\d+|[0-9a-f]{7,40}\b)")
 
 
@@ -84,7 +84,7 @@ class Image:
 
     rig: Rig
     name: str
-    """The engine's."""
+    """The name of the engine."""
     engine: Engine
     repository: str
     tag: str | None
@@ -92,7 +92,7 @@ class Image:
 
 
 def check_images(subject: RigContext) -> Iterator[Finding]:
-    """What is wrong with the images that engines are run from."""
+    """Report problems of the images that engines are run from."""
     for name, engine in subject.rig.engines.items():
         if engine.image is not None:
             place = subject.document.value(("engines", name, "image"))
@@ -114,7 +114,7 @@ MOVED_IMAGE = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the name of the help line.",
+    fix="write the name of the help line.",
 )
 
 
@@ -129,9 +129,9 @@ MOVING_TAG = Rule(
     "LH070",
     "An image is named by a tag that moves.",
     why="""
-    `server-cuda`, `latest` and their like name another build from day to day. The lock holds what the tag stood
-    for, so a rig stays the same until `herd lock --upgrade`. But a reader of the YAML cannot tell what runs, and
-    its flags cannot be checked.
+    `server-cuda`, `latest` and similar tags name another build from day to day. The lock stores the digest of the tag,
+    so a rig stays the same until `herd lock --upgrade`. But the YAML does not show which build runs, and its flags
+    cannot be checked.
     """,
     example="""
     engines:
@@ -139,7 +139,7 @@ MOVING_TAG = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the tag of one build, such as `server-cuda13-b11434`, or `NAME@sha256:…`.",
+    fix="write the tag of one build, such as `server-cuda13-b11434`, or `NAME@sha256:…`.",
     severity="warning",
 )
 
@@ -154,10 +154,10 @@ def _moving(image: Image) -> Iterator[Finding]:
 
 OTHER_SERVER = Rule(
     "LH072",
-    "An image does not hold the server that is wanted.",
+    "An image does not contain the server of its engine.",
     why="""
-    It is another engine's. Or it starts another program (`full`, `light`, `swap`). Or it computes on the CPU
-    alone and the instance is on a GPU.
+    It is another engine's. Or it starts another program (`full`, `light`, `swap`). Or it computes on the CPU alone and
+    the instance is on a GPU.
     """,
     example="""
     engines:
@@ -165,7 +165,7 @@ OTHER_SERVER = Rule(
     instances:
       pulled: {engine: pulled, model: small, context: 8192, threads: 2, port: 8003, backend: compose}
     """,
-    way_out="write the image of the help line, or the right `kind`.",
+    fix="write the image of the help line, or the right `kind`.",
 )
 
 
@@ -175,7 +175,7 @@ def _other_server(image: Image) -> Iterator[Finding]:
 
 
 def _not_its_server(image: Image) -> tuple[str, str] | None:
-    """Why an official image would not serve what it is meant to, and what to write."""
+    """Return why an official image would not serve its instances, and the fix."""
     repository, tag, kind = image.repository, image.tag, ENGINE_OF_IMAGE.get(image.repository)
     if kind is not None and kind != image.engine.kind:
         message = f"`{repository}` is an image of {kind}, and engine `{image.name}` is of kind {image.engine.kind}"
@@ -188,7 +188,7 @@ def _not_its_server(image: Image) -> tuple[str, str] | None:
     on_gpus = any(instance.on for instance in image.rig.instances.values() if instance.engine == image.name)
     if on_gpus and re.fullmatch(r"server(-b\d+)?|cpu-server(-.+)?", tag):
         right = re.sub(r"^server", "server-cuda", tag) if repository == LLAMA_CPP else re.sub("^cpu", "cu13", tag)
-        message = f"`{tag}` computes on the CPU alone, and `{image.name}` is to run on a GPU"
+        message = f"`{tag}` computes on the CPU alone, and `{image.name}` runs on a GPU"
         return message, f"write `image: {repository}:{right}`"
     return None
 
@@ -210,7 +210,7 @@ COMPILES_AT_START = Rule(
       coder: {backend: compose}
       helper: {backend: compose}
     """,
-    way_out="build the engine from a `ref`, or allow for it with `load_timeout`.",
+    fix="build the engine from a `ref`, or allow for it with `load_timeout`.",
     severity="note",
 )
 
@@ -224,14 +224,14 @@ def _compiles(image: Image) -> Iterator[Finding]:
 
 
 def _blackwell(rig: Rig, engine: str) -> str | None:
-    """The first Blackwell GPU that an instance of this engine is on."""
+    """Return the first Blackwell GPU that an instance of this engine is on."""
     cards = rig.gpus.cards if rig.gpus else {}
     used = [name for each in rig.instances.values() if each.engine == engine for name in each.on if name in cards]
     return next((name for name in used if int(cards[name].cuda_architecture.rstrip("af")) >= BLACKWELL), None)
 
 
 def untagged(image: str) -> str:
-    """An image's name without its tag and digest: `ghcr.io/ggml-org/llama.cpp`."""
+    """Return an image's name without its tag and digest: `ghcr.io/ggml-org/llama.cpp`."""
     return re.sub(r":[^:/]*$", "", image.split("@", 1)[0])
 
 
@@ -241,7 +241,7 @@ def _tag(image: str) -> str | None:
 
 
 def _server_tag(repository: str, tag: str | None) -> str:
-    """The tag of the image with the server that goes with another one, such as `server-cuda` with `light-cuda`."""
+    """Return the tag of the server image that corresponds to another one, such as `server-cuda` for `light-cuda`."""
     if repository == IK_LLAMA_CPP:
         return re.sub(r"-(full|swap)\b.*", "-server", tag or "cu13-server")
     if tag is None or not re.match(r"(full|light|server)\b", tag):
@@ -259,15 +259,15 @@ IQ2_K IQ3_K IQ4_K IQ5_K IQ6_K IQ2_KS IQ3_KS IQ4_KS IQ5_KS IQ4_KSS IQ1_KT IQ2_KT 
 _UNSLOTH = """
 Q2_K_XL Q3_K_XL Q4_K_XL Q5_K_XL Q6_K_XL Q8_K_XL TQ1_0 IQ1_S IQ1_M IQ2_XXS IQ2_M IQ3_XXS IQ3_S IQ4_XS
 """
-"""Those that have `UD-` in front of them in its repositories."""
+"""The mixes that have `UD-` in front of them in its repositories."""
 QUANTS = (*_PLAIN.split(), *(f"UD-{name}" for name in _UNSLOTH.split()))
 
 
 NO_FILE = Rule(
     "LH250",
-    "No file of a model is called so.",
+    "No file of a model has this name.",
     why="""
-    The hub would find nothing when `herd lock` asks. A quant is written as in names of files, and a pattern ends
+    `herd lock` would find nothing on the hub. A quant is written as in names of files, and a pattern ends
     in `.gguf`.
     """,
     example="""
@@ -275,16 +275,16 @@ NO_FILE = Rule(
       35b: {quant: UD_Q3_K_XL}
     """,
     after="""
-    A pattern that can match nothing is an error. A quant that is nearly one that is known is a warning, and so is
-    `quant` beside `files`, which then decides alone.
+    A pattern that can match nothing is an error. A quant that is nearly a known one is a warning, and so is `quant`
+    together with `files`, which then decides alone.
     """,
-    way_out="write the quant that the help line names. The repository's page shows its files.",
+    fix="write the quant that the help line names. The repository's page shows its files.",
     sometimes=("warning",),
 )
 
 
 def check_model_files(subject: RigContext) -> Iterator[Finding]:
-    """Quants and patterns of files that nothing is called."""
+    """Report quants and patterns that match no file name."""
     rig = subject.rig
     in_folders = served_whole(rig)
     for name, model in rig.models.items():
@@ -293,18 +293,16 @@ def check_model_files(subject: RigContext) -> Iterator[Finding]:
         declared = subject.document.data.get("models", {}).get(name)
         if isinstance(declared, dict) and declared.keys() >= {"quant", "files"}:
             place = subject.document.key(("models", name, "quant"))
-            yield NO_FILE.at(
-                place, "`files` says which files, and `quant` does nothing", "leave `quant` out", "warning"
-            )
+            yield NO_FILE.at(place, "`files` sets the files, and `quant` does nothing", "leave `quant` out", "warning")
         elif model.quant and (help_ := _other_quant(model.quant)):
-            message = f"`{model.quant}` is no quant that is known"
+            message = f"`{model.quant}` is not a known quant"
             yield NO_FILE.at(subject.document.value(("models", name, "quant")), message, help_, "warning")
         elif not model.quant and (found := _no_pattern(model)):
             yield NO_FILE.at(subject.document.value(("models", name, "files")), *found)
 
 
 def _other_quant(quant: str) -> str | None:
-    """What to write for a quant that is none; None for one that there is, or that may be."""
+    """Return the fix for an invalid quant; None for one that exists, or may exist."""
     if quant.removesuffix(".gguf").upper() in QUANTS and quant.endswith(".gguf"):
         return f"did you mean `quant: {quant.removesuffix('.gguf')}`?"
     if quant.endswith(".gguf"):
@@ -324,10 +322,10 @@ def _bare(quant: str) -> str:
 
 
 def _no_pattern(model: Model) -> tuple[str, str] | None:
-    """Why a pattern matches no file of a repository, and what to write."""
+    """Return why a pattern matches no file of a repository, and the fix."""
     files = model.files
     if files.startswith(("/", "~")):
-        message = f"`{files}` is a path of a machine, and `files` are those of the repository"
+        message = f"`{files}` is a path of a machine, and `files` are paths of the repository"
         return message, f"write the name alone, `files: {yaml_value(files.rpartition('/')[2])}`"
     if re.search(r"[*?\[]", files) and re.search(r"[A-Za-z0-9]$", files) and not files.endswith(".gguf"):
         message = f"no GGUF file matches `{files}`: their names end with `.gguf`"
@@ -353,13 +351,13 @@ NO_TAG = Rule(
     instances:
       helper: {engine: pulled, backend: compose}
     """,
-    way_out="write the tag that the help line names, such as `server-cuda`.",
+    fix="write the tag that the help line names, such as `server-cuda`.",
     severity="warning",
 )
 
 
 def check_image_tags(subject: RigContext) -> Iterator[Finding]:
-    """Tags of images that nothing is called."""
+    """Report tags of images that do not exist."""
     for name, engine in subject.rig.engines.items():
         tag = re.search(r":([^:/@]+)$", (engine.image or "").split("@")[0])
         if engine.image and tag and untagged(engine.image) == LLAMA_CPP and not exists(tag[1]):

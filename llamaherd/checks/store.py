@@ -1,4 +1,4 @@
-"""Where a rig keeps its models, and whether those can come from where it says."""
+"""A rig's store of models, and the sources that it fetches them from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from llamaherd.inventory.schema import HUB, LOCAL, Rig
 from llamaherd.layout import DEFAULT_STORE, STATE
 
 ALSO_THE_HUB = frozenset(("huggingface", "hf", "hugging-face", "huggingface.co", "internet"))
-"""What the hub is called elsewhere."""
+"""Other names of the hub."""
 
 _UNREADABLE = {
-    "home": "servers see no home: their units have `ProtectHome=yes`",
-    "root": "servers see no home: their units have `ProtectHome=yes`",
+    "home": "servers cannot read homes: their units have `ProtectHome=yes`",
+    "root": "servers cannot read homes: their units have `ProtectHome=yes`",
     "tmp": "servers have a /tmp of their own, and the host empties its own",
     "run": "it lies in memory, and is empty after a restart",
     "proc": "it is no disk",
     "sys": "it is no disk",
     "dev": "it is no disk",
 }
-"""First folders of paths that are no place for models, and why."""
+"""First folders of paths that cannot hold models, and the reason."""
 
 
 CALLED_HUB = Rule(
@@ -40,12 +40,12 @@ CALLED_HUB = Rule(
     models: {}
     instances: {}
     """,
-    way_out="give the rig another name.",
+    fix="give the rig another name.",
 )
 
 
 def check_rig_name(subject: RigContext) -> Iterator[Finding]:
-    """A rig that nobody could take models from, as its name means something else there."""
+    """Report a rig whose name means the hub in `from`."""
     if subject.rig.rig == HUB:
         message = f"a rig cannot be called `{HUB}`: in `store: from:` that is the hub that models come from"
         yield CALLED_HUB.at(subject.document.value(("rig",)), message, "rename the rig")
@@ -58,15 +58,15 @@ NO_FOLDER = Rule(
     example="""
     store: {path: /home/tom/models}
     """,
-    way_out="""
-    name a folder of its own on a large disk, such as `/srv/models`. What lies in a home already may be named in
-    `from`: it is copied from there.
+    fix="""
+    name a folder of its own on a large disk, such as `/srv/models`. A folder of models in a home may be named in
+    `from`: they are copied from there.
     """,
 )
 
 
 def check_store_folder(subject: RigContext) -> Iterator[Finding]:
-    """A folder that servers cannot read, or where nothing lasts."""
+    """Report a folder that servers cannot read, or where nothing lasts."""
     path = subject.rig.store.path
     if reason := _no_place(path):
         help_ = f"take a folder of its own on a large disk, such as {DEFAULT_STORE} or /srv/models"
@@ -85,21 +85,21 @@ def _no_place(path: str) -> str | None:
 
 BAD_ORIGIN = Rule(
     "LH181",
-    "`from` of a store is empty, says a thing twice, or names the rig or the store itself.",
+    "`from` of a store is empty, repeats a source, or names the rig or the store itself.",
     why="Nothing could come from there, or nothing more.",
     example="""
     store: {from: []}
     """,
-    way_out="write `from: [hub]`, which is also what counts without the key.",
+    fix="write `from: [hub]`, which is also the default.",
 )
 
 
 def check_origins(subject: RigContext) -> Iterator[Finding]:
-    """What is wrong with `from` itself. What other files lend to this rig may well name it."""
+    """Report problems of `from` itself. A value inherited from other files may name the rig itself."""
     rig, document, named = subject.rig, subject.document, subject.rig.store.from_
     if not named:
         place = document.value(("store", "from"))
-        message = "`from` is empty, so that models could come from nowhere"
+        message = "`from` is empty, so that no model can be fetched"
         yield BAD_ORIGIN.at(place, message, f"write `from: [{HUB}]`, or leave it out")
     for index, origin in enumerate(named):
         place = document.value(("store", "from", index))
@@ -109,101 +109,103 @@ def check_origins(subject: RigContext) -> Iterator[Finding]:
         elif origin == rig.rig != HUB and place.file == document.file:
             yield BAD_ORIGIN.at(place, f"rig `{rig.rig}` would take models from itself", "leave it out")
         elif origin == rig.store.path:
-            message = f"`{origin}` is the store itself, and what lies in it is never fetched again"
+            message = f"`{origin}` is the store itself, and its files are never fetched again"
             yield BAD_ORIGIN.at(place, message, "leave it out")
 
 
-NO_NEIGHBOUR = Rule(
+UNKNOWN_PEER = Rule(
     "LH180",
-    "A rig takes models from a rig that is none of its fleet.",
+    "A rig takes models from a rig that is not in its fleet.",
     why="`store: from:` names other rigs of the same folder, `hub`, or folders of the host.",
     example="""
     store: {from: [sixx, hub]}
     """,
-    way_out="correct the name, or add the file of that rig to the folder.",
+    fix="correct the name, or add the file of that rig to the folder.",
 )
 
 
 def check_known_peers(subject: RigContext) -> Iterator[Finding]:
-    """Rigs that are none of the fleet."""
+    """Report rigs that are not in the fleet."""
     rig, named = subject.rig, subject.rig.store.from_
     for origin in dict.fromkeys(rig.store.neighbours):
         if origin not in {rig.rig, *subject.names}:
-            message = f"`from` names rig `{origin}`, which is none of this fleet"
+            message = f"`from` names rig `{origin}`, which is not in this fleet"
             help_ = nearest(origin, {*subject.names, HUB} - {rig.rig})
             place = subject.document.value(("store", "from", named.index(origin)))
-            yield NO_NEIGHBOUR.at(place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
+            yield UNKNOWN_PEER.at(place, message, f"did you mean `{HUB}`?" if origin in ALSO_THE_HUB else help_)
 
 
-def _neighbours(subject: RigContext) -> Iterator[tuple[str, Rig, Place]]:
-    """The rigs that models are taken from, and where that is written."""
+def _peers(subject: RigContext) -> Iterator[tuple[str, Rig, Place]]:
+    """Yield the rigs that models are taken from, and where that is written."""
     for name in dict.fromkeys(subject.rig.store.neighbours):
-        if name != subject.rig.rig and (neighbour := subject.rigs.get(name)):
-            yield name, neighbour, subject.document.value(("store", "from", subject.rig.store.from_.index(name)))
+        if name != subject.rig.rig and (peer := subject.rigs.get(name)):
+            yield name, peer, subject.document.value(("store", "from", subject.rig.store.from_.index(name)))
 
 
 UNREACHED_NEIGHBOUR = Rule(
     "LH184",
-    "A neighbour is known by an address that means something else on the host that asks.",
-    why="`connect.host` is this machine, or an address of loopback, and no `share.address` says where the LAN has it.",
+    "A peer's address means another machine on the host that uses it.",
+    why="""
+    `connect.host` is this machine, or an address of loopback, and no `share.address` sets its address in the LAN.
+    """,
     example="""
     $ herd check
-    /home/tom/fleet/two.yaml:9:10: error LH184: rig `one` is known as @local, where another host does not reach it
+    /home/tom/fleet/two.yaml:9:10: error LH184: rig `one` has the address @local, which other hosts cannot reach
       help: give rig `one` an address of the LAN: `store: {share: {address: 192.168.1.20}}`
     """,
     language="console",
-    way_out="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that lends.",
+    fix="write `store: {share: {address: …}}` with its address in the LAN, in the file of the rig that shares.",
 )
 
 
 def check_peer_addresses(subject: RigContext) -> Iterator[Finding]:
-    """Neighbours whose addresses mean something else on this rig."""
-    for name, neighbour, place in _neighbours(subject):
-        address = neighbour.address
+    """Report peers whose addresses mean another machine on this rig."""
+    for name, peer, place in _peers(subject):
+        address = peer.address
         if is_own_host(address):
-            message = f"rig `{name}` is known as {address}, where another host does not reach it"
+            message = f"rig `{name}` has the address {address}, which other hosts cannot reach"
             help_ = f"give rig `{name}` an address of the LAN: `store: {{share: {{address: 192.168.1.20}}}}`"
             yield UNREACHED_NEIGHBOUR.at(place, message, help_)
 
 
 def is_own_host(address: str) -> bool:
-    """Whether an address means the host that uses it."""
+    """Return whether an address means the host that uses it."""
     with suppress(ValueError):
         parsed = ip_address(address)
         return parsed.is_loopback or parsed.is_unspecified
     return address in (LOCAL, "localhost")
 
 
-IDLE_NEIGHBOUR = Rule(
+UNUSED_PEER = Rule(
     "LH185",
-    "A rig takes models from a neighbour that declares none of them.",
-    why="What a rig lends is what it keeps for its own instances: the same repository and files, or the same hash.",
+    "A rig takes models from a peer that declares none of them.",
+    why="A rig shares the models of its own instances: the same repository and files, or the same hash.",
     example="""
     $ herd -i fleet check
     fleet/two.yaml:9:10: warning LH185: rig `one` declares none of the models of this rig
-      help: leave it out, or declare there what both shall serve
+      help: leave it out, or declare the models there that both serve
     """,
     language="console",
-    way_out="take the neighbour out of `from`, or give it the model as well.",
+    fix="take the peer out of `from`, or give it the model as well.",
     severity="warning",
 )
 
 
 def check_unused_peers(subject: RigContext) -> Iterator[Finding]:
-    """Neighbours that have nothing for this rig."""
-    for name, neighbour, place in _neighbours(subject):
-        if subject.rig.models and not _wanted(subject.rig) & _wanted(neighbour):
+    """Report peers that have nothing for this rig."""
+    for name, peer, place in _peers(subject):
+        if subject.rig.models and not _wanted(subject.rig) & _wanted(peer):
             message = f"rig `{name}` declares none of the models of this rig, so that there is nothing to take"
-            yield IDLE_NEIGHBOUR.at(place, message, "leave it out, or declare there what both shall serve")
+            yield UNUSED_PEER.at(place, message, "leave it out, or declare the models there that both serve")
 
 
 def _wanted(rig: Rig) -> set[tuple[str, ...]]:
-    """What tells a model's files: the hub's repository and pattern, or the hash."""
+    """Return what identifies a model's files: the hub's repository and pattern, or the hash."""
     return {(m.hf, m.files) if m.hf else (str(m.sha256),) for m in rig.models.values()}
 
 
 def check_share_port(subject: RigContext) -> Iterator[Finding]:
-    """An instance on the port by which a neighbour takes models."""
+    """Report an instance on the port that a peer takes models from."""
     rig = subject.rig
     takers = [name for name, other in subject.rigs.items() if rig.rig in other.store.neighbours and name != rig.rig]
     for name, instance in rig.instances.items() if takers else ():

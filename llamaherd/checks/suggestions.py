@@ -45,20 +45,21 @@ BELOW: Mapping[str, str] = {
     "Store": "`store`",
     "Wsl": "`host.wsl`",
 }
-"""Where the keys of each model stand."""
+"""Where the keys of each model belong."""
 
 
 class KeySuggestion(NamedTuple):
-    """The way out of a key that is not known, and the key here that it asks about, if it does."""
+    """The fix for an unknown key, and the key here that it suggests, if it does."""
 
     help: str
     key: str | None = None
 
 
 def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL) -> KeySuggestion:
-    """Which key was meant: a slip, another name of one, a flag of the engine, a key of another place; or all there are.
+    """Suggest the intended key: a misspelling, another name of a key, a flag of the engine, a key of another place; or
+    list all of them.
 
-    `engine` is the kind whose flags are looked at, of an instance.
+    `engine` is the kind whose flags are searched, for an instance.
     """
     name, known = model.__name__, keys_of_model(model)
     if sentence := NOT_HERE.get(name, {}).get(word.lower()):
@@ -67,14 +68,14 @@ def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USU
         return inside
     if close := also_called(name, word) or misspelled_name(word, known):
         return KeySuggestion(f"did you mean `{close}`?", close)
-    asked = _of_the_engine(word, value, engine) if name == "Instance" else None
-    if asked and asked.key:
-        return asked
+    flag = _of_the_engine(word, value, engine) if name == "Instance" else None
+    if flag and flag.key:
+        return flag
     others = [
         other for other, where in BELOW.items() if other != name and where and word in keys_of_model(MODELS[other])
     ]
-    if asked and len(others) != 1:
-        return asked
+    if flag and len(others) != 1:
+        return flag
     if 0 < len(others) < 4:
         return KeySuggestion(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
     close = completed_name(word, known)
@@ -82,7 +83,7 @@ def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USU
 
 
 def _inside(model: type[BaseModel], word: str, value: Any) -> KeySuggestion | None:
-    """A key of the one mapping below a model that has it, and that most do without: `mtp` is written in `draft`."""
+    """Return a key of the one mapping below a model that has it, if most models do not: `mtp` is written in `draft`."""
     fields = (
         (key, container_type(field.annotation)) for key, field in model.model_fields.items() if field.default is None
     )
@@ -93,7 +94,7 @@ def _inside(model: type[BaseModel], word: str, value: Any) -> KeySuggestion | No
 
 
 def keys_of_model(model: type[BaseModel]) -> list[str]:
-    """The keys of a model, as they are written."""
+    """Return the keys of a model, as they are written."""
     own = [field.alias or key for key, field in model.model_fields.items()]
     return own if model is not fleet.Rig else [*own, EXTENDS, INSTANCE_DEFAULTS]
 
@@ -105,13 +106,13 @@ MODELS: Mapping[str, type[BaseModel]] = {
 
 
 def _of_the_engine(word: str, value: Any, kind: str) -> KeySuggestion | None:
-    """A flag that was written as a key: the key that says it, or where flags go."""
+    """Return the fix for a flag that was written as a key: the key for it, or where flags belong."""
     from llamaherd.checks.command_line import as_keys
     from llamaherd.engines.flags import catalogues
     from llamaherd.engines.flags.keys import managed_flags
 
     if re.search("key|token|pass|secret", word, re.IGNORECASE) and "file" not in word:
-        return None  # its value is shown to nobody
+        return None  # its value is never printed
     spellings = (f"--{word.replace('_', '-')}", f"-{word}")
     for known in reversed(catalogues(kind) or catalogues(USUAL)):
         for spelling in spellings:
@@ -129,11 +130,11 @@ def _of_the_engine(word: str, value: Any, kind: str) -> KeySuggestion | None:
 
 
 _MOST_WORDS = 64
-"""Names in a list for which right ones are sought."""
+"""The most names of a list for which suggestions are searched."""
 
 
 def suggest_value_name(document: Document, path: Path_) -> str:
-    """What to call a thing whose name does not do."""
+    """Suggest a valid name in place of an invalid one."""
     field, name = declared_at(path).field, str(path[-1])
     plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:40]
     shape = _KEY_SHAPES.get(field)
@@ -150,7 +151,7 @@ def suggest_value_name(document: Document, path: Path_) -> str:
 
 
 def suggest_value(document: Document, written: Path_) -> str | None:
-    """What was surely meant by a value, if that passes: as a question."""
+    """Suggest the value that was probably meant, if it is valid: as a question."""
     path = written
     while path and isinstance(path[-1], int):
         path = path[:-1]
@@ -171,7 +172,7 @@ def suggest_value(document: Document, written: Path_) -> str | None:
 
 
 def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | float) -> str | None:
-    """A mapping with one key, where its value stands alone."""
+    """Return a mapping with one key, if its value was written alone."""
     whole = [each for each in candidate_values(field, given) if isinstance(each, dict | str) and each != given]
     single = [] if isinstance(given, bool) or (kind is Draft and isinstance(given, str)) else keys_of_model(kind)
     for candidate in (*whole, *({name: given} for name in single)):
@@ -185,7 +186,7 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
 
 
 def _declared(document: Document, key: str, what: str, given: Any) -> str:
-    """A name of the rig's own in place of what is no name."""
+    """Suggest a name that the rig declares in place of an invalid one."""
     if key == "on" and isinstance(given, str) and "," in given:
         given = [part.strip() for part in given.split(",")]
     words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
@@ -204,7 +205,7 @@ def _declared(document: Document, key: str, what: str, given: Any) -> str:
 
 
 def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool:
-    """Whether a value does where another one stands, whatever else is wrong around it."""
+    """Return whether a value is valid in place of another one, whatever else is wrong around it."""
     model = MODELS.get(field.partition(".")[0])
     if model is None:
         return False  # of a fleet's own file, where nothing is guessed
@@ -218,31 +219,31 @@ def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool
 
 
 def _besides(field: str, given: str) -> str:
-    """What else a value said that has a key of its own."""
+    """Return the other part of a value, which has a key of its own."""
     quant = re.search(r"^[^:]+/[^:/]+:([\w.-]+)$", given) if field == "Model.hf" else None
     version = re.fullmatch(r"\d{3}\.\d+(\.\d+)+", given) if field == "Driver.branch" else None
     return f", quant: {quant[1]}" if quant else f', version: "{given}"' if version else ""
 
 
 def as_written(value: Any) -> str:
-    """A value as one would write it in YAML."""
+    """Return a value in the usual form of YAML."""
     if value in ("on", "off") and isinstance(value, str):
         return str(value)
     if isinstance(value, str) and _is_another(value):
-        return str(yaml_value(value))  # in the quotation marks that everybody knows
+        return str(yaml_value(value))  # in the usual quotation marks
     text = yaml.dump(value, Dumper=Dumper, default_flow_style=True, width=float("inf"), sort_keys=False)
     return comment(text.removesuffix("\n").removesuffix("\n...").strip())
 
 
 def _is_another(text: str) -> bool:
-    """Whether a text is something else to YAML unless it stands in quotation marks."""
+    """Return whether a text is something else to YAML unless it is quoted."""
     return not isinstance(yaml.load(text, Loader=Loader), str) if re.fullmatch(r"[\w.+-]+", text) else False
 
 
 _NAME = r"[a-z0-9][a-z0-9._-]{0,39}"
 _NAMES = "Names have up to 40 lower-case letters, digits, dots and dashes"
 _KEY_SHAPES = {"Engine.options": r"[A-Z][A-Z0-9_]*", "Instance.environment": r"[A-Za-z_][A-Za-z0-9_]*"}
-"""How names of an owner's things are written that go to others."""
+"""The valid forms of names that other programs read."""
 _KEY_HELP = {
     "Engine.options": "write it like `options: {GGML_LTO: true}`",
     "Instance.environment": 'they have letters, digits and `_`, as in `environment: {GGML_CUDA_P2P: "1"}`',
@@ -254,4 +255,4 @@ _REFERENCES = {
     "Draft.model": "model",
     "Instance.on": "card",
 }
-"""Fields that name what the rig declares."""
+"""Fields that name a declaration of the rig."""

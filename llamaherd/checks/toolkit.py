@@ -17,7 +17,7 @@ from llamaherd.reference.toolchains import Needs, Release, dotted
 
 
 def built_with_cuda(rig: Rig) -> dict[str, Engine]:
-    """The engines that are built with the rig's toolkit: from a source, and an instance of theirs is on a GPU."""
+    """Return the engines that are built with the rig's toolkit: from a source, with an instance on a GPU."""
     return {
         instance.engine: engine
         for instance in rig.instances.values()
@@ -26,7 +26,7 @@ def built_with_cuda(rig: Rig) -> dict[str, Engine]:
 
 
 def gpus_built_for(rig: Rig) -> dict[str, Card]:
-    """The GPUs that an engine is compiled for with the rig's toolkit."""
+    """Return the GPUs that an engine is compiled for with the rig's toolkit."""
     engines = built_with_cuda(rig)
     cards: Mapping[str, Card] = rig.gpus.cards if rig.gpus else {}
     return {
@@ -39,13 +39,13 @@ def gpus_built_for(rig: Rig) -> dict[str, Card]:
 
 
 def served_by_builds(rig: Rig) -> dict[str, Instance]:
-    """The instances that run on a GPU with an engine that is built with the rig's toolkit."""
+    """Return the instances that run on a GPU with an engine that is built with the rig's toolkit."""
     engines = built_with_cuda(rig)
     return {name: each for name, each in rig.instances.items() if each.on and each.engine in engines}
 
 
 def one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:
-    """The first GPU of each model and architecture: what is said of it holds for the others."""
+    """Return the first GPU of each model and architecture: a finding about it also applies to its twins."""
     first: dict[tuple[str, str], str] = {}
     for name, card in cards.items():
         first.setdefault((card.model, card.cuda_architecture), name)
@@ -58,7 +58,9 @@ def _with_toolkit(engine: Engine) -> bool:
 
 
 def host_compiler(rig: Rig, engine: Engine) -> str | None:
-    """The program for the host's part of CUDA code, where that is not the distribution's own g++ and nobody said so."""
+    """Return the program for the host's part of CUDA code; None for the distribution's own g++, or if the
+    rig sets one.
+    """
     declared = toolchains.release(rig.gpus.cuda) if rig.gpus else None
     flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
     if declared is None or "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags:
@@ -68,21 +70,21 @@ def host_compiler(rig: Rig, engine: Engine) -> str | None:
 
 
 def host_compilers(rig: Rig) -> set[str]:
-    """The distribution's packages of these programs."""
+    """Return the distribution's packages of these programs."""
     compilers = (host_compiler(rig, engine) for engine in built_with_cuda(rig).values())
     return {compiler.rpartition("/")[2] for compiler in compilers if compiler}
 
 
 @dataclass(frozen=True)
 class _Suggestion:
-    """What to write for `cuda` so that all goes together, and what else where that alone is not possible."""
+    """A value of `cuda` that fits everything, or what else to change if there is none."""
 
     needs: Needs
     declared: Release
 
     @property
-    def said(self) -> str:
-        """The sentence; it gives up the driver first."""
+    def sentence(self) -> str:
+        """The suggestion as a sentence; it gives up the driver first."""
         if found := self.needs.nearest(self.declared):
             return f'write `cuda: "{dotted(found)}"`'
         if found := replace(self.needs, driver=None).nearest(self.declared):
@@ -92,16 +94,16 @@ class _Suggestion:
 
 @dataclass(frozen=True)
 class DeclaredToolkit:
-    """The toolkit that a rig declares and builds with, and what it must go with."""
+    """The toolkit that a rig declares and builds with, and what it must support."""
 
     subject: RigContext
     written: str
     declared: Release
     engines: Mapping[str, Engine]
     cards: Mapping[str, Card]
-    """One of each kind that engines are compiled for."""
+    """One GPU of each kind that engines are compiled for."""
     first: Release
-    """The oldest that can be had."""
+    """The oldest available toolkit."""
     place: Place
 
     @property
@@ -115,16 +117,16 @@ class DeclaredToolkit:
         return toolchains.GLIBC[self.system]
 
     @property
-    def way_out(self) -> str:
-        """What to write so that all goes together."""
+    def fix(self) -> str:
+        """The fix, which fits everything."""
         rig = self.subject.rig
         branch = int(rig.gpus.driver.branch) if rig.gpus and rig.gpus.driver and rig.host.wsl is None else None
         needs = Needs({card.cuda_architecture for card in self.cards.values()}, self.glibc, branch, self.first)
-        return _Suggestion(needs, self.declared).said
+        return _Suggestion(needs, self.declared).sentence
 
 
 def declared_toolkit(subject: RigContext) -> DeclaredToolkit | None:
-    """The toolkit of a rig; None where nothing is built with it, or where it is none."""
+    """Return the toolkit of a rig; None if nothing is built with it, or if it is unknown."""
     engines, gpus = built_with_cuda(subject.rig), subject.rig.gpus
     declared = toolchains.release(gpus.cuda) if gpus and engines else None
     if gpus is None or declared is None:
@@ -135,13 +137,13 @@ def declared_toolkit(subject: RigContext) -> DeclaredToolkit | None:
 
 
 def _first_packaged(subject: RigContext) -> Release:
-    """The oldest toolkit that can be had: NVIDIA's own repository is known, another one may hold anything."""
+    """Return the oldest available toolkit: NVIDIA's own repository is known, another one may hold anything."""
     own = subject.rig.gpus and subject.rig.gpus.repository is None and subject.rig.host.wsl is None
     return toolchains.FIRST_PACKAGED.get(subject.rig.host.os, (0, 0)) if own else (0, 0)
 
 
 def check_toolkit(subject: RigContext) -> Iterator[Finding]:
-    """A CUDA toolkit that is none, that is not to be had, or that does not do for the GPUs."""
+    """Report a CUDA toolkit that is unknown, unavailable, or does not support the GPUs."""
     yield from _unknown(subject)
     if kit := declared_toolkit(subject):
         for find in (_misnamed, _never_packaged, _too_old, _too_new):
@@ -150,15 +152,15 @@ def check_toolkit(subject: RigContext) -> Iterator[Finding]:
 
 UNKNOWN_TOOLKIT = Rule(
     "LH044",
-    "The CUDA toolkit is not known here.",
+    "The CUDA toolkit is unknown.",
     why="""
-    It is newer than this llamaherd, older than what engines want, or no toolkit at all. Whether it goes with the
-    host's compiler is not checked.
+    It is newer than this llamaherd, older than what engines need, or no toolkit at all. Whether it supports the host's
+    compiler is not checked.
     """,
     example="""
     gpus: {cuda: "13.9"}
     """,
-    way_out="none is needed if you know that it is right.",
+    fix="none is needed if you are sure that it is right.",
     severity="note",
 )
 
@@ -167,32 +169,32 @@ def _unknown(subject: RigContext) -> Iterator[Finding]:
     gpus = subject.rig.gpus
     if gpus and built_with_cuda(subject.rig) and toolchains.release(gpus.cuda) not in toolchains.NEWEST_GCC:
         known = sorted(toolchains.NEWEST_GCC)
-        message = f"CUDA {gpus.cuda} is not known here, and whether it goes with this host's compiler is not checked"
-        help_ = f"known here are {dotted(known[0])} to {dotted(known[-1])}; see that nvcc takes the host's gcc"
+        message = f"CUDA {gpus.cuda} is unknown, and whether it supports this host's compiler is not checked"
+        help_ = f"known toolkits are {dotted(known[0])} to {dotted(known[-1])}; check that nvcc takes the host's gcc"
         yield UNKNOWN_TOOLKIT.at(subject.document.value(("gpus", "cuda")), message, help_)
 
 
 NO_TOOLKIT = Rule(
     "LH230",
-    "A toolkit is written as no toolkit is called.",
+    "A toolkit's name is not written as NVIDIA writes it.",
     why="`13.00` and `013.0` would be packages that do not exist: a name has no zeros in front.",
     example="""
     gpus: {cuda: "13.00"}
     """,
-    way_out="write the name that the help line gives.",
+    fix="write the name that the help line gives.",
 )
 
 
 def _misnamed(kit: DeclaredToolkit) -> Iterator[Finding]:
     if kit.written != dotted(kit.declared):
-        message = f"`cuda: {kit.written}` is no name of a toolkit"
+        message = f"`cuda: {kit.written}` is not the name of a toolkit"
         yield NO_TOOLKIT.at(kit.place, message, f'write `cuda: "{dotted(kit.declared)}"`')
 
 
 NEVER_PACKAGED = Rule(
     "LH231",
     "NVIDIA's repository for the system never had the toolkit.",
-    why="Each repository begins with the toolkit that was new when the system came: apt would find no package.",
+    why="Each repository begins with the toolkit that was new when the system appeared: apt would find no package.",
     example="""
     host: {os: ubuntu-24.04}
     gpus:
@@ -207,14 +209,14 @@ NEVER_PACKAGED = Rule(
     | Debian 12 | 12.3 |
     | Ubuntu 24.04 | 12.5 |
     """,
-    way_out="write a newer toolkit, as the help line says. Or name a `repository:` that has it.",
+    fix="write the newer toolkit of the help line. Or name a `repository:` that has it.",
 )
 
 
 def _never_packaged(kit: DeclaredToolkit) -> Iterator[Finding]:
     if kit.declared < kit.first:
         begins = f"NVIDIA's repository for {kit.system} begins with CUDA {dotted(kit.first)}"
-        yield NEVER_PACKAGED.at(kit.place, f"{begins}: {kit.written} was never in it", kit.way_out)
+        yield NEVER_PACKAGED.at(kit.place, f"{begins}: {kit.written} was never in it", kit.fix)
 
 
 TOOLKIT_TOO_OLD = Rule(
@@ -230,9 +232,7 @@ TOOLKIT_TOO_OLD = Rule(
       cards:
         big: {model: RTX 5090}
     """,
-    way_out="""
-    write the toolkit that the help line gives: it also goes with the host's compiler and the declared driver.
-    """,
+    fix="write the toolkit that the help line gives: it also fits the host's compiler and the declared driver.",
 )
 
 
@@ -241,7 +241,7 @@ def _too_old(kit: DeclaredToolkit) -> Iterator[Finding]:
         compiling = toolchains.first_toolkit(card.cuda_architecture)
         if kit.declared < compiling:
             message = f"CUDA {kit.written} does not compile for {_shown(name, card)}"
-            yield TOOLKIT_TOO_OLD.at(kit.place, f"{message}: the first that does is {dotted(compiling)}", kit.way_out)
+            yield TOOLKIT_TOO_OLD.at(kit.place, f"{message}: the first that does is {dotted(compiling)}", kit.fix)
 
 
 TOOLKIT_TOO_NEW = Rule(
@@ -255,7 +255,7 @@ TOOLKIT_TOO_NEW = Rule(
     instances:
       coder: {model: small, draft: null}
     """,
-    way_out="write an older toolkit, which the help line gives. Or leave the old GPU out of `on`.",
+    fix="write an older toolkit, which the help line gives. Or leave the old GPU out of `on`.",
 )
 
 
@@ -264,7 +264,7 @@ def _too_new(kit: DeclaredToolkit) -> Iterator[Finding]:
         removed = toolchains.removed_in(card.cuda_architecture)
         if removed and kit.declared >= removed:
             message = f"CUDA {kit.written} does not compile for {_shown(name, card)} any more"
-            yield TOOLKIT_TOO_NEW.at(kit.place, f"{message}: {dotted(removed)} took that away", kit.way_out)
+            yield TOOLKIT_TOO_NEW.at(kit.place, f"{message}: {dotted(removed)} dropped it", kit.fix)
 
 
 def _shown(name: str, card: Card) -> str:
@@ -273,10 +273,10 @@ def _shown(name: str, card: Card) -> str:
 
 OTHER_ARCHITECTURE = Rule(
     "LH232",
-    "A GPU that is known is declared with another architecture.",
+    "A known GPU is declared with another architecture.",
     why="""
-    Engines would be compiled for a GPU that is not there: code runs on its own generation alone, and on no older
-    GPU of it. A variant such as `120a` is the same GPU.
+    Engines would be compiled for a GPU that is not there: code runs on its own generation alone, and on no older GPU of
+    it. A variant such as `120a` is the same GPU.
     """,
     example="""
     gpus:
@@ -284,13 +284,13 @@ OTHER_ARCHITECTURE = Rule(
         big: {model: RTX 3090, architecture: "89"}
     """,
     after="It is a warning where the code runs: that for 80 does on an 86, and is slower.",
-    way_out="leave `architecture` out.",
+    fix="leave `architecture` out.",
     sometimes=("warning",),
 )
 
 
 def check_architectures(subject: RigContext) -> Iterator[Finding]:
-    """A GPU that is known, declared with another architecture than it has."""
+    """Report known GPUs that are declared with another architecture."""
     for name, card in subject.rig.gpus.cards.items() if subject.rig.gpus else ():
         known = CARDS.get(card.model)
         if known is None or card.architecture is None or card.architecture.rstrip("af") == known.architecture:
@@ -304,7 +304,7 @@ def check_architectures(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_host_compiler(subject: RigContext) -> Iterator[Finding]:
-    """A toolkit that does not do for the models, or for the host's compiler and C library."""
+    """Report a toolkit that miscompiles the models, or does not fit the host's compiler and C library."""
     if kit := declared_toolkit(subject):
         for find in (_miscompiled, _other_c_library, _older_gcc):
             yield from find(kit)
@@ -314,9 +314,9 @@ MISCOMPILED = Rule(
     "LH042",
     "The CUDA toolkit miscompiles the kernels of IQ quants.",
     why="""
-    CUDA 13.2 does: models answer gibberish. 13.1 and 13.3 are fine
-    ([#21255](https://github.com/ggml-org/llama.cpp/issues/21255)). It is an error for a model with such tensors,
-    as its lock or its name tells. Otherwise it is a warning: quants of other names often hold some.
+    CUDA 13.2 does: models write gibberish. 13.1 and 13.3 are fine
+    ([#21255](https://github.com/ggml-org/llama.cpp/issues/21255)). It is an error for a model with such tensors, by its
+    lock or its name. Otherwise it is a warning: quants of other names often hold some.
     """,
     example="""
     gpus:
@@ -324,7 +324,7 @@ MISCOMPILED = Rule(
     models:
       35b: {quant: UD-IQ3_XXS}
     """,
-    way_out="""
+    fix="""
     write another toolkit. To keep 13.2, write `options: {CMAKE_CUDA_FLAGS: "-Xcicc -O1"}` for the engine, as the
     reports recommend.
     """,
@@ -340,19 +340,19 @@ def _miscompiled(kit: DeclaredToolkit) -> Iterator[Finding]:
     for name in sorted({instance.model for instance in served_by_builds(rig).values()}):
         model = rig.models.get(name)
         if (model and _names_iq(model)) or _holds_iq(kit.subject, name):
-            yield MISCOMPILED.at(kit.place, f"{message}: `{name}` would answer gibberish", kit.way_out)
+            yield MISCOMPILED.at(kit.place, f"{message}: `{name}` would write gibberish", kit.fix)
             return
     message = f"{message}, which models of other quants hold tensors of as well"
-    yield MISCOMPILED.at(kit.place, message, kit.way_out, "warning")
+    yield MISCOMPILED.at(kit.place, message, kit.fix, "warning")
 
 
 def _optimises_less(engine: Engine) -> bool:
-    """The way around the miscompilation that its reports name."""
+    """Return whether the engine has the workaround that the reports of the miscompilation name."""
     return "-Xcicc -O1" in str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
 
 
 def _names_iq(model: Model) -> bool:
-    """Whether a model is called by an IQ quant, as in `UD-IQ3_XXS` and `*IQ2_M*.gguf`."""
+    """Return whether a model's name contains an IQ quant, as in `UD-IQ3_XXS` and `*IQ2_M*.gguf`."""
     names = (model.quant or "", model.files, model.file.name if model.file else "")
     return any(re.search(r"(?<![a-z0-9])iq\d", name, re.IGNORECASE) for name in names)
 
@@ -366,8 +366,8 @@ OTHER_C_LIBRARY = Rule(
     "LH069",
     "The CUDA toolkit does not compile with the host's C library.",
     why="""
-    glibc 2.41 came to declare `cospi` and its like, and glibc 2.42 `rsqrt`. The headers of older toolkits declare
-    them otherwise, and nvcc stops at the first file: `exception specification is incompatible with that of
+    glibc 2.41 came to declare `cospi` and similar functions, and glibc 2.42 `rsqrt`. The headers of older toolkits
+    declare them otherwise, and nvcc stops at the first file: `exception specification is incompatible with that of
     previous function "cospi"`. No older g++ helps, since it reads the same C library.
     """,
     example="""
@@ -380,10 +380,10 @@ OTHER_C_LIBRARY = Rule(
     | before 13.0 | 2.40 | Debian 13, Ubuntu 26.04 |
     | 13.0 and 13.1 | 2.41 | Ubuntu 26.04 |
     """,
-    way_out="""
-    write a newer toolkit, as the help line says. A GPU that CUDA 13 no longer compiles for needs an older system,
-    or an image. If you have mended a toolkit's headers, name its nvcc by `options: {CMAKE_CUDA_COMPILER: …}`:
-    nothing of this is then checked.
+    fix="""
+    write the newer toolkit of the help line. A GPU that CUDA 13 no longer compiles for needs an older system, or an
+    image. If you have repaired a toolkit's headers, name its nvcc by `options: {CMAKE_CUDA_COMPILER: …}`: nothing of
+    this is then checked.
     """,
 )
 
@@ -392,17 +392,17 @@ def _other_c_library(kit: DeclaredToolkit) -> Iterator[Finding]:
     newest = toolchains.newest_glibc(kit.declared)
     if newest and kit.glibc > newest:
         library = f"the C library of {kit.system}, glibc {dotted(kit.glibc)}"
-        limit = f"the newest that it does with is {dotted(newest)}"
+        limit = f"the newest that it supports is {dotted(newest)}"
         message = f"CUDA {kit.written} does not compile with {library}: {limit}"
-        yield OTHER_C_LIBRARY.at(kit.place, message, kit.way_out)
+        yield OTHER_C_LIBRARY.at(kit.place, message, kit.fix)
 
 
 GCC_TOO_NEW = Rule(
     "LH043",
-    "The host's compiler is too new for the CUDA toolkit, and an older one is installed beside it.",
+    "The host's compiler is too new for the CUDA toolkit, and `herd up` installs an older one as well.",
     why="""
-    nvcc refuses a gcc that is newer than those it was made for. `host.os` decides which gcc a host has. NVIDIA's
-    own repositories hardly have such toolkits: this is for a mirror.
+    nvcc refuses a gcc that is newer than those it supports. `host.os` decides which gcc a host has. NVIDIA's own
+    repositories hardly have such toolkits: this is for a mirror.
     """,
     example="""
     host: {os: debian-12}
@@ -414,9 +414,9 @@ GCC_TOO_NEW = Rule(
     `herd up` installs the newest `g++-N` of the distribution that the toolkit takes, and builds get
     `CMAKE_CUDA_HOST_COMPILER: /usr/bin/g++-N`. The rest is compiled with the distribution's own g++.
     """,
-    way_out="""
-    none is needed. To name another compiler, write `options: {CMAKE_CUDA_HOST_COMPILER: …}`. A newer toolkit
-    needs none.
+    fix="""
+    none is needed. To name another compiler, write `options: {CMAKE_CUDA_HOST_COMPILER: …}`. A newer toolkit needs
+    none.
     """,
     severity="note",
 )
@@ -427,7 +427,7 @@ def _older_gcc(kit: DeclaredToolkit) -> Iterator[Finding]:
     if beside and _with_the_hosts_gcc(kit.engines) and not any(True for _ in _other_c_library(kit)):
         newest, own = toolchains.NEWEST_GCC[kit.declared], toolchains.DISTRIBUTION_GCC[kit.system]
         message = f"CUDA {kit.written} takes gcc up to {newest}, and {kit.system} compiles with gcc {own}"
-        help_ = f"g++-{beside} is installed beside it, and compiles the host's part of CUDA code"
+        help_ = f"`herd up` also installs g++-{beside}, which compiles the host's part of CUDA code"
         yield GCC_TOO_NEW.at(kit.place, message, help_)
 
 

@@ -1,4 +1,4 @@
-"""WSL: memory, paths on Windows' disks, and what `.wslconfig` is to say."""
+"""WSL: memory, paths on Windows' disks, and settings of `.wslconfig`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llamaherd.layout import DEFAULT_STORE
 from llamaherd.text.numbers import show_size
 
 TOLERANCE = 0.08
-"""By how much two figures of one memory may differ: 64GB and 64GiB are 7 % apart, and people mean the same by them."""
+"""The tolerance between two figures of one memory: 64GB and 64GiB are 7 % apart, and often mean the same."""
 
 RIG_KEYS = {
     "memory": "memory",
@@ -32,22 +32,22 @@ _WINDOWS_DISK = re.compile(r"(?<![\w.-])/mnt/[a-z](?=/|$)")
 OTHER_RAM = Rule(
     "LH064",
     "The host's memory is not that of its virtual machine.",
-    why="Under WSL, `ram` is what Linux sees, and `wsl.memory` is what `.wslconfig` gives it.",
+    why="Under WSL, `ram` is the memory that Linux has, and `wsl.memory` is the memory that `.wslconfig` gives it.",
     example="""
     host:
       ram: 128GB
       wsl: {memory: 64GB}
     """,
-    way_out="write the same in both. Or leave `wsl.memory` out: WSL then takes half of Windows' memory.",
+    fix="write the same in both. Or leave `wsl.memory` out: WSL then takes half of Windows' memory.",
     severity="warning",
 )
 
 
 def check_wsl_memory(subject: RigContext) -> Iterator[Finding]:
-    """Memory of the host that is not that of its virtual machine."""
+    """Report memory of the host that is not that of its virtual machine."""
     host = subject.rig.host
     if host.wsl and host.wsl.memory and abs(host.ram - host.wsl.memory) > TOLERANCE * host.wsl.memory:
-        machine = f"the virtual machine that the host is has {show_size(host.wsl.memory)}"
+        machine = f"the virtual machine of the host has {show_size(host.wsl.memory)}"
         help_ = "write the same for `ram` as for `wsl.memory`, or correct that"
         place = subject.document.value(("host", "ram"))
         yield OTHER_RAM.at(place, f"`ram` is {show_size(host.ram)}, and {machine}", help_)
@@ -57,7 +57,7 @@ RECLAIMED = Rule(
     "LH067",
     "WSL would drop the weights that the CPU computes with.",
     why="""
-    Mapped weights are page cache, and WSL takes that back when it is idle. The next answer reads them from the
+    Mapped weights are page cache, and WSL drops it when it is idle. The next request reads them from the
     disk again.
     """,
     example="""
@@ -65,7 +65,7 @@ RECLAIMED = Rule(
       wsl: {memory: 64GB}
     """,
     after="Here `helper` computes on the CPU.",
-    way_out="""
+    fix="""
     write `settings: {experimental: {autoMemoryReclaim: disabled}}` under `wsl`, or `mmap: false` for the
     instance.
     """,
@@ -74,7 +74,7 @@ RECLAIMED = Rule(
 
 
 def check_memory_reclaim(subject: RigContext) -> Iterator[Finding]:
-    """Mapped weights that WSL would drop."""
+    """Report mapped weights that WSL would drop."""
     wsl = subject.rig.host.wsl
     if wsl is None or _setting(wsl, "experimental", "autoMemoryReclaim").lower() == "disabled":
         return
@@ -89,7 +89,7 @@ def check_memory_reclaim(subject: RigContext) -> Iterator[Finding]:
 
 
 def _setting(wsl: Wsl, section: str, key: str) -> str:
-    """The value of a setting as text, and nothing where it is not given; names are compared as WSL does."""
+    """Return the value of a setting as text, or an empty string; names are compared as WSL does."""
     for name, settings in wsl.settings.items():
         for other, value in settings.items():
             if (name.lower(), other.lower()) == (section.lower(), key.lower()):
@@ -107,13 +107,13 @@ WINDOWS_DISK = Rule(
     models:
       small: {file: /mnt/c/models/small.gguf}
     """,
-    way_out="copy it into the distribution's own disk, such as `~/models`. Models of a hub are kept there anyway.",
+    fix="copy it into the distribution's own disk, such as `~/models`. Models of a hub are kept there anyway.",
     severity="warning",
 )
 
 
 def check_windows_paths(subject: RigContext) -> Iterator[Finding]:
-    """Models on a disk of Windows, which Linux reads through a slow protocol (9p)."""
+    """Report models on a disk of Windows, which Linux reads through a slow protocol (9p)."""
     if subject.rig.host.wsl is None:
         return
     slow = "lies on a disk of Windows, from which WSL reads so slowly that loading takes minutes"
@@ -136,7 +136,7 @@ def check_windows_paths(subject: RigContext) -> Iterator[Finding]:
 
 
 def check_wsl_settings(subject: RigContext) -> Iterator[Finding]:
-    """Settings that WSL does not know, that do nothing together, or that `host.wsl` says as well."""
+    """Report settings that WSL lacks, that do nothing together, or that `host.wsl` sets as well."""
     wsl = subject.rig.host.wsl
     if wsl is not None:
         for section in wsl.settings:
@@ -156,11 +156,11 @@ def _section(subject: RigContext, wsl: Wsl, section: str) -> Iterator[Finding]:
             place = subject.document.value(where) if problem.about_value else subject.document.key(where)
             yield problem.at(place)
         elif own := RIG_KEYS.get(key.lower()):
-            yield from _said_twice(subject, wsl, own, key, where)
+            yield from _set_twice(subject, wsl, own, key, where)
 
 
 def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
-    """Settings that do nothing with the mode of networking."""
+    """Report settings that do nothing with the mode of networking."""
     named = [(section, key) for section, keys in wsl.settings.items() for key in keys]
     places = {f"{section}.{key}".lower(): ("host", "wsl", "settings", section, key) for section, key in named}
     values = {f"{section}.{key}".lower(): str(wsl.settings[section][key]) for section, key in named}
@@ -170,9 +170,9 @@ def _together(subject: RigContext, wsl: Wsl) -> Iterator[Finding]:
         yield problem.at(subject.document.value(places[name]))
 
 
-SAID_TWICE = Rule(
+SET_TWICE = Rule(
     "LH066",
-    "A setting of `.wslconfig` is said twice, or has a key of its own.",
+    "A setting of `.wslconfig` is set twice, or has a key of its own.",
     why="`memory`, `swap`, `processors`, `networkingMode` and the two idle timeouts follow from keys of `host.wsl`.",
     example="""
     host:
@@ -180,45 +180,45 @@ SAID_TWICE = Rule(
         memory: 64GB
         settings: {wsl2: {memory: 48GB}}
     """,
-    way_out="keep the key of `host.wsl` alone.",
+    fix="keep the key of `host.wsl` alone.",
     sometimes=("warning",),
 )
 
 
-def _said_twice(subject: RigContext, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
+def _set_twice(subject: RigContext, wsl: Wsl, own: str, key: str, where: tuple[str, ...]) -> Iterator[Finding]:
     given = getattr(wsl, own)
     if given is None:
         message = f"`{key}` has a key of its own, by which the rest of the rig is checked"
-        yield SAID_TWICE.at(subject.document.key(where), message, f"write `{own}:` under `wsl` instead", "warning")
+        yield SET_TWICE.at(subject.document.key(where), message, f"write `{own}:` under `wsl` instead", "warning")
     elif given is not False:
         message = f"`{key}` of .wslconfig follows from `{own}` of `wsl` already"
-        yield SAID_TWICE.at(subject.document.key(where), message, f"leave `{key}` out of `settings`")
+        yield SET_TWICE.at(subject.document.key(where), message, f"leave `{key}` out of `settings`")
 
 
 WINDOWS_PROFILE = Rule(
     "LH068",
-    "`windows_profile` is no folder of Windows as WSL sees it.",
+    "`windows_profile` is not a folder of Windows in WSL.",
     example=r"""
     host:
       wsl: {memory: 64GB, windows_profile: 'C:\Users\tom'}
     """,
-    way_out="write `/mnt/c/Users/tom`.",
+    fix="write `/mnt/c/Users/tom`.",
     sometimes=("warning",),
 )
 
 
 def check_windows_profile(subject: RigContext) -> Iterator[Finding]:
-    """A Windows folder that is none here."""
+    """Report a Windows folder that does not exist under WSL."""
     wsl = subject.rig.host.wsl
     profile = wsl.windows_profile if wsl else None
     if profile is None or _WINDOWS_DISK.match(profile):
         return
     place = subject.document.value(("host", "wsl", "windows_profile"))
-    message = f"`{profile}` is no folder of Windows as WSL sees it"
+    message = f"`{profile}` is not a folder of Windows in WSL"
     windows = PureWindowsPath(profile)
     if windows.drive[1:] == ":" and windows.root:
-        seen = "/".join(("/mnt", windows.drive[0].lower(), *windows.parts[1:]))
-        yield WINDOWS_PROFILE.at(place, message, f"write `windows_profile: {seen}`")
+        path = "/".join(("/mnt", windows.drive[0].lower(), *windows.parts[1:]))
+        yield WINDOWS_PROFILE.at(place, message, f"write `windows_profile: {path}`")
     elif not profile.startswith("/"):
         yield WINDOWS_PROFILE.at(place, message, "write it like `/mnt/c/Users/tom`")
     else:

@@ -1,1 +1,1 @@
-"""What is wrong or doubtful, as a value, and how people are told."""
+"""Problems of an inventory as values, and their output."""

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in an inventory, where, how to fix it, and the rule that each finding belongs to."""
+"""Findings: problems of an inventory, their places and fixes, and the rule of each finding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong: a code, where, one sentence, and a way out. docs/findings.md lists codes; each has a page."""
+    """One problem: a code, its place, one sentence, and a fix. docs/findings.md lists codes; each has a page."""
 
     code: str
     place: Place
@@ -39,7 +39,7 @@ class Finding:
     severity: Severity = "error"
 
     def __post_init__(self) -> None:
-        # Both quote what others have written.
+        # Both quote texts of other programs.
         object.__setattr__(self, "message", one_line(self.message))
         object.__setattr__(self, "help", one_line(self.help, MOST_HELP))
 
@@ -47,7 +47,7 @@ class Finding:
         return plain(f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}")
 
     def as_json(self) -> dict[str, str | int]:
-        """The finding as a flat JSON object."""
+        """Return the finding as a flat JSON object."""
         return {
             "code": self.code,
             "severity": self.severity,
@@ -71,7 +71,7 @@ class InventoryError(Exception):
 
 @dataclass(eq=False)
 class UserError(Exception):
-    """What went wrong outside of an inventory: one sentence, and a way out. Neither may hold a secret."""
+    """A failure outside of an inventory: one sentence, and a fix. Neither may hold a secret."""
 
     message: str
     help: str
@@ -84,15 +84,15 @@ class UserError(Exception):
 
 
 class HubError(UserError):
-    """The hub cannot give what is declared: one sentence, and a way out. Neither holds a token."""
+    """The hub cannot provide what is declared: one sentence, and a fix. Neither holds a token."""
 
 
 MOST_SHOWN = 200
-"""Findings that are printed; whoever has more reads those first, and runs it again."""
+"""The most findings that are printed; fix these first, and run the command again."""
 
 
 def to_print(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Those that are printed: no warning takes the place of an error, and all stand in their order."""
+    """Return the findings that are printed: no warning takes the place of an error, and the order stays."""
     if len(findings) <= MOST_SHOWN:
         return tuple(findings)
     gravest = sorted(range(len(findings)), key=lambda at: GRAVITY[findings[at].severity])
@@ -100,15 +100,17 @@ def to_print(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The name that was surely meant, as a question; all right names where that cannot be told."""
+    """Return the name that was probably meant, as a question; all valid names if none is near."""
     names = sorted(known)
     if close := misspelled_name(word, names) or completed_name(word, names):
         return f"did you mean `{close}`?"
-    return f"known here: {', '.join(names)}" if names else "there is none to choose from yet"
+    return f"known names: {', '.join(names)}" if names else "there is none to choose from yet"
 
 
 Language = Literal["yaml", "sh", "ini", "console"]
-"""Of an example: parts of a rig, or a recipe; `console` shows what `herd` says of what no example can have."""
+"""The language of an example: parts of a rig, or a recipe; `console` shows the output of `herd` if no example can cause
+it.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,63 +119,63 @@ class Rule:
 
     code: str
     title: str
-    """What is wrong, in one sentence."""
+    """The problem, in one sentence."""
     why: str = ""
-    """What comes of it, and where the line is."""
+    """The consequences, and where the limit is."""
     example: str = ""
     language: Language = "yaml"
     after: str = ""
-    """What is to be said of the example, or beside it."""
-    way_out: str = ""
+    """A remark about the example."""
+    fix: str = ""
     severity: Severity = "error"
-    """What it is unless the one who finds it says otherwise."""
+    """The severity of a finding by default."""
     sometimes: tuple[Severity, ...] = ()
-    """What else it may be."""
+    """The other severities that a finding may have."""
 
-    def at(self, place: Place, message: str, way_out: str, severity: Severity | None = None) -> Finding:
-        """A finding of this rule: where, one sentence, a way out."""
-        return Finding(self.code, place, message, way_out, self.graded(severity))
+    def at(self, place: Place, message: str, fix: str, severity: Severity | None = None) -> Finding:
+        """Return a finding of this rule."""
+        return Finding(self.code, place, message, fix, self.graded(severity))
 
     def graded(self, severity: Severity | None) -> Severity:
-        """How bad a finding is of which this is said, or nothing."""
+        """Return the severity of a finding: the given one, or the default."""
         assert severity is None or severity in self.severities, f"{self.code} is never a {severity}"
         return severity or self.severity
 
     @property
     def severities(self) -> tuple[Severity, ...]:
-        """All that it may be, the gravest first."""
+        """All severities that a finding may have, the gravest first."""
         return tuple(sorted({self.severity, *self.sometimes}, key=GRAVITY.__getitem__))
 
     @property
     def shown_severity(self) -> str:
-        """In words: `error, warning or note`."""
+        """The severities in words: `error, warning or note`."""
         *others, last = self.severities
         return f"{', '.join(others)} or {last}" if others else last
 
     @property
     def shown_example(self) -> str:
-        """The example as it would stand in a file."""
+        """The example in the form that it has in a file."""
         return cleandoc(self.example) + "\n"
 
     @property
     def row(self) -> str:
-        """Its row in the table of all."""
+        """The rule's row in the table of all rules."""
         return f"| [{self.code}](findings/{self.code}.md) | {self.shown_severity} | {_joined(self.title)} |"
 
     @property
     def page(self) -> str:
-        """Its page, in Markdown."""
+        """The rule's page, in Markdown."""
         parts = (
             f"# {self.code}",
             f"*{self.shown_severity}*",
             f"**{_joined(self.title)}** {_joined(self.why)}".rstrip(),
             f"```{self.language}\n{self.shown_example}```",
             _joined(self.after),
-            f"Way out: {_joined(self.way_out)}",
+            f"Fix: {_joined(self.fix)}",
         )
         return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _joined(text: str) -> str:
-    """Each paragraph on a line of its own; the rows of a table stay as they are."""
+    """Join each paragraph to one line; the rows of a table stay as they are."""
     return re.sub(r"(?<!\n)\n(?![\n|])", " ", cleandoc(text))

@@ -1,4 +1,4 @@
-"""The known name that is spelled most like a given name."""
+"""Search for the known name that is spelled most like a given name."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterable
 
 FLAG_PREFIXES = re.compile(r"^(?:-{1,2}(?:no-)?|LLAMA_ARG_(?:NO_)?|(?:GGML|LLAMA)_(?:BUILD_|CUDA_|CPU_)?)")
-"""What so many names begin with that sharing it says nothing."""
+"""Beginnings that so many names share that they prove no likeness."""
 
 _LONGEST = 100
-"""Letters of a word that can be a slip: the time to compare two words grows with the product of their lengths."""
+"""The most letters of a word that is compared: the time to compare two words grows with the product of
+their lengths.
+"""
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str | None:
-    """The known name that was surely meant; None where there is none, or where two are as near.
+    """Return the known name that was probably meant; None if there is none, or if two are as near.
 
-    In each word and in the whole one letter may be wrong in up to six, two in up to eleven, three in more, beginnings
-    that many names share not counted; or the same words may stand in another order, or be joined otherwise.
+    In each word and in the whole one letter may be wrong in up to six, two in up to eleven, three in more, not counting
+    beginnings that many names share; or the same words may be in another order, or be joined otherwise.
     """
     bare = _bare(word)
     scores: dict[int, list[str]] = {}
@@ -28,27 +30,27 @@ def nearest_name(word: str, known: Iterable[str]) -> str | None:
 
 
 def misspelled_name(word: str, known: Iterable[str]) -> str | None:
-    """The known name that was meant, among the few that can stand at a place."""
+    """Return the known name that was meant, among the few that are valid at a place."""
     names = tuple(known)
     return nearest_name(word, names) or one_letter(word, names)
 
 
 def one_letter(word: str, known: Iterable[str]) -> str | None:
-    """The one known name that a word has a letter too many for, or too few: too short for `near` to tell."""
+    """Return the one known name that differs from a word by one letter more or less: too short for `near` to find."""
     slips = ((name, _distance(word.lower(), name.lower(), 1)) for name in known if abs(len(name) - len(word)) == 1)
     names = [name for name, distance in slips if distance is not None and len(name) > 1]
     return names[0] if len(names) == 1 else None
 
 
 def completed_name(word: str, known: Iterable[str]) -> str | None:
-    """The one known name that begins with a word of at least half its length, such as `q8_0` for `q8`."""
+    """Return the one known name that begins with a word of at least half its length, such as `q8_0` for `q8`."""
     start = word.lower()
     names = [name for name in known if len(start) > 1 and name.lower().startswith(start)]
     return names[0] if len(names) == 1 and 2 * len(start) >= len(names[0]) else None
 
 
 def _bare(name: str) -> str:
-    """A name without its common beginning; blanks between its words."""
+    """Return a name without its common beginning; blanks between its words."""
     return re.sub(r"[-_]+", " ", FLAG_PREFIXES.sub("", name)).strip().lower()
 
 
@@ -57,7 +59,7 @@ def _allowed(bare: str) -> int:
 
 
 def _slips(one: str, other: str) -> int | None:
-    """How many letters are wrong, word by word; None if that is no slip."""
+    """Count the wrong letters, word by word; None if the words are too different."""
     if sorted(one.split()) == sorted(other.split()) or one.replace(" ", "") == other.replace(" ", ""):
         return 0
     pairs = list(zip(one.split(), other.split(), strict=False))
@@ -69,7 +71,7 @@ def _slips(one: str, other: str) -> int | None:
 
 
 def _distance(one: str, other: str, most: int) -> int | None:
-    """Letters that are wrong, missing, too many or swapped; None if more than `most`."""
+    """Count letters that are wrong, missing, too many or swapped; None if more than `most`."""
     if one == other:
         return 0
     if abs(len(one) - len(other)) > most or not one or not other or len(one) > _LONGEST:

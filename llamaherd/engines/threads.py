@@ -35,7 +35,7 @@ THREAD_FOR_EACH = Rule(
     llama-server -m model.gguf -c 4096 --port 8080 -t "$(nproc)"
     """,
     language="sh",
-    way_out="""
+    fix="""
     leave `threads` out of an inventory. In a recipe, give the number of physical cores. Of more than 16 without
     siblings, leave half of those beyond 16 free.
     """,

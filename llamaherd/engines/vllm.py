@@ -41,7 +41,7 @@ VLLM_REFUSES = Rule(
     vllm serve Qwen/Qwen3-8B --host 127.0.0.1 --enable-auto-tool-choice
     """,
     language="sh",
-    way_out="write what the finding names.",
+    fix="apply the fix of the finding.",
 )
 
 
@@ -140,7 +140,7 @@ PLUGGED = Rule(
     vllm serve ./Qwen3-8B-Q4_K_M.gguf --host 127.0.0.1
     """,
     language="sh",
-    way_out="use llama-server, which GGUF files are made for, or the plugin.",
+    fix="use llama-server, which GGUF files are made for, or the plugin.",
     severity="warning",
 )
 

@@ -18,14 +18,14 @@ from llamaherd.plan import PAGE_ASKS
 from llamaherd.text.quoting import sh, url_host
 
 KEY_VARIABLE = "HERD_KEY"
-"""Where programs find the key: it is in no file of ours."""
+"""The variable from which programs read the key: no file of llamaherd contains it."""
 PATIENCE = 3600
-"""Seconds for an answer that does not stream: a long prompt takes minutes."""
+"""Seconds for a response that does not stream: a long prompt takes minutes."""
 
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A model as a program must know it: its name, the tokens of one request, and those of an answer."""
+    """A model for a client program: its name, the tokens of one request, and those of its output."""
 
     name: str
     context: int
@@ -34,8 +34,9 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What a user's programs are told: where the gateway is, what may be used there, and the file of the root
-    certificate that they must trust, where the CA is our own."""
+    """The facts for a user's programs: the gateway's URL, the user's models, and the file of the root certificate that
+    they must trust, if the CA is our own.
+    """
 
     url: str
     models: tuple[ClientModel, ...]
@@ -44,25 +45,25 @@ class ClientFacts:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """A text, and where it belongs."""
+    """A text, and its file."""
 
     text: str
     place: str
 
 
 NODE = "NODE_EXTRA_CA_CERTS"
-"""The file of certificates that programs of Node trust beside those that they bring."""
+"""The variable with a file of certificates that programs of Node trust in addition to their own."""
 OPENSSL = "SSL_CERT_FILE"
-"""The file of certificates that programs in Python trust, and no others."""
+"""The variable with the only file of certificates that programs in Python trust."""
 
 
 def export_lines(facts: ClientFacts, variable: str) -> list[str]:
-    """The line for a shell that has a program trust our own CA; none where there is none."""
+    """Return the line for a shell that makes a program trust our own CA; none without one."""
     return [f"export {variable}={sh(facts.root)}"] if facts.root else []
 
 
 def place_text(facts: ClientFacts, place: str, variable: str) -> str:
-    """Where a text belongs, and what a program that reads it must find in its environment to trust our own CA."""
+    """Return where a text belongs, and the variable that makes its reader trust our own CA."""
     return f"{place}; start it with {variable}={sh(facts.root)}" if facts.root else place
 
 
@@ -72,7 +73,10 @@ _LITELLM_KEY = "LITELLM_MASTER_KEY"
 
 
 def open_webui(facts: ClientFacts) -> ClientConfig:
-    """It asks the gateway for models. What it is told first stays in its database, unless it is told otherwise."""
+    """Configure Open WebUI, which requests the list of models from the gateway.
+
+    Its first settings stay in its database, unless a variable disables that.
+    """
     variables = {
         "ENABLE_OLLAMA_API": "false",
         "ENABLE_PERSISTENT_CONFIG": "false",
@@ -87,13 +91,11 @@ def open_webui(facts: ClientFacts) -> ClientConfig:
         *export_lines(facts, "AIOHTTP_CLIENT_SSL_CERT_FILE"),
         "open-webui serve",
     ]
-    return ClientConfig(
-        "\n".join([*lines, ""]), "a shell that starts Open WebUI; a container is given each by `-e NAME`"
-    )
+    return ClientConfig("\n".join([*lines, ""]), "a shell that starts Open WebUI; a container gets each by `-e NAME`")
 
 
 def librechat(facts: ClientFacts) -> ClientConfig:
-    """It asks for no models: those that it is told have the tokens of a slot."""
+    """Configure LibreChat, which requests no list of models: the listed ones have the tokens of a slot."""
     names = [each.name for each in facts.models]
     endpoint = {
         "name": "herd",
@@ -111,7 +113,7 @@ def librechat(facts: ClientFacts) -> ClientConfig:
 
 
 def litellm(facts: ClientFacts) -> ClientConfig:
-    """Its proxy, which asks the gateway for each model by its own name."""
+    """Configure LiteLLM's proxy, which requests each model from the gateway by its own name."""
     models = [
         {
             "model_name": each.name,
@@ -133,19 +135,19 @@ def litellm(facts: ClientFacts) -> ClientConfig:
     ]
     # It does not start without a key of its own.
     whole = {"model_list": models, "general_settings": {"master_key": f"os.environ/{_LITELLM_KEY}"}}
-    place = f"config.yaml, for `litellm --config config.yaml`; people are let in by {_LITELLM_KEY}=sk-… of your own"
+    place = f"config.yaml, for `litellm --config config.yaml`; its users log in by {_LITELLM_KEY}=sk-… of your own"
     return ClientConfig(yaml.safe_dump(whole, sort_keys=False), place_text(facts, place, OPENSSL))
 
 
 _MOST_OUTPUT = 32_768
-"""Tokens of one answer that programs may ask for, and no more than a quarter of the context."""
+"""The most tokens of output that programs may request, and no more than a quarter of the context."""
 
 
 def client_facts(gateway: DeclaredGateway, user: str, url: str | None = None, root: str | None = None) -> ClientFacts:
-    """What is to be told to a user's programs; `url` is where they reach the gateway, if they know a better one, and
-    `root` where they have the root certificate of its CA.
+    """Return the facts for a user's programs; `url` is where they reach the gateway, if that is another one, and `root`
+    the path of the root certificate of its CA there.
 
-    Raises UserError where there is no such user.
+    Raise UserError if there is no such user.
     """
     may = gateway.user(user).models or tuple(gateway.declared.models)
     models = tuple(ClientModel(name, *_tokens(gateway, name)) for name in gateway.declared.models if name in may)
@@ -155,7 +157,7 @@ def client_facts(gateway: DeclaredGateway, user: str, url: str | None = None, ro
 
 
 def _tokens(gateway: DeclaredGateway, model: str) -> tuple[int, int]:
-    """Of one request at the smallest slot of a model's servers, and of an answer."""
+    """Return the tokens of one request at the smallest slot of a model's servers, and of its output."""
     places = [split_served(named, gateway.rigs) for named in gateway.declared.models[model].serve]
     slots = [
         instance.context // instance.parallel
@@ -168,7 +170,7 @@ def _tokens(gateway: DeclaredGateway, model: str) -> tuple[int, int]:
 
 
 def _url(gateway: DeclaredGateway) -> str:
-    """Where the gateway is for other machines; for its own, where it listens there alone."""
+    """Return the gateway's URL for other machines, or for its own if it listens there alone."""
     declared = gateway.declared
     host = declared.address or declared.listen
     if host in ("0.0.0.0", "::"):
@@ -179,14 +181,16 @@ def _url(gateway: DeclaredGateway) -> str:
 
 
 def client_config(client: str, facts: ClientFacts) -> ClientConfig:
-    """What a program is told. Raises UserError where the user may use nothing."""
+    """Return the configuration of a client program. Raise UserError if the user has no models."""
     if not facts.models:
         raise UserError("this user may use no model", "name some in fleet.yaml")
     return CLIENTS[client](facts)
 
 
 def _opencode(facts: ClientFacts) -> ClientConfig:
-    """Its provider must not be called `opencode…`: then it sends no session to stay on a server by."""
+    """Configure opencode. Its provider must not be called `opencode…`: then it sends no session to stay on
+    a server by.
+    """
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "herd",
@@ -248,7 +252,7 @@ def _aider(facts: ClientFacts) -> ClientConfig:
 
 
 def _zed(facts: ClientFacts) -> ClientConfig:
-    """Its key is in a variable of the provider's name, and in no file."""
+    """Configure Zed. Its key is in a variable of the provider's name, and in no file."""
     models = [
         {
             "name": each.name,
@@ -260,13 +264,15 @@ def _zed(facts: ClientFacts) -> ClientConfig:
         for each in facts.models
     ]
     provider = {"api_url": f"{facts.url}/v1", "available_models": models}
-    place = f'~/.config/zed/settings.json; start it by `HERD_API_KEY="${KEY_VARIABLE}" zed`, where it looks for the key'
+    place = (
+        f'~/.config/zed/settings.json; start it by `HERD_API_KEY="${KEY_VARIABLE}" zed`, from which it reads the key'
+    )
     place += f"; its system must trust {facts.root}" if facts.root else ""
     return ClientConfig(_json({"language_models": {"openai_compatible": {"herd": provider}}}), place)
 
 
 def _claude_code(facts: ClientFacts) -> ClientConfig:
-    """It asks for models by three sizes beside its own: all are the first one."""
+    """Configure Claude Code. It requests models of three sizes besides its own: all are the first one."""
     first = facts.models[0]
     sizes = [f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("OPUS", "SONNET", "HAIKU")]
     variables = {
@@ -274,7 +280,7 @@ def _claude_code(facts: ClientFacts) -> ClientConfig:
         **dict.fromkeys(("ANTHROPIC_MODEL", *sizes), first.name),
         "API_TIMEOUT_MS": str(PATIENCE * 1000),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(first.output),
-        # Of a model that it does not know. CLAUDE_CODE_AUTO_COMPACT_WINDOW takes nothing below 100,000.
+        # For a model that it does not know, CLAUDE_CODE_AUTO_COMPACT_WINDOW has no effect below 100,000.
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(first.context),
     }
     lines = [
@@ -282,7 +288,7 @@ def _claude_code(facts: ClientFacts) -> ClientConfig:
         f'export ANTHROPIC_AUTH_TOKEN="${KEY_VARIABLE}"',
         "unset ANTHROPIC_API_KEY",
         *export_lines(facts, NODE),
-        "# Else the head of each request is another one, and no prompt is ever found in the cache.",
+        "# Otherwise the head of each request differs, and the cache never contains the prompt.",
         "export CLAUDE_CODE_ATTRIBUTION_HEADER=0",
         f"claude  # with --model, of {', '.join(each.name for each in facts.models)}",
     ]
@@ -304,11 +310,11 @@ client = OpenAI(
     api_key=os.environ[{KEY_VARIABLE!r}],
     timeout={PATIENCE},{trusts}
 )
-answer = client.chat.completions.create(
+response = client.chat.completions.create(
     model={facts.models[0].name!r},  # of {", ".join(each.name for each in facts.models)}
     messages=[{{"role": "user", "content": "Hello"}}],
 )
-print(answer.choices[0].message.content)
+print(response.choices[0].message.content)
 """
     return ClientConfig(text, "a program in Python with the package `openai`")
 
@@ -342,4 +348,4 @@ CLIENTS: Mapping[str, Callable[[ClientFacts], ClientConfig]] = {
     "openai-python": _openai_python,
     "curl": _curl,
 }
-"""Programs by the names that people type."""
+"""Functions by the names of their programs."""

@@ -14,13 +14,13 @@ _OF_RIG = 'rig="$rig"'
 _OF_SERVER = f'{_OF_RIG},instance=~"$instance"'
 _DISK = f'{_OF_RIG},fstype!="tmpfs"'
 _ANSWERING = 'sum(up{job="server",group=""} or max by (rig, group) (up{job="server",group!=""}))'
-"""A group answers for the one of its models that is loaded."""
+"""A group responds if the server of its loaded model does."""
 _MODELS = 'proxy=~"m_.+"'
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of Prometheus, and how each line of the answer is called: `{{label}}` stands for its value."""
+    """A query of Prometheus, and the legend of each of its series: `{{label}}` stands for the label's value."""
 
     expr: str
     legend: str = "{{instance}}"
@@ -28,7 +28,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart, a number or a table; `unit` is Grafana's name of it, and `width` is of 24. `help` says what it is."""
+    """A chart, a number or a table; `unit` is Grafana's name of it, and `width` is of 24. `help` explains it."""
 
     title: str
     queries: tuple[Query, ...]
@@ -48,7 +48,7 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Variable:
-    """What is chosen above a dashboard: values of a label, by Grafana's `label_values`. `many`: several, or all."""
+    """A selection above a dashboard: values of a label, by Grafana's `label_values`. `many`: several, or all."""
 
     name: str
     label: str
@@ -58,7 +58,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A dashboard; Grafana knows it by `uid`, so that the next version takes its place."""
+    """A dashboard; Grafana identifies it by `uid`, so that the next version takes its place."""
 
     uid: str
     title: str
@@ -67,7 +67,7 @@ class Dashboard:
 
 
 def _chart(title: str, expr: str, unit: str = "short", legend: str = "{{instance}}", help_: str = "") -> Panel:
-    """A chart of one query."""
+    """Return a chart of one query."""
     return Panel(title, (Query(expr, legend),), unit, help=help_)
 
 
@@ -76,9 +76,9 @@ def _number(title: str, expr: str, unit: str = "short") -> Panel:
 
 
 def _alerts(labels: str = "") -> Panel:
-    """What is wrong now."""
+    """Return the table of firing alerts."""
     query = Query(f'ALERTS{{alertstate="firing"{labels}}}')
-    return Panel("What is wrong", (query,), kind="table", width=24, help="Alerts that fire now.")
+    return Panel("Firing alerts", (query,), kind="table", width=24, help="Alerts that fire now.")
 
 
 FLEET = Dashboard(
@@ -88,10 +88,10 @@ FLEET = Dashboard(
         PanelRow(
             "Now",
             (
-                _number("Rigs that answer", 'sum(up{job="host"})'),
-                _number("Servers that answer", _ANSWERING),
-                _number("Requests that are answered", "sum(llm:requests:processing)"),
-                _number("Requests that wait", "sum(llm:requests:waiting)"),
+                _number("Rigs that respond", 'sum(up{job="host"})'),
+                _number("Servers that respond", _ANSWERING),
+                _number("Running requests", "sum(llm:requests:processing)"),
+                _number("Waiting requests", "sum(llm:requests:waiting)"),
                 _number("GPUs take", "sum(llamaherd_gpu_power_watts)", "watt"),
                 _number("Alerts", 'count(ALERTS{alertstate="firing"}) or vector(0)'),
                 _alerts(),
@@ -102,11 +102,11 @@ FLEET = Dashboard(
             (
                 _chart("Tokens a second, one request", "llm:decode_tokens_per_second:rate5m"),
                 _chart(
-                    "Beside what was measured",
+                    "Compared with the measured speed",
                     "llm:decode_tokens_per_second:rate5m"
                     " / on(instance) group_left() llm:decode_tokens_per_second:measured",
                     "percentunit",
-                    help_="Of the slowest condition in the newest result of herd bench. Below 70 % somebody is told.",
+                    help_="Of the slowest condition in the newest result of herd bench. Below 70 % an alert fires.",
                 ),
                 _chart("Prompt tokens a second", "llm:prefill_tokens_per_second:rate5m"),
             ),
@@ -114,16 +114,16 @@ FLEET = Dashboard(
         PanelRow(
             "Who asks",
             (
-                _chart("Requests that are answered", "llm:requests:processing"),
-                _chart("Requests that wait for a slot", "llm:requests:waiting"),
-                _chart("Drafted tokens that are taken", "llm:drafts_accepted:ratio30m", "percentunit"),
+                _chart("Running requests", "llm:requests:processing"),
+                _chart("Requests waiting for a slot", "llm:requests:waiting"),
+                _chart("Accepted draft tokens", "llm:drafts_accepted:ratio30m", "percentunit"),
                 _chart("Streams by the gateway", f"haproxy_server_current_sessions{{{_MODELS}}}", legend="{{server}}"),
                 _chart("Gateway's queue", f"haproxy_backend_current_queue{{{_MODELS}}}", legend="{{proxy}}"),
                 _chart(
-                    "Told to come back, a minute",
+                    "Rejected with 429, a minute",
                     '60 * rate(haproxy_frontend_requests_denied_total{proxy="gateway"}[$__rate_interval])',
                     legend="{{rig}}",
-                    help_="Answers 429: the queue is full, or somebody asks too much at once.",
+                    help_="Responses with status 429: the queue is full, or a user sends too many requests at once.",
                 ),
             ),
         ),
@@ -151,12 +151,12 @@ FLEET = Dashboard(
                     "{{rig}}",
                 ),
                 Panel(
-                    "Not as declared",
+                    "Out of sync",
                     (
                         Query("llamaherd:drift:changes", "{{rig}}: drift"),
                         Query("llamaherd:inventory:changes", "{{rig}}: the inventory has moved"),
                     ),
-                    help="Changes that herd up would make, by the last herd diff --tell.",
+                    help="Changes that herd up would make, by the last `herd diff --tell`.",
                 ),
             ),
         ),
@@ -181,9 +181,9 @@ RIG = Dashboard(
                     width=16,
                 ),
                 _chart("Prompt tokens a second", f"llm:prefill_tokens_per_second:rate5m{{{_OF_SERVER}}}"),
-                _chart("Requests that are answered", f"llm:requests:processing{{{_OF_SERVER}}}"),
-                _chart("Requests that wait for a slot", f"llm:requests:waiting{{{_OF_SERVER}}}"),
-                _chart("Drafted tokens that are taken", f"llm:drafts_accepted:ratio30m{{{_OF_SERVER}}}", "percentunit"),
+                _chart("Running requests", f"llm:requests:processing{{{_OF_SERVER}}}"),
+                _chart("Requests waiting for a slot", f"llm:requests:waiting{{{_OF_SERVER}}}"),
+                _chart("Accepted draft tokens", f"llm:drafts_accepted:ratio30m{{{_OF_SERVER}}}", "percentunit"),
             ),
         ),
         PanelRow(
@@ -193,7 +193,7 @@ RIG = Dashboard(
                     "Memory",
                     (
                         Query(f"llamaherd_gpu_memory_used_bytes{{{_OF_RIG}}}", "GPU {{index}}"),
-                        Query(f"llamaherd_gpu_memory_total_bytes{{{_OF_RIG}}}", "GPU {{index}}: there is"),
+                        Query(f"llamaherd_gpu_memory_total_bytes{{{_OF_RIG}}}", "GPU {{index}}: total"),
                     ),
                     "bytes",
                 ),
@@ -201,7 +201,7 @@ RIG = Dashboard(
                     "Power",
                     (
                         Query(f"llamaherd_gpu_power_watts{{{_OF_RIG}}}", "GPU {{index}}"),
-                        Query(f"llamaherd_gpu_power_limit_watts{{{_OF_RIG}}}", "GPU {{index}}: its limit"),
+                        Query(f"llamaherd_gpu_power_limit_watts{{{_OF_RIG}}}", "GPU {{index}}: limit"),
                     ),
                     "watt",
                 ),
@@ -226,24 +226,24 @@ RIG = Dashboard(
                     "bytes",
                 ),
                 _chart("Load", f"node_load1{{{_OF_RIG}}}", legend="of a minute"),
-                _chart("Disks have left", f"node_filesystem_avail_bytes{{{_DISK}}}", "bytes", "{{mountpoint}}"),
+                _chart("Free disk space", f"node_filesystem_avail_bytes{{{_DISK}}}", "bytes", "{{mountpoint}}"),
                 _chart(
-                    "Network takes in",
+                    "Network input",
                     f'rate(node_network_receive_bytes_total{{{_OF_RIG},device!="lo"}}[$__rate_interval])',
                     "Bps",
                     "{{device}}",
                 ),
                 _chart(
-                    "Our units run",
+                    "Running units",
                     f'node_systemd_unit_state{{{_OF_RIG},state="active"}}',
                     legend="{{name}}",
-                    help_="1 where systemd calls it active.",
+                    help_="1 where systemd reports it as active.",
                 ),
                 _chart(
-                    "Not as declared",
+                    "Out of sync",
                     f"llamaherd:drift:changes{{{_OF_RIG}}}",
                     legend="drift",
-                    help_="Changes that herd up would make since somebody has changed the host.",
+                    help_="Changes that herd up would make because the host was changed by hand.",
                 ),
             ),
         ),
@@ -258,18 +258,18 @@ DASHBOARDS = (FLEET, RIG)
 
 
 SCHEMA = 39
-"""The form of a dashboard that is written, by Grafana's count. It takes older ones, but none that it does not know."""
+"""The form of a dashboard that is written, by Grafana's count. It reads older ones, but no newer ones."""
 
 _WIDTH, _HEIGHT, _NUMBERS = 24, 8, 4
-"""Of Grafana's grid: its columns, and the lines of a panel and of a number."""
+"""The columns of Grafana's grid, and the lines of a panel and of a number."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-"""Whichever Prometheus is chosen above."""
+"""The Prometheus that is selected above."""
 _HIDDEN = ("Time", "Value", "__name__", "alertstate", "job", "exported_rig")
-"""Columns of a table of alerts that say nothing."""
+"""Columns of a table of alerts without information."""
 
 
 def dashboard_json(dashboard: Dashboard) -> str:
-    """The text of its file."""
+    """Return the text of a dashboard's file."""
     value = {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -300,7 +300,7 @@ def _variable_json(variable: Variable) -> dict[str, Any]:
         "label": variable.label,
         "datasource": _SOURCE,
         "query": {"qryType": 1, "query": variable.query, "refId": f"{variable.name}-values"},
-        "refresh": 2,  # as often as the time that is shown is another
+        "refresh": 2,  # the refresh rate of the time range
         "sort": 1,
         "multi": variable.many,
         "includeAll": variable.many,
@@ -309,7 +309,7 @@ def _variable_json(variable: Variable) -> dict[str, Any]:
 
 
 def _panels_json(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
-    """All panels in their places, numbered."""
+    """Yield all panels in their places, numbered."""
     number = top = 0
     for row in dashboard.rows:
         number += 1
@@ -355,7 +355,7 @@ def _panel_json(panel: Panel, number: int, place: dict[str, int]) -> dict[str, A
 
 
 def _query_json(query: Query, letter: str, panel: Panel) -> dict[str, Any]:
-    """A number and a table are of now."""
+    """Return a query in Grafana's format; a number and a table show the current value."""
     now = panel.kind == "table"
     form = {"format": "table", "instant": True, "range": False} if now else {"format": "time_series", "range": True}
     return {"refId": letter, "datasource": _SOURCE, "expr": query.expr, "legendFormat": query.legend, **form}

@@ -19,7 +19,7 @@ from llamaherd.plan import InstancePlan, Plan
 Say = Callable[[str], None]
 
 DRAIN_SECONDS = 900
-"""Seconds after which hosts of gateways take a drain back, whatever has become of who measures: it renews them."""
+"""Seconds after which hosts of gateways undo a drain, even if the measuring run has ended: the run renews it."""
 
 _EVERY = 300.0
 """Seconds between two renewals: one that fails does no harm."""
@@ -27,9 +27,9 @@ _EVERY = 300.0
 
 @dataclass(frozen=True)
 class ServerGateways:
-    """The gateways before a server: their rigs, and for each model that which answers in its place, if one does.
+    """The gateways of a server: their rigs, and for each model its fallback, if there is one.
 
-    `say` tells people. After `longest` seconds the hosts of gateways take back what they were told.
+    `say` prints a line. After `longest` seconds the hosts of gateways undo the drain.
     """
 
     server: str
@@ -39,53 +39,53 @@ class ServerGateways:
     say: Say
 
     def step_aside(self, wait: int = 0) -> Mapping[str, Rig]:
-        """Have nothing new sent to it, and wait so many seconds for what it answers; by which gateways.
+        """Drain the server at its gateways, and wait so many seconds for its running requests; return the gateways.
 
-        One that somebody has drained stays so.
+        A drain by hand stays.
         """
         willing = self._willing()
         try:
-            told = drain_server(willing, self.server, wait, undo=self.longest)
+            drained = drain_server(willing, self.server, wait, undo=self.longest)
         except BaseException:
             undo_drain(willing, self.server)
             raise
         aside = {}
-        for rig, found in told.items():
+        for rig, found in drained.items():
             if isinstance(found, DrainState):
-                left = f"; it answers {found.left} that were sent before" if wait and found.left else ""
-                self.say(f"{rig} sends nothing new to {self.server}{left}")
+                left = f"; {found.left} requests that were sent before are still running" if wait and found.left else ""
+                self.say(f"{rig} sends no new requests to {self.server}{left}")
                 aside[rig] = self.gateways[rig]
             else:
-                self.say(f"{rig} goes on sending to {self.server}: {found.message}")
+                self.say(f"{rig} continues sending to {self.server}: {found.message}")
         return aside
 
     def _willing(self) -> Mapping[str, Rig]:
-        """Those that send to it, and have others for all that it answers."""
+        """Return the gateways that send requests to the server, and have others for all of its models."""
         willing = {}
         for rig, now in query_gateways(self.gateways).items():
             if not isinstance(now, GatewaySnapshot):
-                self.say(f"{rig} goes on sending to {self.server}: {now.message}")
+                self.say(f"{rig} continues sending to {self.server}: {now.message}")
             elif not now.takes(self.server):
                 continue
             elif alone := now.without(self.server, self.fallbacks):
-                self.say(f"{rig} goes on sending to {self.server}: nobody else answers for {' and '.join(alone)}")
+                self.say(f"{rig} continues sending to {self.server}: no other server serves {' and '.join(alone)}")
             else:
                 willing[rig] = self.gateways[rig]
         return willing
 
     def step_back(self, aside: Mapping[str, Rig]) -> None:
-        """Have requests sent to it again, by those that nobody has told otherwise since."""
+        """Undo the drain at the gateways where it is unchanged since."""
         for rig, found in undo_drain(aside, self.server).items():
             if found is True:
                 self.say(f"{rig} sends to {self.server} again")
             elif found is False:
-                self.say(f"{rig} is left as it is: of {self.server} it was told otherwise, or the time was over")
+                self.say(f"{rig} is left as it is: the drain of {self.server} was changed, or its time was over")
             else:
                 self.say(f"{rig} sends nothing to {self.server} for {self.longest} s more at most: {found.message}")
 
 
 def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: int, say: Say) -> ServerGateways | None:
-    """What stands in front of an instance; None where nothing does, or what does is not to be known, which is said."""
+    """Return the gateways of an instance; None if it has none, or if they cannot be queried, which `say` reports."""
     folder = inventory if inventory.is_dir() else inventory.parent
     declared = survey_fleet_file(folder).declared
     if declared is None or declared.gateway is None:
@@ -99,7 +99,7 @@ def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: in
         gateway = declared_gateway(inventory)
         return ServerGateways(server, longest, gateway.hosts, gateway.fallbacks, say)
     except (InventoryError, UserError) as error:
-        say(f"the gateways of {server} are told nothing: {str(error).splitlines()[0]}")
+        say(f"the gateways of {server} are not queried: {str(error).splitlines()[0]}")
         return None
 
 
@@ -122,10 +122,10 @@ def drained_for_change(inventory: Path, plan: Plan, seconds: Mapping[str, int], 
 
 @contextmanager
 def drained(inventory: Path, plan: Plan, instances: Sequence[InstancePlan], say: Say, wait: int = 0) -> Iterator[None]:
-    """While instances are measured, however long that takes, their gateways that have others send them nothing new.
+    """Drain instances while they are measured, however long that takes, at the gateways that have other servers.
 
-    What they answer by then is waited for, so many seconds. A run that is ended in the middle leaves timers on the
-    hosts of gateways, which take it back.
+    Wait so many seconds for their running requests. If the run is interrupted, timers on the hosts of gateways undo the
+    drain.
     """
     with ExitStack() as around:
         for instance in instances:

@@ -21,14 +21,14 @@ from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
 @dataclass(frozen=True)
 class DeclaredGateway:
-    """The gateway, the file that declares it, and all rigs around it by name."""
+    """The gateway, the file that declares it, and all rigs of the fleet by name."""
 
     declared: Gateway
     file: Path
     rigs: Mapping[str, Rig]
 
     def user(self, name: str) -> User:
-        """A user by name. Raises UserError."""
+        """Return a user by name. Raise UserError."""
         if name not in self.declared.users:
             help_ = nearest(name, self.declared.users) if self.declared.users else f"add one: `herd users add {name}`"
             raise UserError(f"the gateway has no user `{name}`", help_)
@@ -36,18 +36,18 @@ class DeclaredGateway:
 
     @property
     def hosts(self) -> Mapping[str, Rig]:
-        """The rigs that it runs on. Raises UserError where one of them cannot be read."""
+        """The rigs that it runs on. Raises UserError if one of them cannot be read."""
         for name in self.declared.on:
             if name not in self.rigs:
-                raise UserError(f"the gateway is on rig `{name}`, which cannot be read", "`herd check` says why")
+                raise UserError(f"the gateway is on rig `{name}`, which cannot be read", "`herd check` reports why")
         return {name: self.rigs[name] for name in self.declared.on}
 
     @property
     def authority(self) -> Path:
-        """The folder of its own CA. Raises UserError where it is to have none."""
+        """The folder of its own CA. Raises UserError if it has none."""
         if self.declared.tls is None or self.declared.tls.ca is None:
             help_ = f"write `tls: {{ca: keys/ca}}` below `gateway` in {self.file}"
-            raise UserError("the gateway is to have no certificate of a CA of your own", help_)
+            raise UserError("the gateway has no certificate of a CA of your own", help_)
         return self.declared.tls.ca
 
     @property
@@ -58,11 +58,11 @@ class DeclaredGateway:
 
     @property
     def fallbacks(self) -> Mapping[str, str | None]:
-        """Which model answers in the place of each, if any does."""
+        """The fallback of each model, if there is one."""
         return {name: model.fallback for name, model in self.declared.models.items()}
 
     def server(self, named: str) -> str:
-        """A server that it sends requests to, by its name. Raises UserError where it is none."""
+        """Return a server that it sends requests to, by its name. Raise UserError if there is none."""
         names = {server for _, server in self.served}
         if (server := server_named(named, self.rigs)) in names:
             return server
@@ -74,7 +74,7 @@ class DeclaredGateway:
 
 
 def declared_gateway(inventory: Path) -> DeclaredGateway:
-    """The gateway of the fleet whose inventory this is. Raises InventoryError, and UserError where there is none."""
+    """Return the gateway of the fleet of this inventory. Raise InventoryError, or UserError if there is none."""
     surveyed = survey_fleet(inventory)
     file = (inventory if inventory.is_dir() else inventory.parent) / FLEET
     wrong = [each for each in surveyed.findings if each.severity == "error" and each.place.file.name == FLEET]

@@ -19,7 +19,9 @@ _MOST_COUNT = 10**15
 
 @dataclass(frozen=True)
 class ServerSnapshot:
-    """A server of a model: its state, requests of how many at once, and answers since the gateway began to count."""
+    """A server of a model: its state, its requests of how many at once, and the responses since the gateway began to
+    count.
+    """
 
     name: str
     state: ServerState
@@ -39,7 +41,7 @@ class ModelSnapshot:
 
 @dataclass(frozen=True)
 class UserSnapshot:
-    """A user: requests that are answered or wait, of how many at once."""
+    """A user: running or waiting requests, of how many at once."""
 
     name: str
     streams: int
@@ -48,7 +50,7 @@ class UserSnapshot:
 
 @dataclass(frozen=True)
 class AddressSnapshot:
-    """An address that two gateways have in turn, and whether this one has it."""
+    """An address that two gateways share, and whether this one has it."""
 
     address: str
     here: bool
@@ -56,10 +58,10 @@ class AddressSnapshot:
 
 @dataclass(frozen=True)
 class GatewaySnapshot:
-    """A gateway. `ending`: processes from before a reload, with streams of their own that nobody counts.
+    """A gateway. `ending`: processes from before a reload, whose streams are not counted.
 
-    `returning`: servers that a run has drained; where that does not take them back, a timer does. `address` is known of
-    a gateway that has one in turn with another.
+    `returning`: servers that a run has drained; if the run does not undo that, a timer does. `address` is set for a
+    gateway that shares one with another.
     """
 
     models: tuple[ModelSnapshot, ...]
@@ -75,41 +77,44 @@ class GatewaySnapshot:
         return tuple(dict.fromkeys(server.name for server in rows if server.state == "down"))
 
     def alone(self, server: str) -> tuple[str, ...]:
-        """Models of which this server is the only one that is up."""
+        """Return the models of which this server is the only one that is up."""
         ups = {model.name: [each.name for each in model.servers if each.state == "up"] for model in self.models}
         return tuple(model for model, names in ups.items() if names == [server])
 
     def without(self, server: str, fallbacks: Mapping[str, str | None]) -> tuple[str, ...]:
-        """Models that nobody would answer without this server: no other one is up of theirs, nor of a fallback's."""
+        """Return the models that no server would serve without this one: no other one is up, nor one of a fallback."""
         others = {
             model.name: any(each.state == "up" and each.name != server for each in model.servers)
             for model in self.models
         }
 
-        def answered(name: str | None, seen: frozenset[str] = frozenset()) -> bool:
-            if name is None or name in seen:
+        def served(name: str | None, passed: frozenset[str] = frozenset()) -> bool:
+            if name is None or name in passed:
                 return False
-            return others.get(name, False) or answered(fallbacks.get(name), seen | {name})
+            return others.get(name, False) or served(fallbacks.get(name), passed | {name})
 
-        return tuple(name for name in self.alone(server) if not answered(name))
+        return tuple(name for name in self.alone(server) if not served(name))
 
     def takes(self, server: str) -> bool:
-        """Whether it sends this server requests, or would but for a run that was cut off."""
+        """Return whether it sends this server requests, or would but for an interrupted run."""
         rows = [each.state for model in self.models for each in model.servers if each.name == server]
         return "up" in rows or ("draining" in rows and server in self.returning)
 
     def absent(self, declared: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-        """Servers, of these models and servers, that the gateway does not have: it runs by another declaration."""
+        """Return the declared servers that the gateway does not have: its configuration is another one."""
         has = {(model.name, server.name) for model in self.models for server in model.servers}
         return tuple(dict.fromkeys(server for model, server in declared if (model, server) not in has))
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Return the state as plain JSON values."""
         return asdict(self)
 
 
 def gateway_snapshot(found: GatewayState) -> GatewaySnapshot:
-    """Return the state of a gateway from its host's result. Raise UnaskedError if no gateway can have this state."""
+    """Return the state of a gateway from its host's result.
+
+    Raise UnexpectedLineError if no gateway can have this state.
+    """
     try:
         models = tuple(
             ModelSnapshot(
@@ -137,9 +142,10 @@ def gateway_snapshot(found: GatewayState) -> GatewaySnapshot:
 
 
 def _state(status: str) -> ServerState:
-    """HAProxy's word for a server: `UP 1/2` has failed a check, `DOWN 1/2` is about to be up, `MAINT` is our drain.
+    """Return the state for HAProxy's status: `UP 1/2` has failed a check, `DOWN 1/2` is about to be up, `MAINT` is our
+    drain.
 
-    A name that cannot be looked up is `MAINT (resolution)`: nobody has drained that.
+    A name that cannot be resolved is `MAINT (resolution)`: that is not a drain.
     """
     if status == "MAINT" or status.partition(" ")[0] == "DRAIN":
         return "draining"
@@ -163,17 +169,17 @@ _USERS = ("user", "streams")
 
 
 def gateway_lines(now: GatewaySnapshot) -> Iterator[str]:
-    """Its servers by model, then its users, each a line."""
+    """Yield its servers by model, then its users, each a line."""
     yield from _columns([_SERVERS, *(row for model in now.models for row in _rows(model))])
     if now.users:
         yield ""
         yield from _columns([_USERS, *((user.name, f"{user.streams} of {user.most}") for user in now.users)])
     for server in now.returning:
-        yield f"  {server} is drained by `herd up` or a measurement, and comes back by itself"
+        yield f"  {server} is drained by `herd up` or a measurement, and returns by itself"
 
 
 def _rows(model: ModelSnapshot) -> Iterator[Sequence[str]]:
-    """A line of each server; the model and who waits for it stand in the first."""
+    """Yield a line of each server; the first contains the model and its waiting requests."""
     of_model = (model.name, str(model.waiting))
     for server in model.servers:
         yield (*of_model, server.name, server.state, f"{server.streams} of {server.most}", str(server.answered))
@@ -187,29 +193,29 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def ending_line(ending: int) -> str:
-    """That processes from before a reload are at work, whose streams are not counted."""
+    """Describe processes from before a reload, whose streams are not counted."""
     processes = "a process" if ending == 1 else f"{ending} processes"
     return f"{processes} from before a reload still {'has' if ending == 1 else 'have'} streams, which are not counted"
 
 
 class AddressLine(NamedTuple):
-    """Where the address of two gateways is, in a sentence, and whether that is on one of them."""
+    """The location of the address of two gateways, in a sentence, and whether that is on one of them."""
 
     line: str
     ok: bool
 
 
 def address_line(gateways: Mapping[str, GatewaySnapshot]) -> AddressLine | None:
-    """Which of these gateways has the address that they have in turn; None where they have none."""
-    told = {rig: now.address for rig, now in gateways.items() if now.address}
-    if not told:
+    """Return which of these gateways has the address that they share; None without one."""
+    addresses = {rig: now.address for rig, now in gateways.items() if now.address}
+    if not addresses:
         return None
-    address = next(iter(told.values())).address
-    owners = [rig for rig, each in told.items() if each.here]
+    address = next(iter(addresses.values())).address
+    owners = [rig for rig, each in addresses.items() if each.here]
     if len(owners) == 1:
         return AddressLine(f"{address} is on {owners[0]}", True)
     if owners:
-        way_out = "let what they say of it through between them: protocol 112, VRRP"
-        return AddressLine(f"{address} is on {' and '.join(owners)} at once: {way_out}", False)
-    where = ", nor on ".join(told)
+        fix = "let their VRRP messages through between them: protocol 112"
+        return AddressLine(f"{address} is on {' and '.join(owners)} at once: {fix}", False)
+    where = ", nor on ".join(addresses)
     return AddressLine(f"{address} is not on {where}: see `systemctl status llamaherd-address` there", False)

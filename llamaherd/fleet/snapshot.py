@@ -11,14 +11,14 @@ from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, addre
 InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down"]
 
 ANSWERS: tuple[InstanceState, ...] = ("serves", "waits", "busy")
-"""States in which people are answered, be it a little later."""
+"""States in which requests are served, perhaps a little later."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second that were measured once, with the 95 % interval where there is one; `began` in UTC.
+    """Tokens a second of one measurement, with the 95 % interval if there is one; `began` in UTC.
 
-    `counted` is of how many runs or starts: `n = 2, too few`.
+    `counted` is the number of runs or starts: `n = 2, too few`.
     """
 
     value: float
@@ -30,7 +30,9 @@ class Speed:
 
 @dataclass(frozen=True)
 class CardSnapshot:
-    """A GPU: bytes, watts, degrees Celsius, percent; None for what it does not tell. `name` is as declared."""
+    """A GPU: bytes, watts, degrees Celsius, percent; None for a value that it does not report. `name` is as
+    declared.
+    """
 
     name: str
     model: str
@@ -44,13 +46,13 @@ class CardSnapshot:
 
 @dataclass(frozen=True)
 class InstanceSnapshot:
-    """An instance. `why` says why it does not serve, in a few words.
+    """An instance. `why` is the reason why it does not serve, in a few words.
 
-    `group` is that of instances which one server has in turn: one that `waits` is loaded when somebody asks for it.
+    `group` is that of instances of one server: one that `waits` is loaded when a client requests it.
 
-    `streams` are requests that it works on, `reading` those of them whose prompt is still read, of `slots` at once;
+    `streams` are its running requests, `reading` those of them whose prompt is still read, of `slots` at once;
     `waiting` come after them. `tokens_per_second` are those of all streams together in about one second. `measured` is
-    the last result of `herd bench`, `expected` what is declared.
+    the last result of `herd bench`, `expected` the declared value.
     """
 
     name: str
@@ -69,13 +71,13 @@ class InstanceSnapshot:
 
     @property
     def ok(self) -> bool:
-        """Whether it answers people: one that is busy, or must be loaded first, does so a little later."""
+        """Return whether it serves requests: one that is busy, or must be loaded first, does so a little later."""
         return self.state in ANSWERS
 
 
 @dataclass(frozen=True)
 class LastChange:
-    """The newest release of a host: `at` in UTC, by whom, its changes in a sentence each, and what failed."""
+    """The newest release of a host: `at` in UTC, its user, its changes in a sentence each, and its failures."""
 
     number: int
     at: str
@@ -86,9 +88,9 @@ class LastChange:
 
 @dataclass(frozen=True)
 class RigSnapshot:
-    """A rig. `away` is why its host could not be asked: then nothing else is known.
+    """A rig. `away` is why its host could not be queried: then nothing else is known.
 
-    `problems` are sentences, each with what to do about it. `gateway` is what the gateway on it does.
+    `problems` are sentences, each with a fix. `gateway` is the state of the gateway on it.
     """
 
     name: str
@@ -101,7 +103,7 @@ class RigSnapshot:
 
     @property
     def ok(self) -> bool:
-        """Whether all of it serves."""
+        """Return whether all of it serves."""
         return not self.problems and not self.away
 
 
@@ -114,12 +116,12 @@ class FleetSnapshot:
 
     @property
     def ok(self) -> bool:
-        """Whether all of it serves."""
+        """Return whether all of it serves."""
         return all(rig.ok for rig in self.rigs) and (self.address is None or self.address.ok)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, a sentence each, that names its rig."""
+        """All problems, a sentence each, that names its rig."""
         return tuple(self._problems())
 
     def _problems(self) -> Iterator[str]:
@@ -134,11 +136,11 @@ class FleetSnapshot:
 
     @property
     def address(self) -> AddressLine | None:
-        """Where the address is that two gateways have in turn; None where there is none, or one is not known."""
+        """The location of the address that two gateways share; None without one, or if it is unknown."""
         gateways = {rig.name: rig.gateway for rig in self.rigs if rig.gateway}
         return address_line(gateways) if len(gateways) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Return the state as plain JSON values."""
         rigs = [{**asdict(rig), "ok": rig.ok} for rig in self.rigs]
         return {"at": self.at, "ok": self.ok, "rigs": rigs}

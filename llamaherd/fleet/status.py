@@ -62,7 +62,7 @@ class CheckedStatus:
 
 
 def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
-    """Return the state of a host that has these servers. Raise UnaskedError if no host can have this state."""
+    """Return the state of a host that has these servers. Raise UnexpectedLineError if no host can have this state."""
     try:
         if unknown := found.servers.keys() - {*services}:
             raise ValueError(f"a server {min(unknown)!r}")
@@ -83,7 +83,7 @@ def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
 
 
 def _check_server(found: ServerStatus) -> ServerStatus:
-    """Return a server's state. Raise ValueError where it cannot be one."""
+    """Return a server's state. Raise ValueError if no server can have it."""
     for word in (found.active, found.doing, found.ended, *found.models.values()):
         _require(bool(_WORD.fullmatch(word)), word)
     _require(bool(_HTTP.fullmatch(found.health)), found.health)
@@ -124,35 +124,34 @@ _RUNS = ("active", "running")
 _STARTS = ("activating", "reloading", "starting")
 
 
-def rig_snapshot(plan: Plan, told: CheckedStatus, measured: Mapping[str, Speed]) -> RigSnapshot:
-    """A rig now; `measured` by instance."""
-    servers = told.servers
-    found = [(each, servers[each.service]) for each in plan.instances]
-    instances = [tuple(_instances(each, server, measured)) for each, server in found]
-    gateway, wrong = _gateway(plan, told.gateway)
-    down = chain(*(_down(each, server, now) for (each, server), now in zip(found, instances, strict=True)))
-    problems = [*down, *_missing(plan, told), *wrong]
+def rig_snapshot(plan: Plan, found: CheckedStatus, measured: Mapping[str, Speed]) -> RigSnapshot:
+    """Return the state of a rig; `measured` by instance."""
+    servers = [(each, found.servers[each.service]) for each in plan.instances]
+    instances = [tuple(_instances(each, server, measured)) for each, server in servers]
+    gateway, wrong = _gateway(plan, found.gateway)
+    down = chain(*(_down(each, server, now) for (each, server), now in zip(servers, instances, strict=True)))
+    problems = [*down, *_missing(plan, found), *wrong]
     return RigSnapshot(
         name=plan.rig,
         instances=tuple(chain(*instances)),
-        cards=tuple(_cards(plan, told)),
-        change=_change(*told.release) if told.release else None,
+        cards=tuple(_cards(plan, found)),
+        change=_change(*found.release) if found.release else None,
         problems=tuple(problems),
         gateway=gateway,
     )
 
 
-def _instances(plan: InstancePlan, told: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
-    """A server by itself, or each instance of a group."""
-    state, why = _state(plan, told)
+def _instances(plan: InstancePlan, status: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
+    """Yield a server by itself, or each instance of a group."""
+    state, why = _state(plan, status)
     for each in instances_of(plan):
-        of_model = _group_state(told.models.get(each.model)) if plan.members and state == "serves" else (state, why)
-        yield _instance(each, told, measured.get(each.name), *of_model, plan.name if plan.members else None)
+        of_model = _group_state(status.models.get(each.model)) if plan.members and state == "serves" else (state, why)
+        yield _instance(each, status, measured.get(each.name), *of_model, plan.name if plan.members else None)
 
 
-def _group_state(said: str | None) -> tuple[InstanceState, str]:
-    """What one of several models does whose server serves, by what that says of it."""
-    match said:
+def _group_state(word: str | None) -> tuple[InstanceState, str]:
+    """Return the state of one of several models whose server runs, from that server's report."""
+    match word:
         case "loaded" | "sleeping":
             return "serves", ""
         case "loading":
@@ -164,7 +163,7 @@ def _group_state(said: str | None) -> tuple[InstanceState, str]:
 
 
 def _instance(
-    plan: InstancePlan, told: ServerStatus, measured: Speed | None, state: InstanceState, why: str, group: str | None
+    plan: InstancePlan, status: ServerStatus, measured: Speed | None, state: InstanceState, why: str, group: str | None
 ) -> InstanceSnapshot:
     serves = state == "serves"
     return InstanceSnapshot(
@@ -173,88 +172,88 @@ def _instance(
         port=plan.endpoint.port,
         state=state,
         why=why,
-        streams=told.busy if serves else None,
-        slots=(told.slots or plan.endpoint.streams) if serves else None,
-        reading=told.reading if serves else None,
-        waiting=told.waiting if serves else None,
-        tokens_per_second=told.wrote[0] * 1000 / told.wrote[1] if serves and told.wrote else None,
+        streams=status.busy if serves else None,
+        slots=(status.slots or plan.endpoint.streams) if serves else None,
+        reading=status.reading if serves else None,
+        waiting=status.waiting if serves else None,
+        tokens_per_second=status.wrote[0] * 1000 / status.wrote[1] if serves and status.wrote else None,
         measured=measured,
         expected=plan.expect.decode if plan.expect else None,
         group=group,
     )
 
 
-def _state(plan: InstancePlan, told: ServerStatus) -> tuple[InstanceState, str]:
-    """What it is, and why, where it does not serve."""
+def _state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceState, str]:
+    """Return the state of an instance, and the reason if it does not serve."""
     what = "unit" if plan.backend == "systemd" else "container"
-    if told.active == ABSENT:
-        return "down", f"there is no {what} of it"
-    if told.doing.startswith("auto-restart") or told.active == "restarting":
-        return "down", f"its {what} fails, and is started again{_ended(told)}"
-    if told.still:
-        return "hangs", "its process is stopped" if told.still == "stopped" else "it answers nobody, and does nothing"
-    starts = told.active in _STARTS or (what == "container" and told.doing in _STARTS)
-    match told.health:
+    if status.active == ABSENT:
+        return "down", f"its {what} does not exist"
+    if status.doing.startswith("auto-restart") or status.active == "restarting":
+        return "down", f"its {what} fails, and is started again{_ended(status)}"
+    if status.still:
+        return "hangs", "its process is stopped" if status.still == "stopped" else "it does not respond, and is idle"
+    starts = status.active in _STARTS or (what == "container" and status.doing in _STARTS)
+    match status.health:
         case "200":
-            return ("busy", "it answers later than in 2 s") if told.silent else ("serves", "")
-        case "" if told.active in _RUNS:  # it has begun to answer, and goes on with that
-            return "busy", "it answers later than in 2 s"
+            return ("busy", "it responds later than in 2 s") if status.silent else ("serves", "")
+        case "" if status.active in _RUNS:  # it has begun to respond, and continues
+            return "busy", "it responds later than in 2 s"
         case "silent":
-            return "busy", "it answers later than in 2 s"
+            return "busy", "it responds later than in 2 s"
         case "503":
-            return "loads", "it says that it is not ready"
+            return "loads", "it reports that it is not ready"
         case "refused" if starts:
             return "loads", "it starts"
         case "refused":
             return "down", f"nothing listens at port {plan.endpoint.port}"
         case "broken":
-            return "down", f"what listens at port {plan.endpoint.port} breaks off"
+            return "down", f"the program at port {plan.endpoint.port} breaks off"
         case "":
-            return "down", f"its {what} is {told.active}{_ended(told)}" if told.active else "nothing is known of it"
-        case status:
-            return "down", f"it answers {status} when it is asked for its health"
+            return "down", f"its {what} is {status.active}{_ended(status)}" if status.active else "its state is unknown"
+        case code:
+            return "down", f"it returns {code} when its health is requested"
 
 
-def _ended(told: ServerStatus) -> str:
-    """How a unit ended, where that was not as it should."""
-    return f" ({told.ended})" if told.ended not in ("", "success") else ""
+def _ended(status: ServerStatus) -> str:
+    """Describe how a unit ended, if that was a failure."""
+    return f" ({status.ended})" if status.ended not in ("", "success") else ""
 
 
-def _down(plan: InstancePlan, told: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
-    """That a server serves nobody, or a group one of its models; and where to look."""
-    state, why = _state(plan, told)
+def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
+    """Yield the servers, and models of a group, that serve no requests; and their fixes."""
+    state, why = _state(plan, status)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
     for name, state, why in down:
         if state not in ANSWERS:
             verb = "is down" if state == "down" else state
-            yield f"{name} {verb}: {why}; {_suggestion(plan, state, told)}"
+            yield f"{name} {verb}: {why}; {_suggestion(plan, state, status)}"
 
 
-def _suggestion(plan: InstancePlan, state: InstanceState, told: ServerStatus) -> str:
-    """What a person can do."""
-    if told.active == ABSENT:
-        return f"`herd up {plan.server.rig}` makes it"
+def _suggestion(plan: InstancePlan, state: InstanceState, status: ServerStatus) -> str:
+    """Return the fix."""
+    if status.active == ABSENT:
+        return f"`herd up {plan.server.rig}` creates it"
     if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
     log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
     return f"see `{log} {plan.service}` there"
 
 
-def _missing(plan: Plan, told: CheckedStatus) -> Iterator[str]:
-    """GPUs that are declared and not there."""
-    if told.driver:
-        yield f"its GPUs are not known: {told.driver}; `herd preflight {plan.rig}` says more"
+def _missing(plan: Plan, found: CheckedStatus) -> Iterator[str]:
+    """Yield GPUs that are declared and do not exist."""
+    if found.driver:
+        yield f"its GPUs are unknown: {found.driver}; `herd preflight {plan.rig}` reports more"
         return
     for card in plan.cards:
-        if card.at and not _planned_card(card.at, told.cards):
-            yield f"GPU {card.name} is not there; `herd preflight {plan.rig}` says which are"
+        if card.at and not _planned_card(card.at, found.cards):
+            yield f"GPU {card.name} does not exist; `herd preflight {plan.rig}` lists the missing ones"
 
 
-def _cards(plan: Plan, told: CheckedStatus) -> Iterator[CardSnapshot]:
-    """Those that are declared, in that order, then all others of the host."""
-    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, told.cards))}
-    order = [*named, *(id(each) for each in told.cards if id(each) not in named)]
-    for card in sorted(told.cards, key=lambda each: order.index(id(each))):
+def _cards(plan: Plan, status: CheckedStatus) -> Iterator[CardSnapshot]:
+    """Yield the declared GPUs, in that order, then all others of the host."""
+    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, status.cards))}
+    order = [*named, *(id(each) for each in status.cards if id(each) not in named)]
+    for card in sorted(status.cards, key=lambda each: order.index(id(each))):
         yield CardSnapshot(
             name=named.get(id(card), card.pci),
             model=card.name,
@@ -268,7 +267,7 @@ def _cards(plan: Plan, told: CheckedStatus) -> Iterator[CardSnapshot]:
 
 
 def _planned_card(at: str, cards: Sequence[CardStatus]) -> CardStatus | None:
-    """The GPU that a plan means; a host's only one needs no address."""
+    """Return the GPU that a plan means; a host's only one needs no address."""
     return find_gpu(at, cards) if at else next(iter(cards), None) if len(cards) == 1 else None
 
 
@@ -278,7 +277,7 @@ def _change(number: int, release: Release) -> LastChange:
 
 
 def _gateway(plan: Plan, found: GatewayState | GatewayError | None) -> tuple[GatewaySnapshot | None, list[str]]:
-    """What the gateway does that is on this rig, and what is wrong with it."""
+    """Return the state of the gateway on this rig, and its problems."""
     if plan.gateway is None:
         return None, []
     if not isinstance(found, GatewayState):
@@ -288,23 +287,21 @@ def _gateway(plan: Plan, found: GatewayState | GatewayError | None) -> tuple[Gat
     except RemoteError as error:
         return None, [f"{error.message}; {error.help}"]
     served = [(model.name, server.name) for model in plan.gateway.models for server in model.servers]
-    wrong = [f"the gateway finds {server} down; `herd gateway status` says more" for server in now.down]
-    wrong += [
-        f"{server} is not at the gateway yet; `herd up {plan.rig}` puts it there" for server in now.absent(served)
-    ]
+    wrong = [f"the gateway reports {server} as down; `herd gateway status` reports more" for server in now.down]
+    wrong += [f"{server} is not at the gateway yet; `herd up {plan.rig}` adds it" for server in now.absent(served)]
     return now, wrong
 
 
 PATIENCE = 15
-"""Seconds that hosts are waited for: a look takes little more than one, and twelve where everything on it hangs."""
+"""Seconds to wait for hosts: a query takes little more than one, and twelve if everything on the host hangs."""
 _AT_ONCE = 64
-"""Hosts that are asked at the same time: so many may hang before another one has to wait for them."""
+"""Hosts that are queried at the same time: so many may hang before another one has to wait for them."""
 _SECONDS = 30
-"""After which one is given up that has not answered."""
+"""Seconds after which a host without a response is given up."""
 
 
 class StatusQuery:
-    """Hosts that are asked again and again. One that is late is not waited for a second time."""
+    """Hosts that are queried repeatedly. A late host is not waited for a second time."""
 
     def __init__(
         self,
@@ -317,14 +314,14 @@ class StatusQuery:
         self._turns = BoundedSemaphore(_AT_ONCE)
 
     def ask(self) -> tuple[RigSnapshot, ...]:
-        """What all of them do now, in their order. Who does not answer in time is away."""
+        """Return the state of all of them, in their order. A host that does not respond in time is away."""
         begun = [name for name in self._planned if name not in self._under_way]
         self._under_way |= {name: self._begin(name) for name in begun}
         wait([self._under_way[name] for name in begun], self._patience)
         return tuple(self._found(name) for name in self._planned)
 
     def _begin(self, name: str) -> Future[RigSnapshot]:
-        """One that is asked, by a thread that nobody waits for when the program ends."""
+        """Start a query, in a thread that does not delay the end of the program."""
         answer: Future[RigSnapshot] = Future()
         Thread(target=self._ask, args=(name, answer), daemon=True).start()
         return answer
@@ -336,8 +333,8 @@ class StatusQuery:
             with self._turns:
                 given = status_input(plan)
                 found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", given, HostStatus, _SECONDS)
-            told = check_status(found, [instance.service for instance in plan.instances])
-            answer.set_result(rig_snapshot(plan, told, measured))
+            status = check_status(found, [instance.service for instance in plan.instances])
+            answer.set_result(rig_snapshot(plan, status, measured))
         except RemoteError as error:
             answer.set_result(RigSnapshot(name, away=f"{error.message}; {error.help}"))
         except BaseException as error:
@@ -345,7 +342,7 @@ class StatusQuery:
 
     def _found(self, name: str) -> RigSnapshot:
         if not self._under_way[name].done():
-            late = f"it has not answered within {self._patience:g} s; look at the host's load and at the connection"
+            late = f"it has not responded within {self._patience:g} s; check the host's load and the connection"
             return RigSnapshot(name, away=late)
         return self._under_way.pop(name).result()
 
@@ -378,7 +375,7 @@ def _figure_paths(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
 
 
 def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> dict[tuple[str, str], Speed]:
-    """What was last measured of each instance, by rig and instance, where anything was."""
+    """Return the last measurements of instances, by rig and instance."""
     found: dict[tuple[str, str], Speed] = {}
     for name, (_, plan) in planned.items():
         for instance in chain(*map(instances_of, plan.instances)):

@@ -9,6 +9,6 @@ from llamaherd.measure.report.export import html_environment
 
 
 def to_html(now: FleetSnapshot) -> str:
-    """The whole page. Whatever a host says is text in it, and never markup."""
+    """Return the whole page. Texts from hosts are escaped, and never markup."""
     template = html_environment("status").get_template("page.html.j2")
     return template.render(now=now, about=status_summary(now), tables=status_tables(now), version=__version__)

@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 
 def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
-    """Those that have rows."""
+    """Return the tables that have rows."""
     made = (
         Table("Instances", INSTANCES, tuple(row for rig in now.rigs for row in _instances(rig))),
         Table("GPUs", CARDS, tuple(_card(rig.name, card) for rig in now.rigs for card in rig.cards)),
@@ -31,11 +31,11 @@ def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
 
 
 def status_summary(now: FleetSnapshot) -> str:
-    """All of it in a line."""
+    """Return a summary of all rigs in a line."""
     every = [each for rig in now.rigs for each in rig.instances]
     serves = f"{sum(each.ok for each in every)} of {len(every)} instances serve"
     away = sum(bool(rig.away) for rig in now.rigs)
-    hosts = f", {away} of {len(now.rigs)} rigs not reached" if away else ""
+    hosts = f", {away} of {len(now.rigs)} rigs unreachable" if away else ""
     address = f", {now.address.line}" if now.address and now.address.ok else ""
     return f"{serves}{hosts}{address}, {now.at}"
 
@@ -51,12 +51,12 @@ def _instances(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
 
 
 def _rate(each: InstanceSnapshot) -> str:
-    """Tokens a second; `reading` where all that it works on are prompts."""
+    """Return tokens a second; `reading` if all running requests are prompts."""
     if not each.streams or each.tokens_per_second is None:
         return NONE
     if not each.tokens_per_second and each.reading == each.streams:
         return "reading"
-    # A second tells no more digits.
+    # One second is not precise enough for more digits.
     return f"{each.tokens_per_second:.0f}" if each.tokens_per_second >= 100 else f"{each.tokens_per_second:.1f}"
 
 
@@ -67,7 +67,7 @@ def _measured(each: InstanceSnapshot) -> str:
 
 
 def _plus_minus(speed: Speed) -> str:
-    """As a report writes it."""
+    """Format a speed like a report."""
     if speed.low is None or speed.high is None:
         return f"{rounded(speed.value)} ({speed.counted})"
     half = (speed.high - speed.low) / 2
@@ -129,21 +129,21 @@ COLOURS = {
     **dict.fromkeys(("busy", "loads", "draining"), "yellow"),
     **dict.fromkeys(("hangs", "down", "away"), "red"),
 }
-"""Of states."""
+"""The colours of states."""
 _CUT = ("what", "model", "instance", "server", "by", "rig", "gateway", "user", "GPU")
-"""Columns that are cut where there is no room, the first ones first."""
+"""Columns that are cut if there is no room, the first ones first."""
 _LEFT_OUT = ("busy", "port", "answered", "model", "measured", "by", "waiting", "when")
-"""Those that go then."""
+"""Columns that are left out then."""
 _LEAST = 6
-"""Cells that a column keeps which is cut."""
+"""The fewest cells that a column keeps when it is cut."""
 _GAP = 2
 
 
 def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterator[str]:
-    """All of it, each line of at most `width` cells; of any length where that is None."""
+    """Yield all lines, each of at most `width` cells; of any length if that is None."""
     yield paint(_cut(status_summary(now), width), "green" if now.ok else "red")
     for problem in now.problems:
-        # It ends in what to do: nothing of it is cut off.
+        # It ends in its fix: nothing of it is cut off.
         lines = wrap(shown(problem), width, subsequent_indent="  ") if width else [shown(problem)]
         yield from (paint(_cut(line, width), "red") for line in lines)
     for table in status_tables(now):
@@ -169,7 +169,7 @@ def _table_lines(table: Table, width: int | None, paint: Paint) -> Iterator[str]
 def _widths(
     headings: Sequence[str], rows: Sequence[Sequence[str]], kept: list[int], width: int | None
 ) -> dict[int, int]:
-    """The cells of each column that is shown: first some are cut, then some left out, where there is no room."""
+    """Return the cells of each column that is shown: first some are cut, then some left out, if there is no room."""
     widths = {at: max(cells(row[at]) for row in rows) for at in kept}
     if width is None:
         return widths
@@ -190,14 +190,14 @@ def _widths(
 
 
 def cells(text: str) -> int:
-    """The cells of a terminal that a text takes: an ideograph takes two, a combining mark none."""
+    """Return the cells of a terminal that a text takes: an ideograph takes two, a combining mark none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _cut(text: str, width: int | None) -> str:
-    """A text that takes no more cells."""
+    """Cut a text to so many cells."""
     if width is None or cells(text) <= width:
         return text
     while text and cells(text) > width - 1:

@@ -15,10 +15,10 @@ from llamaherd.inventory.file_writer import report_write_errors, write_atomicall
 from llamaherd.inventory.settings import text_with_value
 
 KEYS_FOLDER = "keys/users"
-"""The folder of users' keys, beside the inventory."""
+"""The folder of users' keys, in the inventory folder."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _KEY_BYTES = 24
-"""Of chance: 192 bits, which nobody guesses from a hash."""
+"""Random bytes of a key: 192 bits, which cannot be guessed from a hash."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class NewKey:
 
 
 def add_user(gateway: DeclaredGateway, name: str, streams: int | None, models: Sequence[str]) -> NewKey:
-    """Declare a user with a key of their own. Raises UserError."""
+    """Declare a user with a key of its own. Raise UserError."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"`{name[:60]}` does not do as a name", "names have up to 40 lower-case letters, digits, . _ -")
+        raise UserError(f"`{name[:60]}` is not a valid name", "names have up to 40 lower-case letters, digits, . _ -")
     if name in gateway.declared.users:
-        raise UserError(f"there is a user `{name}` already", f"`herd users rotate {name}` gives them another key")
+        raise UserError(f"there is a user `{name}` already", f"`herd users rotate {name}` makes another key")
     unknown = [model for model in models if model not in gateway.declared.models]
     if unknown:
         known = ", ".join(gateway.declared.models)
-        raise UserError(f"the gateway has no model `{unknown[0]}`", f"known here: {known}")
+        raise UserError(f"the gateway has no model `{unknown[0]}`", f"its models are {known}")
     file = gateway.file.parent / KEYS_FOLDER / name
     value: dict[str, Any] = {"key": {"file": f"{KEYS_FOLDER}/{name}"}}
     value |= {"streams": streams} if streams is not None else {}
@@ -55,9 +55,9 @@ def add_user(gateway: DeclaredGateway, name: str, streams: int | None, models: S
 
 
 def revoke_user(gateway: DeclaredGateway, name: str) -> Path | None:
-    """Take a user out, and the key's file away where it lies beside the inventory; returns that file.
+    """Remove a user, and the key's file if it is in the inventory folder; return that file.
 
-    Raises UserError.
+    Raise UserError.
     """
     user = gateway.user(name)
     text = text_with_value(_text(gateway.file), gateway.file, ("gateway", "users", name), None)
@@ -71,7 +71,7 @@ def revoke_user(gateway: DeclaredGateway, name: str) -> Path | None:
 
 
 def rotate_key(gateway: DeclaredGateway, name: str) -> NewKey:
-    """Give a user another key, in the place of the one before. Raises UserError."""
+    """Give a user another key, in place of the current one. Raise UserError."""
     user = gateway.user(name)
     if user.key.file is None:
         help_ = f"set that variable to another key, or name a file: `key: {{file: {KEYS_FOLDER}/{name}}}`"
@@ -82,7 +82,7 @@ def rotate_key(gateway: DeclaredGateway, name: str) -> NewKey:
 
 
 def _shared(gateway: DeclaredGateway, name: str) -> str | None:
-    """Another user whose key lies in the same file."""
+    """Return another user whose key is in the same file."""
     file = gateway.declared.users[name].key.file
     others = ((other, each) for other, each in gateway.declared.users.items() if other != name)
     return next((other for other, each in others if each.key.file == file), None)
@@ -102,6 +102,6 @@ def _text(file: Path) -> str:
 
 
 def _replace(file: Path, text: str) -> None:
-    """All of the file at once, with the mode that it had."""
+    """Replace a file in one step, with the same mode."""
     with report_write_errors():
         write_atomically(file, text, file.stat().st_mode & 0o777)

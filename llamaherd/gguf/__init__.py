@@ -1,1 +1,1 @@
-"""GGUF files, as far as their headers go: what a model is made of, without a byte of its weights."""
+"""GGUF files: their headers, without the weights."""

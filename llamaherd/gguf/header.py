@@ -136,7 +136,7 @@ ROW_EXTRA: dict[str, int] = {
 
 
 def tensor_bytes(kind: str, shape: tuple[int, ...]) -> int:
-    """What a tensor takes, in bytes; its rows are whole blocks. Raises KeyError for a type that is not known."""
+    """Return the size of a tensor in bytes; its rows are whole blocks. Raise KeyError for an unknown type."""
     size, elements = BLOCKS[kind]
     return (shape[0] // elements * size + ROW_EXTRA.get(kind, 0)) * math.prod(shape[1:])
 
@@ -163,9 +163,9 @@ class TensorGroup(BaseModel):
     def _has_a_size(self) -> TensorGroup:
         # A lock may have been edited, or written by a newer llamaherd.
         if self.type not in BLOCKS:
-            raise ValueError(f"`{self.type}` is no type of tensors that is known here")
+            raise ValueError(f"`{self.type}` is not a known type of tensors")
         if self.shape[0] % BLOCKS[self.type][1]:
-            raise ValueError(f"rows of {self.shape[0]} numbers are no whole blocks of {self.type}")
+            raise ValueError(f"rows of {self.shape[0]} numbers are not whole blocks of {self.type}")
         return self
 
 
@@ -180,24 +180,26 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """The number of values in the tensor."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """What it takes in the file and in memory, in bytes. Raises KeyError for a type that is not known."""
+        """The size in the file and in memory, in bytes. Raises KeyError for an unknown type."""
         return tensor_bytes(self.type, self.shape)
 
     @property
     def is_expert(self) -> bool:
-        """Whether it holds routed experts, which `--n-cpu-moe` and its like move (common/common.h:1224)."""
+        """Return whether it holds routed experts, which `--n-cpu-moe` and similar flags move (common/common.h:1224)."""
         return re.search(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", self.name) is not None
 
 
 class Header(BaseModel):
-    """All shards' headers together. `parameters` have no architecture in front: `block_count`, not `llama.block_count`.
+    """The headers of all shards together.
 
-    `vocabulary` counts tokens; `quant` is what the file type is called, where the header says one.
+    `parameters` have no architecture in front: `block_count`, not `llama.block_count`.
+
+    `vocabulary` counts tokens; `quant` is the name of the file type, if the header contains one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
@@ -211,9 +213,11 @@ class Header(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """The hash of what a speed hangs on: the same for all models of this shape whose tensors have these types."""
-        said = [self.architecture, str(self.vocabulary), *(each.model_dump_json() for each in self.tensors)]
-        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+        """The hash of everything that decides the speed: the same for all models of this shape whose tensors have these
+        types.
+        """
+        parts = [self.architecture, str(self.vocabulary), *(each.model_dump_json() for each in self.tensors)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def each(self) -> tuple[Tensor, ...]:
@@ -232,12 +236,12 @@ class Header(BaseModel):
         return tuple(sorted(layer for layer in found if layer < self.trunk))
 
     def number(self, key: str, default: int = 0) -> int:
-        """A hyperparameter that is one whole number."""
+        """Return a hyperparameter that is one whole number."""
         value = self.parameters.get(key, default)
         return int(value) if isinstance(value, bool | int | float) else default
 
     def per_layer(self, key: str, default: int = 0) -> tuple[int, ...]:
-        """A hyperparameter that may differ by layer, spread over all layers, prediction heads included."""
+        """Return a hyperparameter that may differ by layer, spread over all layers, prediction heads included."""
         value = self.parameters.get(key, default)
         if isinstance(value, tuple):
             return value
@@ -260,7 +264,7 @@ class Header(BaseModel):
 
 
 def spread(layers: str) -> tuple[int, ...]:
-    """The numbers that ranges such as `0-2,4` stand for."""
+    """Return the numbers of ranges such as `0-2,4`."""
     numbers: list[int] = []
     for part in layers.split(","):
         first, _, last = part.partition("-")
@@ -269,7 +273,7 @@ def spread(layers: str) -> tuple[int, ...]:
 
 
 def ranges(numbers: Iterator[int] | list[int] | tuple[int, ...]) -> str:
-    """Numbers in ascending order as ranges: `0-2,4`."""
+    """Return numbers in ascending order as ranges: `0-2,4`."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The header of a GGUF file that lies on a hub, by HTTP ranges: megabytes are fetched where the file has gigabytes."""
+"""Fetch the header of a GGUF file from a hub by HTTP ranges: megabytes of a file that has gigabytes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from httpx2 import Client, Response
 
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d{1,19})-\d+/(?P<size>\d{1,19}|\*)", re.ASCII)
-_MAX_REDIRECTS = 5  # the public hub needs one, to where the bytes lie
+_MAX_REDIRECTS = 5  # the public hub needs one, to the storage
 _AGAIN = "try again; check the network and any proxy"
 _RELOCK = "run `herd lock` again; if that does not help, the upload is broken: lock an earlier revision"
 
 
 @dataclass(frozen=True)
 class HubPatience:
-    """How long to bear with a hub, in seconds, and how many attempts in a row may bring nothing.
+    """Time limits for a hub, in seconds, and the number of attempts in a row that may bring nothing.
 
-    `pause` is before the second attempt, and doubles; `longest` is the most that the hub may ask for by Retry-After;
+    `pause` is before the second attempt, and doubles; `longest` is the most that the hub may request by Retry-After;
     `silence` may pass without a byte; `total` is for everything.
     """
 
@@ -45,9 +45,9 @@ DEFAULT_PATIENCE = HubPatience()
 def fetch_header(
     url: str, token: str | None, size: int, patience: HubPatience = DEFAULT_PATIENCE
 ) -> tuple[Parsed, bytes]:
-    """The header of a file of `size` bytes, read and as it is. Raises HubError.
+    """Return the header of a file of `size` bytes, parsed and as bytes. Raise HubError.
 
-    What is fetched is at most one chunk (`reach`) more than the header. `token` goes to the host of `url` and no other.
+    The fetch reads at most one chunk (`reach`) more than the header. `token` is sent to the host of `url` and no other.
     """
     from llamaherd.bounded import BoundedClient, Bounds
 
@@ -74,7 +74,7 @@ def fetch_header(
 
 
 class _TroubleError(Exception):
-    """What may be over soon: the error to end with if it is not, and for how many seconds the hub asks."""
+    """A failure that may be over soon: the error to end with if it is not, and the seconds that the hub requests."""
 
     def __init__(self, error: HubError, wait: float | None = None) -> None:
         super().__init__(error)
@@ -84,7 +84,7 @@ class _TroubleError(Exception):
 
 @dataclass
 class _Held:
-    """What has come so far, and up to which byte it is wanted now."""
+    """The bytes that have arrived, and the position that is needed next."""
 
     url: str
     size: int
@@ -97,16 +97,16 @@ class _Held:
         self.wanted = min(CHUNK, self.size)
 
     def accept(self, response: Response) -> None:
-        """See that the body goes on where `data` ends, in the same file; else drop `data`, or raise HubError."""
+        """Check that the body continues where `data` ends, in the same file; else drop `data`, or raise HubError."""
         if response.status_code == 206:
-            said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if said is None or whole_number(said["first"]) != len(self.data):
-                raise HubError(f"{self.url} was answered with another part than was asked for", "check any proxy")
-            size = said["size"]
+            content_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if content_range is None or whole_number(content_range["first"]) != len(self.data):
+                raise HubError(f"{self.url} returned another part than was requested", "check any proxy")
+            size = content_range["size"]
         else:
             size = response.headers.get("Content-Length", "*")
         if size != "*" and whole_number(size) != self.size:
-            raise HubError(f"{self.url} has {size} bytes, and not the {self.size} that are expected of it", _RELOCK)
+            raise HubError(f"{self.url} has {size} bytes, and not the expected {self.size}", _RELOCK)
         etag = response.headers.get("ETag")
         if self.etag and etag and etag != self.etag:
             raise HubError(f"{self.url} was changed while its header was read", _RELOCK)
@@ -114,11 +114,11 @@ class _Held:
         if etag and not etag.startswith("W/"):
             self.etag = etag
         if response.status_code != 206:
-            # The whole file from its start: such a server knows no ranges.
+            # The whole file from its start: such a server supports no ranges.
             self.data.clear()
 
     def add(self, piece: bytes) -> None:
-        """Take what came, and read the header once there is enough of it. Raises HubError."""
+        """Add the bytes that arrived, and parse the header once there are enough. Raise HubError."""
         self.data += piece
         if len(self.data) < self.wanted:
             return
@@ -131,12 +131,12 @@ class _Held:
             return
         needed = found.size if isinstance(found, Parsed) else found.needed
         if needed > self.size or len(self.data) >= self.size:
-            raise HubError(f"{self.url} ends too early: its header speaks of more than {self.size} bytes", _RELOCK)
+            raise HubError(f"{self.url} ends too early: its header needs more than {self.size} bytes", _RELOCK)
         self.wanted = min(self.size, bytes_to_fetch(len(self.data), needed))
 
 
 def _ask(client: Client, held: _Held, token: str | None, deadline: float) -> None:
-    """One request for the bytes that are wanted next. Raises HubError, or _TroubleError where it may be repeated."""
+    """Send one request for the bytes that are needed next. Raise HubError, or _TroubleError if it may be repeated."""
     import httpx2
 
     headers = {"Range": f"bytes={len(held.data)}-{held.wanted - 1}"}
@@ -155,49 +155,51 @@ def _ask(client: Client, held: _Held, token: str | None, deadline: float) -> Non
                 if held.header:
                     return
                 if time.monotonic() > deadline:
-                    raise HubError(f"{held.url} comes too slowly for its header to be read", _AGAIN)
+                    raise HubError(f"{held.url} is sent too slowly to read its header", _AGAIN)
             # A body without a length may have been cut without a sign of it.
             if response.status_code == 200 or len(held.data) == before:
-                raise _TroubleError(HubError(f"{held.url} was answered with less than it has", _AGAIN))
+                raise _TroubleError(HubError(f"{held.url} returned fewer bytes than it has", _AGAIN))
     except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError):
         raise
     except httpx2.TimeoutException:
-        raise _TroubleError(HubError(f"{held.url} was not answered in time", _AGAIN)) from None
+        raise _TroubleError(HubError(f"{held.url} did not respond in time", _AGAIN)) from None
     except httpx2.TransportError as error:
-        # What the operating system says of a connection is safe to repeat, and worth it.
+        # Errors of the operating system about a connection are safe to repeat, and worth it.
         reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
         raise _TroubleError(HubError(f"the connection for {held.url} failed ({reason})", _AGAIN)) from None
 
 
 def _refusal(held: _Held, response: Response, token: str | None) -> Exception:
-    """What a status other than success means: HubError, or _TroubleError where it may be over soon."""
+    """Return the error for a status other than success: HubError, or _TroubleError if it may be over soon."""
     status, url = response.status_code, held.url
     if status == 429:
         wait = _retry_after(response)
         when = "in some minutes" if wait is None else f"in {wait:.0f} seconds"
         return _TroubleError(
-            HubError(f"{url}: the hub has had too many requests (429)", f"try again {when}; a token raises the limit"),
+            HubError(
+                f"{url}: the hub has received too many requests (429)", f"try again {when}; a token raises the limit"
+            ),
             wait,
         )
     if status == 408 or status >= 500:
         return _TroubleError(
-            HubError(f"{url}: the hub is in trouble ({status})", "try again later"), _retry_after(response)
+            HubError(f"{url}: the hub has a failure ({status})", "try again later"), _retry_after(response)
         )
     if status in (401, 403):
         if token:
-            help_ = "see that the token in use may read it, and that its account has accepted the owner's terms"
+            help_ = "check that the token in use may read it, and that its account has accepted the owner's terms"
         else:
             help_ = "give a token that may read it as HF_TOKEN or by `hf auth login`"
-        return HubError(f"{url} is not given out ({status})", help_)
+        return HubError(f"{url} requires access ({status})", help_)
     if status in (404, 410):
-        return HubError(f"{url} is not there ({status})", _RELOCK)
+        return HubError(f"{url} does not exist ({status})", _RELOCK)
     if status == 416:
-        return HubError(f"{url} has fewer than the {held.size} bytes that are expected of it", _RELOCK)
-    return HubError(f"{url} was answered with status {status}", "check HF_ENDPOINT and any proxy in between")
+        return HubError(f"{url} has fewer than the expected {held.size} bytes", _RELOCK)
+    return HubError(f"{url} returned status {status}", "check HF_ENDPOINT and any proxy in between")
 
 
 def _retry_after(response: Response) -> float | None:
-    """For how many seconds the hub asks, which says it as a number or as a date."""
+    """Return the seconds that the hub requests, as a number or as a date."""
     text = response.headers.get("Retry-After", "")
     if (seconds := whole_number(text)) is not None:
         return float(seconds)
@@ -210,7 +212,7 @@ def _retry_after(response: Response) -> float | None:
 
 @contextmanager
 def _sentences(url: str) -> Iterator[None]:
-    """Turn what no repetition helps against into HubError; the client's own texts may quote the token."""
+    """Turn failures that no repetition fixes into HubError; the client's own texts may quote the token."""
     import httpx2
 
     from llamaherd.bounded import ExcessError

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from llamaherd.gguf.header import Header, ParameterValue, TensorGroup, ranges
 from llamaherd.gguf.parse import GgufError, Meta, Parsed, TensorInfo, bytes_to_fetch, parse_header
 
-# Hyperparameters without the architecture in front (src/llama-arch.cpp:195-353 at b11434). Left out is what changes
-# numbers and not sizes: epsilons, scales, soft caps, frequencies.
+# Hyperparameters without the architecture in front (src/llama-arch.cpp:195-353 at b11434). Left out are those that
+# change numbers and not sizes: epsilons, scales, soft caps, frequencies.
 _KEPT = re.compile(
     r"((leading_dense|decoder)_)?block_count|nextn_predict_layers|adapters\.count|context_length"
     r"|(embedding|feed_forward|features)_length\w*|vocab_size|full_attention_interval|num_loops"
@@ -26,23 +26,25 @@ _KEPT = re.compile(
 )
 _TEMPLATE = "tokenizer.chat_template"
 _TOKENIZER = ("model", "bos_token_id", "add_bos_token")
-"""Of a tokenizer, what must be the same for a model that drafts (llama.cpp b11434, common/speculative.cpp:112-135)."""
+"""The keys of a tokenizer that must be the same for a draft model (llama.cpp b11434,
+common/speculative.cpp:112-135).
+"""
 # Numbers of layers have four digits at most, so that ranges of them, edited by hand, stay small when spread.
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,3})\.(.+)")
 
 
 def join_headers(shards: Sequence[Parsed]) -> Header:
-    """The header of a model from those of its files, in order. Raises GgufError where they are not one model."""
+    """Join the headers of a model's files, in order. Raise GgufError if they are not one model."""
     _refuse_mixture(shards)
     first = shards[0]
     if first.architecture is None:
-        raise GgufError("it does not say which architecture it has (general.architecture)")
+        raise GgufError("it does not contain its architecture (general.architecture)")
     tensors = [tensor for shard in shards for tensor in shard.tensors]
     if len({tensor.name for tensor in tensors}) < len(tensors):
         raise GgufError("its shards hold a tensor of the same name twice")
     listed = first.number("split.tensors.count", len(tensors))
     if len(shards) > 1 and listed != len(tensors):
-        raise GgufError(f"its shards hold {len(tensors)} tensors; the first one says {listed}")
+        raise GgufError(f"its shards hold {len(tensors)} tensors; the first one lists {listed}")
     name = first.metadata.get("general.name")
     try:
         return Header(
@@ -56,17 +58,17 @@ def join_headers(shards: Sequence[Parsed]) -> Header:
     except ValidationError as error:
         wrong = error.errors()[0]
         where = _readable(".".join(map(str, wrong["loc"])))
-        raise GgufError(f"what it says of itself is no text or number of a model: {where[:100]}") from None
+        raise GgufError(f"one of its values is not a text or number of a model: {where[:100]}") from None
 
 
 def _refuse_mixture(shards: Sequence[Parsed]) -> None:
-    """What llama.cpp checks of a set (src/llama-model-loader.cpp:592-671 at b11434), and that all are of one set."""
+    """Check a set like llama.cpp (src/llama-model-loader.cpp:592-671 at b11434), and that all are of one set."""
     if len(shards) != shards[0].shards:
-        raise GgufError(f"its header says that it is one of {shards[0].shards} shards, and there are {len(shards)}")
+        raise GgufError(f"by its header it is one of {shards[0].shards} shards, and there are {len(shards)}")
     for index, shard in enumerate(shards):
         if shard.shard != index or shard.shards != len(shards):
             raise GgufError(
-                f"file {index + 1} of {len(shards)} says that it is shard {shard.shard + 1} of {shard.shards}"
+                f"file {index + 1} of {len(shards)} is shard {shard.shard + 1} of {shard.shards} by its header"
             )
         if shard.architecture not in (None, shards[0].architecture):
             raise GgufError(
@@ -90,7 +92,7 @@ def _parameters(metadata: Mapping[str, Meta], architecture: str) -> dict[str, Pa
 
 
 def _plain(value: Meta) -> ParameterValue | None:
-    """A value as the lock has it; None for one that is no number, text or array of whole numbers."""
+    """Return a value in the form of the lock; None if it is not a number, text or array of whole numbers."""
     if isinstance(value, tuple):
         whole = tuple(int(entry) for entry in value if isinstance(entry, int))
         return whole if len(whole) == len(value) else None
@@ -100,12 +102,12 @@ def _plain(value: Meta) -> ParameterValue | None:
 
 
 def _readable(text: str) -> str:
-    """A text on one line that a terminal and a lock can show."""
+    """Return a text on one line that a terminal and a lock can show."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
 def _groups(tensors: Sequence[TensorInfo]) -> tuple[TensorGroup, ...]:
-    """Tensors outside of the layers first; by name, then by where a type or shape first appears."""
+    """Group tensors: those outside of the layers first; by name, then by where a type or shape first appears."""
     layers: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     outside: list[TensorGroup] = []
     for tensor in tensors:
@@ -121,22 +123,22 @@ def _groups(tensors: Sequence[TensorInfo]) -> tuple[TensorGroup, ...]:
 
 
 FIRST = 8 << 20
-"""Bytes that are read before the first try: most headers are whole then, and each try begins anew."""
+"""Bytes of the first try: most headers are whole then, and each try begins anew."""
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
 def read_header(path: Path) -> Parsed:
-    """The header of one file, which is also seen to be as large as its tensors need. Raises GgufError."""
+    """Return the header of one file, and check that the file is as large as its tensors need. Raise GgufError."""
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Reading a pipe would wait, and a device has no end.
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise GgufError("it is no file")
         with path.open("rb") as stream:
             size = path.stat().st_size
             data, wanted = bytearray(), FIRST
             while True:
-                # No more than there is: a header may say that it is as large as memory.
+                # No more than the file has: a header may claim to be as large as memory.
                 data += stream.read(min(wanted, size) - len(data))
                 header = parse_header(data)
                 if isinstance(header, Parsed):
@@ -154,7 +156,7 @@ def read_header(path: Path) -> Parsed:
 
 
 def read_headers(path: Path) -> tuple[Parsed, ...]:
-    """The headers of all shards of a model; `path` is its only file, or the first shard. Raises GgufError."""
+    """Return the headers of all shards of a model; `path` is its only file, or the first shard. Raise GgufError."""
     first = read_header(path)
     if first.shard != 0:
         raise GgufError(f"{path} is shard {first.shard + 1} of {first.shards}: name the first one, as for an engine")
@@ -162,7 +164,7 @@ def read_headers(path: Path) -> tuple[Parsed, ...]:
 
 
 def _siblings(path: Path, shards: int) -> list[Path]:
-    """The other shards, by the names that engines look for (`llama_split_path`, src/llama.cpp:552 at b11434)."""
+    """Return the other shards, by the names that engines expect (`llama_split_path`, src/llama.cpp:552 at b11434)."""
     if shards == 1:
         return []
     name = _SHARD.fullmatch(path.name)
@@ -181,8 +183,8 @@ def _siblings(path: Path, shards: int) -> list[Path]:
 def write_hollow(path: Path, header: bytes, size: int) -> None:
     """Write a file that begins with `header` and is `size` bytes long, of which the disk holds the header alone.
 
-    `header` may reach into the tensors' data. llama-fit-params never reads that, but refuses a file that ends before
-    it (common/fit.cpp:56-58 at b11434). Raises GgufError where the file cannot be written.
+    `header` may reach into the tensors' data. llama-fit-params never reads that, but refuses a file that ends before it
+    (common/fit.cpp:56-58 at b11434). Raise GgufError if the file cannot be written.
     """
     try:
         with path.open("wb") as stream:

@@ -26,18 +26,17 @@ _TAKEN_AWAY: Final = object()
 
 NOT_INHERITED = Rule(
     "LH009",
-    "A rig cannot inherit what it wants to.",
+    "A rig cannot inherit from another one.",
     why="""
-    It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml` has a key
-    that says which machine a rig is: `rig`, `connect` or `extends`.
+    It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml` has a key that
+    identifies one machine: `rig`, `connect` or `extends`.
     """,
     example="""
     extends: cellar
     """,
-    way_out="""
-    correct the name: it is what `rig:` says in the other file. In a circle, leave `extends` out in one of them.
-    Move `rig` and `connect` from `defaults.yaml` to the rig's own file. See
-    [Inheritance](../inventory.md#inheritance).
+    fix="""
+    correct the name: it is the value of `rig:` in the other file. In a circle, leave `extends` out in one of them. Move
+    `rig` and `connect` from `defaults.yaml` to the rig's own file. See [Inheritance](../inventory.md#inheritance).
     """,
 )
 
@@ -76,20 +75,16 @@ def _declared(given: Any, known: list[str]) -> str:
 WRONG_VALUE = Rule(
     "LH012",
     "A value does not fit its key.",
-    why="""
-    It has the wrong type or is out of range. Or there is no such choice, or two keys beside each other
-    contradict.
-    """,
+    why="It has the wrong type or is out of range. Or there is no such choice, or two keys contradict each other.",
     example="""
     engines:
       main:
         kind: llama.cpp
         source: {git: "https://github.com/ggml-org/llama.cpp", commit: master}
     """,
-    after="Here a branch stands where a full commit must. `ref: master` takes a branch.",
-    way_out="""
-    the message or the help line says what the value must look like; [inventory.md](../inventory.md) has types and
-    limits.
+    after="Here a branch is given instead of a full commit. `ref: master` takes a branch.",
+    fix="""
+    use the form that the message or the help line gives; [inventory.md](../inventory.md) has types and limits.
     """,
 )
 

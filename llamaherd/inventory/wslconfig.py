@@ -12,16 +12,16 @@ from llamaherd.text.numbers import whole_number
 
 UNKNOWN_SETTING = Rule(
     "LH147",
-    "`.wslconfig` knows no such section or key.",
-    why="WSL ignores it, with a warning that nobody sees. `gpuMemory` is one of them: WSL lends the whole GPU.",
+    "`.wslconfig` has no such section or key.",
+    why="WSL ignores it, with a warning that is easy to miss. `gpuMemory` is one of them: WSL shares the whole GPU.",
     example="""
     [wsl2]
     memory=64GB
     gpuMemory=24GB
     """,
     language="ini",
-    way_out="""
-    write the nearest key, or put it into the section it belongs to, or leave it out. The same is said of
+    fix="""
+    write the nearest key, or put it into the section it belongs to, or leave it out. The same applies to
     `host.wsl.settings` in an inventory.
     """,
 )
@@ -30,14 +30,14 @@ UNKNOWN_SETTING = Rule(
 WRONG_SETTING = Rule(
     "LH148",
     "WSL does not read a value in a `.wslconfig`.",
-    why="Or the value does nothing beside the mode of networking.",
+    why="Or the value does nothing with the mode of networking.",
     example="""
     [wsl2]
     memory=64 GB
     """,
     language="ini",
-    way_out="""
-    do as the help line says. Sizes are whole numbers and, without a blank, K, M, G or T, with a B behind it or
+    fix="""
+    apply the fix of the help line. Sizes are whole numbers and, without a blank, K, M, G or T, with a B behind it or
     without. Switches are `true` or `false`. Backslashes are doubled.
     """,
     sometimes=("warning",),
@@ -46,18 +46,18 @@ WRONG_SETTING = Rule(
 
 WRONG_TIMEOUT = Rule(
     "LH283",
-    "A time after which WSL ends is not what it looks like.",
+    "A timeout of WSL means something else.",
     why="""
-    `vmIdleTimeout` is in milliseconds, and it is the virtual machine's. The distribution in it ends by itself
-    some 15 s after its last terminal is closed, and its servers with it, unless `instanceIdleTimeout` under
-    `[general]` says otherwise.
+    `vmIdleTimeout` is in milliseconds, and it is the virtual machine's. The distribution in it ends by itself some 15 s
+    after its last terminal is closed, and its servers with it, unless `instanceIdleTimeout` under `[general]` prevents
+    it.
     """,
     example="""
     [wsl2]
     vmIdleTimeout=-1
     """,
     language="ini",
-    way_out="write both keys. `herd up` writes both where `keep_alive` is on.",
+    fix="write both keys. `herd up` writes both where `keep_alive` is on.",
     severity="warning",
 )
 

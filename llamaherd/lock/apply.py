@@ -1,4 +1,4 @@
-"""A rig with every moving name replaced by what the lock says that it stood for."""
+"""A rig with every moving name replaced by its locked value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llamaherd.lock import Lock
 
 
 class NotLockedError(Exception):
-    """Something that the rig declares has not been resolved yet: `what` is not in the lock."""
+    """A declaration of the rig is not resolved yet: `what` is not in the lock."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -16,7 +16,9 @@ class NotLockedError(Exception):
 
 
 def pinned(rig: Rig, lock: Lock) -> Rig:
-    """The rig with commits for refs and digests for tags, of those engines that it uses. Raises NotLockedError."""
+    """Return the rig with commits for refs and digests for tags, of those engines that it uses. Raise
+    NotLockedError.
+    """
     used = {instance.engine for instance in rig.instances.values()}
     engines = {name: _engine(name, engine, lock) if name in used else engine for name, engine in rig.engines.items()}
     return rig.model_copy(update={"engines": engines})
@@ -35,7 +37,7 @@ def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
 
 
 def pinned_image(image: str, lock: Lock, what: str) -> str:
-    """An image by the digest that its tag stood for. Raises NotLockedError."""
+    """Return an image by the digest of its tag. Raise NotLockedError."""
     digest = lock.digest(image)
     if digest is None:
         raise NotLockedError(f"{what} ({image})")
@@ -43,7 +45,10 @@ def pinned_image(image: str, lock: Lock, what: str) -> str:
 
 
 def _source(name: str, source: Source, lock: Lock) -> Source:
-    """A ref such as `b11434` also tells the build what to call itself: one commit has no history to count."""
+    """Return the source at its commit.
+
+    A ref such as `b11434` also gives the build its name: one commit has no history to count.
+    """
     commit = lock.commit(str(source.git), str(source.ref))
     if commit is None:
         raise NotLockedError(f"engine `{name}` ({source.git} at {source.ref})")
@@ -53,7 +58,7 @@ def _source(name: str, source: Source, lock: Lock) -> Source:
 
 
 def _without_tag(image: str) -> str:
-    """An image's name without its tag; a registry's port stays."""
+    """Return an image's name without its tag; a registry's port stays."""
     name, _, last = image.rpartition("/")
     last = last.partition(":")[0]
     return f"{name}/{last}" if name else last

@@ -1,4 +1,4 @@
-"""The flags that built engines on hosts list, kept beside the lock: `engines/RIG.json`, one file a rig."""
+"""The flags that built engines on hosts list, kept in the inventory folder: `engines/RIG.json`, one file a rig."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class BuiltEngine(BaseModel):
 
 @cache
 def _builds() -> TypeAdapter[dict[str, BuiltEngine]]:
-    """Return what reads a file; made when the first one is there."""
+    """Return the parser of a file; made when the first file is read."""
     return TypeAdapter(dict[Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,80}$")], BuiltEngine])
 
 
 def read_built(folder: Path, rig: str) -> dict[str, BuiltEngine]:
-    """Return the builds of a rig that are kept in an inventory's folder; none where the file is missing or damaged."""
+    """Return the stored builds of a rig from an inventory's folder; none if the file is missing or damaged."""
     try:
         with (folder / FOLDER / f"{rig}.json").open("rb") as stream:
             text = stream.read(MOST_BYTES + 1)
@@ -93,7 +93,7 @@ def with_built(rig: Rig, lock: Lock | None, folder: Path) -> Rig:
 
 
 def _origin(engine: Engine, lock: Lock | None) -> str:
-    """The commit or the hash of an engine's source, as far as that is known; else empty."""
+    """Return the commit or the hash of an engine's source if it is known; else an empty string."""
     source = engine.source
     if source is None:
         return ""

@@ -1,4 +1,4 @@
-"""The entries of a lock: every moving name as declared, and what it was resolved to."""
+"""The entries of a lock: every moving name as declared, and its resolved value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llamaherd.text.characters import harmful
 
 
 def _shaped(pattern: str, sentence: str) -> AfterValidator:
-    """Accept only strings that match all of `pattern`; otherwise say `sentence`."""
+    """Accept only strings that match all of `pattern`; otherwise fail with `sentence`."""
     compiled = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -46,7 +46,7 @@ Repo = Annotated[
         "must be a repository, such as `owner/name`",
     ),
 ]
-# `@`, `?` and `#` are refused: what stands beside them may be a secret, and locks are committed.
+# `@`, `?` and `#` are refused: the text around them may be a secret, and locks are committed.
 HubUrl = Annotated[
     str,
     _shaped(
@@ -66,7 +66,7 @@ Image = Annotated[str, _shaped(r"[^\x00-\x20\x7f-\x9f@]+", "must be an image by 
 
 
 ModelKey = tuple[str, str, str, str | None]
-"""What a model of a hub is declared with: repository, revision, files, projector."""
+"""The declaration of a model of a hub: repository, revision, files, projector."""
 
 
 class _Frozen(BaseModel):
@@ -74,7 +74,7 @@ class _Frozen(BaseModel):
 
 
 class LockedRef(_Frozen):
-    """An engine's source as declared (git, ref), and the commit that the ref stood at."""
+    """An engine's source as declared (git, ref), and the commit of the ref."""
 
     git: GitUrl
     ref: OneLineText
@@ -82,7 +82,7 @@ class LockedRef(_Frozen):
 
 
 class LockedImage(_Frozen):
-    """An image as declared, and the digest that its tag stood for."""
+    """An image as declared, and the digest of its tag."""
 
     image: Image
     digest: Digest
@@ -98,7 +98,7 @@ class LockedFile(_Frozen):
 
 
 class LockedModel(_Frozen):
-    """A model as declared (repo, revision, files, mmproj), what that stands for (commit, endpoint, files), its header.
+    """A model as declared (repo, revision, files, mmproj), its resolved values (commit, endpoint, files), its header.
 
     `projector` is the file that `mmproj` names.
     """
@@ -129,21 +129,21 @@ class LockedModel(_Frozen):
 
     @property
     def size(self) -> int:
-        """All shards together, in bytes."""
+        """The size of all shards together, in bytes."""
         return sum(shard.size for shard in self.shards)
 
     @property
     def key(self) -> ModelKey:
-        """What it is declared with."""
+        """The declaration that it was resolved from."""
         return self.repo, self.revision, self.files, self.mmproj
 
     @property
     def is_gguf(self) -> bool:
-        """Whether its files have a header that sizing can use."""
+        """Return whether its files have a header that sizing can use."""
         return all(shard.path.endswith(".gguf") for shard in self.shards)
 
     def url(self, shard: LockedFile) -> str:
-        """Where `shard` is fetched from, at the locked commit."""
+        """Return the URL of `shard`, at the locked commit."""
         return f"{self.endpoint}/{self.repo}/resolve/{self.commit}/{quote(shard.path)}"
 
 
@@ -157,7 +157,7 @@ class LockedLocal(_Frozen):
 
 
 class Lock(_Frozen):
-    """All that was resolved. Every section stands in the order of what was declared."""
+    """Everything that is resolved. Every section has the order of the declarations."""
 
     version: Literal[2] = 2
     engines: tuple[LockedRef, ...] = ()
@@ -190,27 +190,27 @@ class Lock(_Frozen):
         return tuple(sorted(files, key=lambda file: file.sha256))
 
     def find(self, repo: str, revision: str, files: str, mmproj: str | None = None) -> LockedModel | None:
-        """The model declared with exactly these, if it is locked."""
+        """Return the model with exactly this declaration, if it is locked."""
         return next((model for model in self.models if model.key == (repo, revision, files, mmproj)), None)
 
     def model(self, declared: Model) -> LockedModel | None:
-        """A model of a hub as declared, if it is locked."""
+        """Return a model of a hub as declared, if it is locked."""
         return self.find(declared.hf, declared.revision, declared.files, declared.mmproj) if declared.hf else None
 
     def commit(self, git: str, ref: str) -> str | None:
-        """The commit that a ref of a git repository is locked at."""
+        """Return the commit that a ref of a git repository is locked at."""
         return next((each.commit for each in self.engines if (each.git, each.ref) == (git, ref)), None)
 
     def digest(self, image: str) -> str | None:
-        """The digest that an image, named as declared, is locked at: `sha256:…`."""
+        """Return the digest that an image, named as declared, is locked at: `sha256:…`."""
         return next((each.digest for each in self.images if each.image == image), None)
 
     def local(self, sha256: str) -> LockedLocal | None:
-        """What is known of the controller's file with this hash."""
+        """Return the entry of the controller's file with this hash."""
         return next((each for each in self.files if each.sha256 == sha256), None)
 
     def header(self, model: Model) -> Header | None:
-        """The header of a model as declared, if it is locked with one."""
+        """Return the header of a model as declared, if it is locked with one."""
         if model.hf is None:
             local = self.local(str(model.sha256))
             return local.header if local else None
@@ -218,17 +218,17 @@ class Lock(_Frozen):
         return locked.header if locked else None
 
     def projector_size(self, model: Model) -> int | None:
-        """Bytes of a model's vision projector, if it has one and that is locked."""
+        """Return the bytes of a model's vision projector, if it has one and that is locked."""
         locked = self.model(model)
         return locked.projector.size if locked and locked.projector else None
 
 
 def _refuse_twice(names: Iterable[str]) -> None:
-    seen = set()
+    earlier = set()
     for name in names:
-        if name in seen:
+        if name in earlier:
             raise ValueError(f"`{name}` is locked twice")
-        seen.add(name)
+        earlier.add(name)
 
 
 # Each tensor begins at a multiple of the file's alignment: 32 by default, and no writer goes beyond a page.
@@ -246,7 +246,7 @@ class SizedFile(Protocol):
 
 
 def contradiction(files: Sequence[SizedFile], header: Header) -> str | None:
-    """What is wrong with the sizes of a model's files, in one sentence; None where they can be."""
+    """Describe what is wrong with the sizes of a model's files, in one sentence; None if they are possible."""
     tensors = weights = 0
     for group in header.tensors:
         layers = len(spread(group.layers)) if group.layers else 1

@@ -1,4 +1,4 @@
-"""The lock as a file: read with places for errors, written in one atomic step, held against other runs."""
+"""The lock as a file: read with places for errors, written in one atomic step, locked against other runs."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ HEADER = """\
 # Same inventory and same lock: same rig. To move one thing to what is newest now: `herd lock --upgrade NAME`.
 """
 _MOST_BYTES, _MOST_NODES = 3 << 20, 200_000
-"""Of a lock: a model of a hundred layers takes some 10 kB and 500 values."""
-_WAY_OUT = "take the last good one back from version control, or delete it and run `herd lock`"
+"""The most of a lock: a model of a hundred layers takes some 10 kB and 500 values."""
+_FIX = "restore the last good one from version control, or delete it and run `herd lock`"
 
 
 BAD_LOCK = Rule(
     "LH030",
     "The lock cannot be used.",
-    why="`herd.lock` is damaged, was edited into something else, or is of a newer llamaherd.",
+    why="`herd.lock` is damaged, was edited, or was written by a newer llamaherd.",
     example="""
     $ herd plan
     /home/tom/fleet/herd.lock:9:3: error LH030: `models.0.commit`: must be a full commit: 40 hex digits
     """,
     language="console",
-    way_out="""
-    take the last good one back from version control. Or delete it and run `herd lock`: it resolves everything
-    anew, to newer revisions where there are some.
+    fix="""
+    restore the last good one from version control. Or delete it and run `herd lock`: it resolves everything anew, to
+    newer revisions where there are some.
     """,
 )
 
 
 class LockError(Exception):
-    """The lock file cannot be used: by which rule, where, one sentence, and a way out."""
+    """The lock file cannot be used: its rule, the place, one sentence, and a fix."""
 
-    def __init__(self, place: Place, message: str, way_out: str = _WAY_OUT, rule: Rule = BAD_LOCK) -> None:
+    def __init__(self, place: Place, message: str, fix: str = _FIX, rule: Rule = BAD_LOCK) -> None:
         self.place = place
         self.message = one_line(message)
-        self.help = one_line(way_out, MOST_HELP)
+        self.help = one_line(fix, MOST_HELP)
         self.rule = rule
         super().__init__(f"{place}: {self.message}\n  help: {self.help}")
 
@@ -64,7 +64,7 @@ class LockError(Exception):
 
 
 def read_lock_file(path: Path) -> Lock:
-    """The lock in the file at `path`; an empty one where there is no file. Raises LockError (LH030, LH032).
+    """Return the lock in the file at `path`; an empty one if there is no file. Raise LockError (LH030, LH032).
 
     A lock of version 1 is read as well: it has models without headers, and nothing else.
     """
@@ -97,7 +97,7 @@ def read_lock_file(path: Path) -> Lock:
 
 
 def dumps(lock: Lock) -> str:
-    """The lock as YAML text: same lock, same bytes."""
+    """Return the lock as YAML text: same lock, same bytes."""
     data = {key: value for key, value in lock.model_dump(mode="json", exclude_none=True).items() if value}
     for entry in (*data.get("models", ()), *data.get("files", ())):
         if header := entry.get("header"):
@@ -107,14 +107,14 @@ def dumps(lock: Lock) -> str:
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
-        # One value a line, however long, so that a diff shows what changed and nothing else.
+        # One value a line, however long, so that a diff shows only the changes.
         width=2**31,
     )
     return HEADER + body
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
-    """Put the lock at `path` in one atomic step; True if that changed the file. Raises LockError."""
+    """Write the lock to `path` in one atomic step; return whether that changed the file. Raise LockError."""
     data = dumps(lock).encode()
     # Through a link, the file that it leads to is replaced rather than the link.
     target = path.resolve()
@@ -158,7 +158,7 @@ _Dumper.add_representer(list, _list)
 
 
 def _refuse_contradictions(lock: Lock, document: Document) -> None:
-    """Sizes that cannot be, which somebody may have edited: memory and downloads are reckoned by them."""
+    """Refuse impossible sizes, which may have been edited: memory and downloads are calculated from them."""
     # The file's own order may be another than the lock's.
     models: list[dict[str, str]] = document.data.get("models") or []
     for index, each in enumerate(models):
@@ -176,23 +176,23 @@ CONTRADICTED = Rule(
     "LH032",
     "The lock contradicts itself.",
     why="""
-    A model's files are smaller than its header and tensors, or larger than those can be. Sizes come from the hub,
-    and tensors from the files' own headers. So somebody has edited one of them, or has put parts of two locks
-    together. Downloads and memory are worked out from both.
+    A model's files are smaller than its header and tensors, or larger than those can be. Sizes come from the hub, and
+    tensors from the files' own headers. So one of them was edited, or parts of two locks were combined. Downloads and
+    memory are calculated from both.
     """,
     example="""
     $ herd plan
     fleet/herd.lock:14:3: error LH032: …: its files have 172 MB in all, and its header and tensors alone take 17 GB
-      help: take the entry back from version control, or delete it and run `herd lock`
+      help: restore the entry from version control, or delete it and run `herd lock`
     """,
     language="console",
-    way_out="take the entry back from version control. Or delete it and run `herd lock`.",
+    fix="restore the entry from version control. Or delete it and run `herd lock`.",
 )
 
 
 def _contradicted(place: Place, what: str, problem: str) -> LockError:
-    way_out = "take the entry back from version control, or delete it and run `herd lock`"
-    return LockError(place, f"{what}: {problem}", way_out, CONTRADICTED)
+    fix = "restore the entry from version control, or delete it and run `herd lock`"
+    return LockError(place, f"{what}: {problem}", fix, CONTRADICTED)
 
 
 def _sentence(details: ErrorDetails) -> str:
@@ -200,7 +200,7 @@ def _sentence(details: ErrorDetails) -> str:
     if details["type"] == "missing":
         return f"`{field}` is missing"
     if details["type"] == "extra_forbidden":
-        return f"`{field}` is no key of a lock"
+        return f"`{field}` is not a key of a lock"
     problem = details["msg"].removeprefix("Value error, ")
     return f"`{field}`: {problem[0].lower()}{problem[1:]}"
 
@@ -212,9 +212,9 @@ _RETRY_SECONDS = 0.1  # seconds between two tries
 
 @contextmanager
 def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SECONDS) -> Iterator[None]:
-    """Keep other runs out of the folder of a lock; waits for one that is there, and says so. Raises LockError (LH030).
+    """Keep other runs out of the folder of a lock; wait for a running one, and print that. Raise LockError (LH030).
 
-    The folder itself is locked, which leaves no file behind and can be done where nothing can be written.
+    The folder itself is locked, which leaves no file behind and works in a read-only folder.
     """
     folder = path.resolve().parent
     try:
@@ -227,29 +227,29 @@ def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SEC
         _wait_for_lock(handle, folder, path, say, patience)
         yield
     finally:
-        # Closing it lets others in, as does the end of this process, however it comes.
+        # Closing it lets other runs in, as does the end of this process, however it comes.
         os.close(handle)
 
 
 def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], None], patience: float) -> None:
-    told, until = False, time.monotonic() + patience
+    reported, until = False, time.monotonic() + patience
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 # Network filesystems lock files that are open for writing, or nothing at all.
-                say(f"{folder} is where no lock can be held: let no other `herd lock` run there meanwhile")
+                say(f"{folder} is on a filesystem without locks: run no other `herd lock` there at the same time")
                 return
         else:
             return
         if time.monotonic() > until:
             raise LockError(
                 Place(path),
-                f"another `herd lock` has been at work in {folder} for {patience:.0f} s",
-                f"see what it waits for, or end it: `fuser -v {folder}` names it",
+                f"another `herd lock` has been running in {folder} for {patience:.0f} s",
+                f"check why it waits, or end it: `fuser -v {folder}` lists it",
             )
-        if not told:
-            say(f"another `herd lock` is at work in {folder}: waiting for it")
-            told = True
+        if not reported:
+            say(f"another `herd lock` is running in {folder}: waiting for it")
+            reported = True
         time.sleep(_RETRY_SECONDS)

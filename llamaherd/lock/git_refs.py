@@ -15,25 +15,25 @@ from difflib import get_close_matches
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.numbers import show_size
 
-TIMEOUT = 60.0  # seconds for one question; the list of llama.cpp's refs takes two
+TIMEOUT = 60.0  # seconds for one query; the list of llama.cpp's refs takes two
 _PROTOCOLS = "https:http:ssh:git:file"  # not `ext`, by which a URL would run commands here
 _LINE = re.compile(r"(?P<commit>[0-9a-f]{40})\trefs/(?P<kind>heads|tags)/(?P<name>.+)")
 _SHORTEST = 7  # digits that git shortens a commit to
 _AGAIN = "check the network and any proxy, and try again"
 _ODD = "check the spelling of `git`, and any proxy in between"
 _MOST = 32 << 20  # bytes that git may print: llama.cpp's list of refs has three million
-_MEMORY_KIB = 200 << 10  # that git may take to read what a server says; it needs some 10,000
-_MAX_COMPARED = 20_000  # names that are compared with one that is not there
-_NOT_FOUND = 127  # what a shell ends with that has not found its command
+_MEMORY_KIB = 200 << 10  # that git may take to read the output of a server; it needs some 10,000
+_MAX_COMPARED = 20_000  # names that are compared with a missing one
+_NOT_FOUND = 127  # the exit status of a shell that has not found its command
 
 
 class GitError(UserError):
-    """A ref that cannot be resolved: one sentence, and a way out. Neither holds a password of the URL."""
+    """A ref that cannot be resolved: one sentence, and a fix. Neither holds a password of the URL."""
 
 
 @dataclass(frozen=True)
 class Ref:
-    """The commit that a name stands for; `note` says what a person may not expect about it."""
+    """The commit of a name; `note` describes what may be unexpected about it."""
 
     commit: str
     note: str | None = None
@@ -48,7 +48,7 @@ class _Refs:
 
 
 def commit_of(git: str, ref: str) -> Ref:
-    """Ask the repository at the URL `git` for the commit of `ref`: a tag, else a branch. Raises GitError."""
+    """Query the repository at the URL `git` for the commit of `ref`: a tag, else a branch. Raise GitError."""
     found = _list_refs(git, f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", f"refs/heads/{ref}")
     tag, branch = found.tags.get(ref), found.branches.get(ref)
     if tag and branch and tag != branch:
@@ -59,7 +59,7 @@ def commit_of(git: str, ref: str) -> Ref:
 
 
 def plain_url(git: str) -> str:
-    """A git URL without the user and password that may be in it."""
+    """Return a git URL without the user and password that may be in it."""
     return re.sub(r"(?<=://)[^/]*@", "", git)
 
 
@@ -78,9 +78,9 @@ def _suggest(git: str, ref: str) -> str:
 
 
 def _list_refs(git: str, *patterns: str) -> _Refs:
-    """The refs that match. Raises GitError."""
+    """Return the refs that match. Raise GitError."""
     if git.startswith("-") or not git.isprintable():
-        raise GitError(f"{git!r} is no git URL", "write it like `https://github.com/ggml-org/llama.cpp`")
+        raise GitError(f"{git!r} is not a git URL", "write it like `https://github.com/ggml-org/llama.cpp`")
     tags: dict[str, str] = {}
     branches: dict[str, str] = {}
     for line in _run_git(git, "ls-remote", "--", git, *patterns).splitlines():
@@ -92,17 +92,17 @@ def _list_refs(git: str, *patterns: str) -> _Refs:
 
 
 def _run_git(git: str, *arguments: str) -> str:
-    """What git prints. Raises GitError."""
+    """Return the output of git. Raise GitError."""
     environment = {
         **os.environ,
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": _PROTOCOLS,
-        # Of a repository that herd may be started in, git is to take no settings.
+        # git must not read settings of a repository that herd is started in.
         "GIT_DIR": os.devnull,
     }
     try:
-        # In a session of its own it has no terminal, so that ssh asks nobody for a passphrase.
+        # In a session of its own it has no terminal, so ssh cannot prompt for a passphrase.
         process = subprocess.Popen(
             ["/bin/sh", "-c", f'ulimit -d {_MEMORY_KIB} 2>/dev/null; exec git "$@"', "git", *arguments],
             stdin=subprocess.DEVNULL,
@@ -120,14 +120,14 @@ def _run_git(git: str, *arguments: str) -> str:
             _kill(process)
             raise
     if process.returncode == _NOT_FOUND:
-        raise _no_git("it is not there")
+        raise _no_git("it is not installed")
     if process.returncode != 0:
         raise _refusal(git, complaints.decode(errors="replace"))
     return out.decode(errors="replace")
 
 
 def _read_output(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, bytes]:
-    """All that a process prints and complains of until it ends. Raises GitError if that is too much, or too late."""
+    """Return the output and the errors of a process until it ends. Raise GitError if that is too much, or too late."""
     deadline = time.monotonic() + TIMEOUT
     heard = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream}
     with selectors.DefaultSelector() as open_ones:
@@ -144,7 +144,7 @@ def _read_output(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, byt
                     if not piece:
                         open_ones.unregister(stream)
             if sum(map(len, heard.values())) > _MOST:
-                raise GitError(f"{plain_url(git)} answers with more than {show_size(_MOST)}", _ODD)
+                raise GitError(f"{plain_url(git)} returns more than {show_size(_MOST)}", _ODD)
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -154,7 +154,7 @@ def _read_output(process: subprocess.Popen[bytes], git: str) -> tuple[bytes, byt
 
 
 def _too_late(git: str) -> GitError:
-    return GitError(f"{plain_url(git)} did not answer within {TIMEOUT:.0f} seconds", _AGAIN)
+    return GitError(f"{plain_url(git)} did not respond within {TIMEOUT:.0f} seconds", _AGAIN)
 
 
 def _no_git(reason: str) -> GitError:
@@ -162,15 +162,15 @@ def _no_git(reason: str) -> GitError:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End git and what it started: a transport that goes on would hold the pipes open."""
+    """End git and its child processes: a transport that continues would hold the pipes open."""
     os.killpg(process.pid, signal.SIGKILL)
 
 
-# What git, curl in it and ssh say (in the C locale), the sentence about it, and the way out.
+# Messages of git, of curl in it and of ssh (in the C locale), our sentence, and the fix.
 _REFUSALS = (
     (
         r"transport '.*' not allowed|protocol '.*' is not supported|remote helper|Unable to find remote helper",
-        "{url} is reached by no protocol that is allowed here",
+        "{url} needs a protocol that is not allowed here",
         "give an https, ssh or file URL",
     ),
     (
@@ -179,17 +179,17 @@ _REFUSALS = (
         "{url} cannot be reached",
         _AGAIN,
     ),
-    (r"[Oo]ut of memory|Cannot allocate memory", "{url} answers with more than a repository has to say", _ODD),
-    (r"certificate|SSL", "{url} shows no certificate that is trusted here", "check the host's name and any proxy"),
+    (r"[Oo]ut of memory|Cannot allocate memory", "{url} returns more than a repository has", _ODD),
+    (r"certificate|SSL", "{url} has no certificate that is trusted here", "check the host's name and any proxy"),
     (
         r"Host key verification failed",
-        "the SSH key of {url} is not known here",
+        "the SSH key of {url} is unknown here",
         "log in there once by hand, so that its key is kept",
     ),
     (
         r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts disabled"
         r"|error: 40[13]",
-        "{url} shows no such repository without a login",
+        "{url} has no such repository without a login",
         "check the spelling; if it is private, let a credential helper or an SSH key of this machine log in",
     ),
     (
@@ -197,8 +197,8 @@ _REFUSALS = (
         "there is no git repository at {url}",
         "check the spelling of `git`",
     ),
-    (r"error: 429", "{url} has had too many requests (429)", "try again in some minutes"),
-    (r"error: 5\d\d", "{url} is in trouble", "try again later"),
+    (r"error: 429", "{url} has received too many requests (429)", "try again in some minutes"),
+    (r"error: 5\d\d", "{url} has a failure", "try again later"),
 )
 
 
@@ -206,8 +206,8 @@ def _refusal(git: str, complaints: str) -> GitError:
     for pattern, message, help_ in _REFUSALS:
         if re.search(pattern, complaints):
             return GitError(message.format(url=plain_url(git)), help_)
-    said = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
-    reason = plain_url(said.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
+    complaint = next((line for line in complaints.splitlines() if line.startswith("fatal: ")), complaints)
+    reason = plain_url(complaint.replace(git, plain_url(git))).removeprefix("fatal: ").strip()[:200]
     return GitError(
-        f"git cannot ask {plain_url(git)}: {reason or 'it says nothing'}", "try `git ls-remote` with it by hand"
+        f"git cannot query {plain_url(git)}: {reason or 'it prints no reason'}", "try `git ls-remote` with it by hand"
     )

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from llamaherd.gguf.remote import HubPatience
 
 
-_MAX_COMPARED = 2000  # names that are compared with one that is not there
+_MAX_COMPARED = 2000  # names that are compared with a missing one
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf")
 
 
 def projector_of(present: Sequence[RepoSibling], repo: str, mmproj: str) -> RepoSibling:
-    """The one file that is the vision projector. Raises HubError."""
+    """Return the one file that is the vision projector. Raise HubError."""
     matching = [file for file in present if fnmatchcase(file.rfilename, mmproj)]
     if not matching:
         known = sorted(file.rfilename for file in present if "mmproj" in file.rfilename.lower())
@@ -46,7 +46,7 @@ def projector_of(present: Sequence[RepoSibling], repo: str, mmproj: str) -> Repo
 
 
 def all_matching(present: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
-    """The files that match, whatever they are. Raises HubError."""
+    """Return the files that match, whatever they are. Raise HubError."""
     matching = [file for file in present if fnmatchcase(file.rfilename, files)]
     if not matching:
         raise HubError(f"no file of {repo} matches `{files}`", "for a whole repository write `files: '*'`")
@@ -54,7 +54,7 @@ def all_matching(present: Sequence[RepoSibling], repo: str, files: str) -> list[
 
 
 def shards_of_one(there: Sequence[RepoSibling], repo: str, files: str) -> list[RepoSibling]:
-    """The files that match, if they are all the shards of one model. Raises HubError."""
+    """Return the files that match, if they are all the shards of one model. Raise HubError."""
     present = {file.rfilename: file for file in there}
     matching = sorted(path for path in present if fnmatchcase(path, files))
     if not matching:
@@ -119,10 +119,10 @@ _NO_HUB = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 @contextmanager
 def in_sentences(api: HfApi, repo: str, revision: str, patience: float) -> Iterator[None]:
-    """Turn what the client raises into HubError. `patience` is how many seconds it waits without an answer.
+    """Turn the client's exceptions into HubError. `patience` is how many seconds it waits without a response.
 
-    The client's own texts are left out, and so is its traceback: where a header cannot be sent, they
-    quote it, and one of the headers is the token.
+    The client's own texts are left out, and so is its traceback: if a header cannot be sent, they quote it, and one of
+    the headers is the token.
     """
     from huggingface_hub import constants, errors
 
@@ -138,30 +138,30 @@ def in_sentences(api: HfApi, repo: str, revision: str, patience: float) -> Itera
 
 
 def _of_repository(error: Exception, api: HfApi, repo: str, revision: str) -> HubError | None:
-    """What the hub says of a repository, or the client before it asks."""
+    """Return the error for the hub's response about a repository, or for the client's own refusal."""
     from huggingface_hub import errors
 
     url = api.endpoint
     match error:
         case errors.HFValidationError():
-            return HubError(f"`{repo}` is no name of a repository", "write it as `owner/name`")
+            return HubError(f"`{repo}` is not the name of a repository", "write it as `owner/name`")
         case errors.GatedRepoError():
-            return HubError(f"{repo} is gated: its owner wants you to accept terms first", _gated(url, repo))
+            return HubError(f"{repo} is gated: its owner requires you to accept terms first", _gated(url, repo))
         case errors.RepositoryNotFoundError():
-            return HubError(f"{url} shows no repository {repo}", _no_repository())
+            return HubError(f"{url} has no public repository {repo}", _no_repository())
         case errors.RevisionNotFoundError():
             return HubError(f"{repo} has no revision `{revision}`", _branches(api, repo))
         case errors.DisabledRepoError():
             return HubError(f"{url} has disabled {repo}", f"see {url}/{repo} for the reason; choose another one")
         case errors.OfflineModeIsEnabled():
-            return HubError(f"{repo} cannot be looked up: HF_HUB_OFFLINE is set", "unset it to lock")
+            return HubError(f"{repo} cannot be queried: HF_HUB_OFFLINE is set", "unset it to lock")
         case errors.HfHubHTTPError():
             return _of_status(url, repo, error)
     return None
 
 
 def _of_connection(error: Exception, url: str, patience: float) -> HubError | None:
-    """What keeps the hub from answering, or makes it answer as no hub does."""
+    """Return the error for a hub that does not respond, or responds like another server."""
     import httpx2
 
     from llamaherd.bounded import ExcessError
@@ -171,12 +171,12 @@ def _of_connection(error: Exception, url: str, patience: float) -> HubError | No
             return HubError(f"{url} {error}", "check HF_ENDPOINT and any proxy in between; try again")
         case httpx2.TimeoutException():
             return HubError(
-                f"{url} did not answer within {patience:.0f} seconds", "try again; check the network and any proxy"
+                f"{url} did not respond within {patience:.0f} seconds", "try again; check the network and any proxy"
             )
         case httpx2.LocalProtocolError() | UnicodeError():
             return HubError("the hub's token cannot be sent: it holds odd characters", _TOKEN_HELP)
         case httpx2.RequestError():
-            # What the operating system says of a connection is safe to repeat, and worth it.
+            # Errors of the operating system about a connection are safe to repeat, and worth it.
             reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
             return HubError(
                 f"{url} cannot be reached ({reason})",
@@ -185,7 +185,7 @@ def _of_connection(error: Exception, url: str, patience: float) -> HubError | No
         case httpx2.InvalidURL():
             return HubError("HF_ENDPOINT is no URL that can be opened", "check its host and port")
     if isinstance(error, _NO_HUB):
-        return HubError(f"{url} answered, but not as a model hub does", "check HF_ENDPOINT and any proxy in between")
+        return HubError(f"{url} responded, but not as a model hub does", "check HF_ENDPOINT and any proxy in between")
     return None
 
 
@@ -210,7 +210,7 @@ def _no_repository() -> str:
 
 def _branches(api: HfApi, repo: str) -> str:
     names: list[str] = []
-    # Only to help: whatever goes wrong here, the sentence about the revision is what matters.
+    # Only to help: whatever goes wrong here, the sentence about the revision matters.
     with suppress(Exception):
         refs = api.list_repo_refs(repo)
         names = [ref.name for ref in (*refs.branches, *refs.tags) if ref.name.isprintable()][:5]
@@ -222,19 +222,21 @@ def _branches(api: HfApi, repo: str) -> str:
 def _of_status(url: str, repo: str, error: HfHubHTTPError) -> HubError:
     status = error.response.status_code
     if status in (401, 403):
-        help_ = f"{_TOKEN_HELP}; open {url}/{repo} to see who may have it"
+        help_ = f"{_TOKEN_HELP}; open {url}/{repo} to check its access"
         return HubError(f"{url} does not accept the token in use for {repo} ({status})", help_)
     if status == 429:
         seconds = error.response.headers.get("Retry-After", "")
         when = f"in {seconds} seconds" if re.fullmatch(r"\d{1,6}", seconds, re.ASCII) else "in some minutes"
-        return HubError(f"{url} has had too many requests (429)", f"try again {when}; a token raises the limit")
+        return HubError(f"{url} has received too many requests (429)", f"try again {when}; a token raises the limit")
     if status >= 500:
-        return HubError(f"{url} is in trouble ({status})", "try again later")
-    return HubError(f"{url} answered {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model")
+        return HubError(f"{url} has a failure ({status})", "try again later")
+    return HubError(
+        f"{url} returned status {status} for {repo}", "check HF_ENDPOINT, and `hf` and `revision` of this model"
+    )
 
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
-TIMEOUT = 30.0  # seconds without an answer
+TIMEOUT = 30.0  # seconds without a response
 # Bytes of one file, and of all, that are fetched only to be hashed: a tokenizer has 20 MiB at most.
 _MAX_SMALL, _MAX_ALL_SMALL = 32 << 20, 64 << 20
 _MAX_LISTING = 6 << 20  # bytes; a repository of ten thousand files has three million
@@ -242,12 +244,12 @@ _MAX_NAME = 4096  # characters of a path, as on Linux (PATH_MAX)
 
 
 def endpoint() -> str:
-    """The hub's URL as HF_ENDPOINT gives it now, else the public one. Raises HubError."""
+    """Return the hub's URL as HF_ENDPOINT sets it now, else the public one. Raise HubError."""
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     try:
         return TypeAdapter(HubUrl).validate_python(url)
     except ValidationError:
-        # The value is not repeated: it may hold a password. For that reason, too, the lock takes none such.
+        # The value is not repeated: it may hold a password. For that reason the lock refuses such a URL, too.
         raise HubError(
             "HF_ENDPOINT is not a plain http or https URL",
             f"set it like {DEFAULT_ENDPOINT}, or unset it; a token belongs into HF_TOKEN or `hf auth login`",
@@ -255,11 +257,11 @@ def endpoint() -> str:
 
 
 def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, whole: bool = False) -> LockedModel:
-    """Ask the hub for the commit and the shards that `files` (a glob) names at `revision`.
+    """Query the hub for the commit and the shards that `files` (a glob) names at `revision`.
 
-    `mmproj` (a glob too) names the vision projector, which is no shard. `whole` takes every file that matches, as vLLM
-    needs them, rather than those of one GGUF model. One request, one more where the repository is gated, and with
-    `whole` one for each small file. Raises HubError.
+    `mmproj` (a glob too) names the vision projector, which is not a shard. `whole` takes every file that matches, as
+    vLLM needs them, rather than those of one GGUF model. One request, one more if the repository is gated, and with
+    `whole` one for each small file. Raise HubError.
     """
     url = endpoint()
     info = _model_info(url, repo, revision)
@@ -288,7 +290,7 @@ def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, 
 
 
 def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
-    """The model at the same commit with another vision projector, or with none. Raises HubError."""
+    """Return the model at the same commit with another vision projector, or with none. Raise HubError."""
     if mmproj is None:
         return model.model_copy(update={"mmproj": None, "projector": None})
     info = _model_info(model.endpoint, model.repo, model.commit)
@@ -299,7 +301,7 @@ def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
 
 
 def with_header(model: LockedModel, patience: HubPatience | None = None) -> LockedModel:
-    """The model with what the headers of its shards say, read by HTTP ranges. Raises HubError.
+    """Add the headers of the model's shards, read by HTTP ranges. Raise HubError.
 
     It costs a request and some megabytes for each shard.
     """
@@ -328,7 +330,7 @@ _OTHER_FILES = "lock an earlier revision, or another quant"
 
 
 def _model_info(url: str, repo: str, revision: str) -> ModelInfo:
-    """What the hub says of a repository that may be downloaded from. Raises HubError."""
+    """Return the hub's description of a repository that may be downloaded from. Raise HubError."""
     api = _api(url)
     with in_sentences(api, repo, revision, TIMEOUT):
         info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
@@ -340,7 +342,7 @@ def _model_info(url: str, repo: str, revision: str) -> ModelInfo:
 
 
 def _refuse_nonsense(info: ModelInfo) -> None:
-    """See that what the client has taken from JSON is of the kinds that it is declared to be. Raises TypeError."""
+    """Check that the client's values from JSON have their declared types. Raise TypeError."""
     sound = isinstance(info.sha, str) and all(
         isinstance(file.rfilename, str)
         and file.rfilename.isprintable()
@@ -354,7 +356,7 @@ def _refuse_nonsense(info: ModelInfo) -> None:
 
 
 def _api(url: str) -> HfApi:
-    # Otherwise the client asks the hub about agent programs first, once a day. It reads this at import.
+    # Otherwise the client queries the hub about agent programs first, once a day. It reads this at import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi, set_client_factory
 
@@ -366,7 +368,7 @@ def _api(url: str) -> HfApi:
 
 
 def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> list[LockedFile]:
-    """Files that the hub keeps no sha256 of, hashed here. Raises HubError."""
+    """Hash files whose sha256 the hub does not list. Raise HubError."""
     from llamaherd.bounded import BoundedClient, Bounds
 
     if not files:
@@ -375,8 +377,8 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
     if max(sizes) > _MAX_SMALL or sum(sizes) > _MAX_ALL_SMALL:
         most, largest = max(zip(sizes, (file.rfilename for file in files), strict=True))
         raise HubError(
-            f"{repo} has {sum(sizes)} bytes in files that the hub keeps no sha256 of, {most} of them in {largest}",
-            "make `files` narrower, so that it matches the weights and what the engine needs beside them",
+            f"{repo} has {sum(sizes)} bytes in files without a sha256 on the hub, {most} of them in {largest}",
+            "make `files` narrower, so that it matches the weights and the other files that the engine needs",
         )
     locked = []
     bounds = Bounds(_MAX_SMALL, TIMEOUT)
@@ -388,7 +390,7 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
             digest, size = hashlib.sha256(), 0
             with client.stream("GET", address, headers=headers) as answer:
                 if answer.status_code != 200:
-                    raise HubError(f"{address} was answered with status {answer.status_code}", "try again later")
+                    raise HubError(f"{address} returned status {answer.status_code}", "try again later")
                 for piece in answer.iter_raw():
                     digest.update(piece)
                     size += len(piece)
@@ -403,14 +405,14 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
 def _locked(repo: str, file: RepoSibling) -> LockedFile:
     if file.lfs is None:
         raise HubError(
-            f"the hub gives no sha256 for {file.rfilename} of {repo}, so it could not be verified",
+            f"the hub lists no sha256 for {file.rfilename} of {repo}, so it could not be verified",
             "match GGUF files alone, such as `*Q4_K_M*.gguf`; the hub keeps sums of large files only",
         )
     return LockedFile(path=file.rfilename, size=file.lfs.size, sha256=file.lfs.sha256)
 
 
 def token_for(url: str) -> str | None:
-    """The token in use, if `url` is of the hub in use: a lock that names another host must not be given it."""
+    """Return the token in use, if `url` is of the hub in use: a lock that names another host must not get it."""
     from huggingface_hub import get_token
 
     return get_token() if url.startswith(f"{endpoint()}/") else None

@@ -32,7 +32,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9a-fA-F:]+\])(?::
 
 
 class RegistryError(UserError):
-    """A tag that cannot be resolved: one sentence, and a way out. Neither holds a password."""
+    """A tag that cannot be resolved: one sentence, and a fix. Neither holds a password."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ImageName:
 
     @property
     def url(self) -> str:
-        """The registry's API. Without TLS only on this machine."""
+        """The URL of the registry's API. Without TLS only on this machine."""
         host = _DOCKER_HUB_API if self.host == DOCKER_HUB else self.host
         return f"{'http' if is_local(host) else 'https'}://{host}"
 
@@ -54,7 +54,7 @@ class ImageName:
 
 
 def image_name(image: str) -> ImageName:
-    """Take an image's name apart as Docker does: `vllm/vllm-openai:v1` is on Docker Hub. Raises RegistryError."""
+    """Split an image's name like Docker: `vllm/vllm-openai:v1` is on Docker Hub. Raise RegistryError."""
     first, slash, rest = image.partition("/")
     if slash and (first == "localhost" or re.search(r"[.:\[]", first)):
         host, path = first, rest
@@ -67,7 +67,7 @@ def image_name(image: str) -> ImageName:
         name = f"library/{name}"
     tag = tag or ("latest" if ":" not in path else "")
     if not (_HOST.fullmatch(host) and url_parts(f"//{host}") and _NAME.fullmatch(name) and IMAGE_TAG.fullmatch(tag)):
-        raise RegistryError(f"`{image}` is no name of an image", "write it like `vllm/vllm-openai:v0.11.0`")
+        raise RegistryError(f"`{image}` is not the name of an image", "write it like `vllm/vllm-openai:v0.11.0`")
     return ImageName(host, name, tag)
 
 
@@ -77,7 +77,7 @@ def is_local(host: str) -> bool:
 
 
 def url_parts(url: str) -> SplitResult | None:
-    """A URL's parts, if it has a host and a port that can be."""
+    """Return a URL's parts, if its host and port are valid."""
     try:
         parts = urlsplit(url)
         return parts if parts.hostname and parts.port != 0 else None
@@ -85,13 +85,13 @@ def url_parts(url: str) -> SplitResult | None:
         return None
 
 
-_DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"  # what `docker login` calls it in its file
+_DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"  # the name in the file of `docker login`
 
 
 def docker_logins() -> dict[str, str]:
-    """By host, what `docker login` keeps in its file: base64 of user and password.
+    """Return the logins in the file of `docker login`, by host: base64 of user and password.
 
-    A login that a credential helper keeps is not asked for.
+    A login in a credential helper is not read.
     """
     folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
     try:
@@ -115,7 +115,7 @@ def _is_base64(text: str) -> bool:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
+    """Return a JSON object; an empty one for anything else."""
     try:
         value = parse_json(body)
     except ValueError:
@@ -123,10 +123,10 @@ def json_object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-TIMEOUT = 30.0  # seconds without an answer
-_MAX_MANIFEST = 4 << 20  # bytes; what registries are asked to allow (OCI distribution 1.1, "Pushing Manifests")
+TIMEOUT = 30.0  # seconds without a response
+_MAX_MANIFEST = 4 << 20  # bytes; the size that registries must allow (OCI distribution 1.1, "Pushing Manifests")
 _MAX_ANSWER = 1 << 20  # bytes of a token, of a page of tags
-_MAX_TAGS = 10_000  # that are compared with the one that is not there
+_MAX_TAGS = 10_000  # that are compared with a missing one
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -139,21 +139,21 @@ _LOGIN = "check the spelling; if it is private, `docker login {host}` first"
 
 
 def digest_of(image: str) -> str:
-    """Ask the registry which digest an image's tag stands for: `sha256:…` of the manifest or index.
+    """Query the registry for the digest of an image's tag: `sha256:…` of the manifest or index.
 
-    What the registry says is proved by the manifest itself. Raises RegistryError.
+    The manifest itself proves the registry's digest. Raise RegistryError.
     """
     from llamaherd.bounded import BoundedClient, Bounds
 
     name = image_name(image)
-    # What is too much of which answer is said below: this is for redirects, and answers that nobody reads.
+    # The limits of each response are below: this one is for redirects, and responses that are not read.
     with _sentences(name), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
         return _Session(client, name).digest()
 
 
 @dataclass(frozen=True)
 class _Response:
-    """What came; the names of the headers have no case."""
+    """A response; the names of its headers have no case."""
 
     status: int
     headers: Mapping[str, str]
@@ -162,7 +162,7 @@ class _Response:
 
 @dataclass
 class _Session:
-    """Questions about one image. `authorization` is what the registry wanted to see after the first of them."""
+    """Requests about one image. `authorization` is the header that the registry requires after the first of them."""
 
     client: Client
     image: ImageName
@@ -170,28 +170,28 @@ class _Session:
     logins: Mapping[str, str] = field(default_factory=docker_logins)
 
     def digest(self) -> str:
-        """The digest of the tag. Raises RegistryError."""
-        # HEAD first: it does not count against what Docker Hub lets one fetch in an hour.
+        """Return the digest of the tag. Raise RegistryError."""
+        # HEAD first: it does not count against Docker Hub's limit for an hour.
         named = self._ask("HEAD", f"manifests/{self.image.tag}").headers.get("Docker-Content-Digest", "")
         if named and not _DIGEST.fullmatch(named):
-            raise RegistryError(f"{self.image.host} names {self.image} by no sha256", "use another tag or registry")
+            raise RegistryError(f"{self.image.host} lists no sha256 for {self.image}", "use another tag or registry")
         body = self._ask("GET", f"manifests/{named or self.image.tag}").body
         actual = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if named and actual != named:
             raise RegistryError(
-                f"{self.image.host} gives a manifest for {self.image} that is not the one it names ({named[:19]}…)",
+                f"{self.image.host} returned a manifest for {self.image} whose digest is another one ({named[:19]}…)",
                 "try again; if it stays so, do not use this registry",
             )
         manifest = json_object(body)
         if manifest.get("schemaVersion") != 2:
             raise RegistryError(
-                f"{self.image.host} answered, but not as a registry does, or in a format of before 2016",
+                f"{self.image.host} responded, but not as a registry does, or in a format of before 2016",
                 "check the image's name, and any proxy in between",
             )
         return actual
 
     def _ask(self, method: str, path: str) -> _Response:
-        """A successful answer, after logging in where the registry wants that. Raises RegistryError."""
+        """Return a successful response, after a login if the registry requires that. Raise RegistryError."""
         answer = self._send(method, path)
         if answer.status == 401 and self.authorization is None:
             self.authorization = self._authorise(answer.headers.get("WWW-Authenticate", ""))
@@ -209,17 +209,17 @@ class _Session:
     def _fetch(
         self, method: str, url: str, headers: Mapping[str, str], most: int, query: Mapping[str, str] | None = None
     ) -> _Response:
-        """An answer with its body, if that has no more than `most` bytes. Raises RegistryError."""
+        """Return a response with its body, if that has no more than `most` bytes. Raise RegistryError."""
         with self.client.stream(method, url, headers=headers, params=query) as response:
             body = bytearray()
             for piece in response.iter_bytes():
                 body += piece
                 if len(body) > most:
-                    raise RegistryError(f"{self.image.host} answered with more than a registry has to say", _CHECK)
+                    raise RegistryError(f"{self.image.host} returned more than a registry does", _CHECK)
             return _Response(response.status_code, response.headers, bytes(body))
 
     def _authorise(self, challenge: str) -> str:
-        """What to send as Authorization, from what the registry asks for. Raises RegistryError."""
+        """Return the Authorization header that the registry's challenge requires. Raise RegistryError."""
         scheme, _, rest = challenge.partition(" ")
         parameters = dict(_PARAMETER.findall(rest))
         login = self.logins.get(self.image.host)
@@ -229,19 +229,19 @@ class _Session:
             return f"Basic {login}"
         realm = url_parts(parameters.get("realm", ""))
         if scheme.lower() != "bearer" or realm is None:
-            raise RegistryError(f"{self.image.host} asks for a login in a way that is not known here", _CHECK)
+            raise RegistryError(f"{self.image.host} requires an unknown kind of login", _CHECK)
         if realm.scheme != "https" and not is_local(realm.netloc):
-            raise RegistryError(f"{self.image.host} wants the login to be sent without TLS", _CHECK)
+            raise RegistryError(f"{self.image.host} requires the login to be sent without TLS", _CHECK)
         headers = {"Authorization": f"Basic {login}"} if login else {}
         scope = {"scope": parameters.get("scope") or f"repository:{self.image.name}:pull"}
         service = {"service": parameters["service"]} if "service" in parameters else {}
         answer = self._fetch("GET", realm.geturl(), headers, _MAX_ANSWER, service | scope)
         if answer.status != 200:
             raise self._refusal(answer)
-        said = json_object(answer.body)
-        token = said.get("token") or said.get("access_token")
+        response = json_object(answer.body)
+        token = response.get("token") or response.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise RegistryError(f"{self.image.host} gives no token to ask it with", _CHECK)
+            raise RegistryError(f"{self.image.host} returned no token", _CHECK)
         return f"Bearer {token}"
 
     def _refusal(self, answer: _Response) -> RegistryError:
@@ -254,11 +254,12 @@ class _Session:
             seconds = answer.headers.get("Retry-After", "")
             when = f"in {seconds} seconds" if seconds.isdecimal() else "later"
             return RegistryError(
-                f"{host} has had too many requests (429)", f"try again {when}; `docker login {host}` raises the limit"
+                f"{host} has received too many requests (429)",
+                f"try again {when}; `docker login {host}` raises the limit",
             )
         if status >= 500:
-            return RegistryError(f"{host} is in trouble ({status})", "try again later")
-        return RegistryError(f"{host} answered {status} for {self.image}", _CHECK)
+            return RegistryError(f"{host} has a failure ({status})", "try again later")
+        return RegistryError(f"{host} returned status {status} for {self.image}", _CHECK)
 
     def _no_access(self, status: int) -> RegistryError:
         host = self.image.host
@@ -266,12 +267,12 @@ class _Session:
             help_ = f"check the spelling; if it is private, the login of `docker login {host}` has no access to it"
         else:
             help_ = _LOGIN.format(host=host)
-        return RegistryError(f"{host} shows no image {self.image.name} ({status})", help_)
+        return RegistryError(f"{host} has no public image {self.image.name} ({status})", help_)
 
     def _tags(self) -> str:
-        """The nearest tags that there are."""
+        """Return the nearest existing tags."""
         known: list[str] = []
-        # Only to help: whatever goes wrong here, the sentence about the tag is what matters.
+        # Only to help: whatever goes wrong here, the sentence about the tag matters.
         with suppress(Exception):
             answer = self._send("GET", "tags/list")
             tags = json_object(answer.body).get("tags") if answer.status == 200 else None
@@ -287,7 +288,7 @@ _CHECK = "check the image's name, and any proxy in between"
 
 @contextmanager
 def _sentences(image: ImageName) -> Iterator[None]:
-    """Turn what the client raises into RegistryError; its own texts may quote what was sent."""
+    """Turn the client's exceptions into RegistryError; its own texts may quote the request."""
     import httpx2
 
     from llamaherd.bounded import ExcessError
@@ -299,12 +300,12 @@ def _sentences(image: ImageName) -> Iterator[None]:
         raise RegistryError(f"{host} {error}", _CHECK) from None
     except httpx2.TimeoutException:
         raise RegistryError(
-            f"{host} did not answer within {TIMEOUT:.0f} seconds", "try again; check the network and any proxy"
+            f"{host} did not respond within {TIMEOUT:.0f} seconds", "try again; check the network and any proxy"
         ) from None
     except (httpx2.TooManyRedirects, httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError):
-        raise RegistryError(f"{host} answered, but not as a registry does", _CHECK) from None
+        raise RegistryError(f"{host} responded, but not as a registry does", _CHECK) from None
     except httpx2.RequestError as error:
-        # What the operating system says of a connection is safe to repeat, and worth it.
+        # Errors of the operating system about a connection are safe to repeat, and worth it.
         reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
         raise RegistryError(
             f"{host} cannot be reached ({reason})", "check the network, any proxy (HTTPS_PROXY) and the image's name"

@@ -24,10 +24,9 @@ UNRESOLVED = Rule(
     "LH034",
     "Something could not be resolved for the lock, or not quite.",
     why="""
-    A repository, tag, branch, image, revision or file is not there, is not public, or could not be asked. Where
-    there is an error, nothing is written. A `file` of this machine that is not there, or has another hash, is a
-    warning: a rig can be planned without it. A note says that a name is both a tag and a branch: the tag is
-    taken.
+    A repository, tag, branch, image, revision or file does not exist, is not public, or could not be queried. After an
+    error, nothing is written. A `file` of this machine that does not exist, or has another hash, is a warning: a rig
+    can be planned without it. A note reports a name that is both a tag and a branch: the tag is taken.
     """,
     example="""
     $ herd lock
@@ -35,9 +34,9 @@ UNRESOLVED = Rule(
       help: nearest: `b11434`, `b11433`, `b11432`, `b11431`, `b11430`
     """,
     language="console",
-    way_out="""
-    do what the help line says. For gated models give a token as `HF_TOKEN` or by `hf auth login`. If a hub is
-    down, try again later: what is in the lock stays usable.
+    fix="""
+    apply the fix of the help line. For gated models give a token as `HF_TOKEN` or by `hf auth login`. If a hub is down,
+    try again later: the lock stays usable.
     """,
     sometimes=(
         "warning",
@@ -48,52 +47,52 @@ UNRESOLVED = Rule(
 
 NOTHING_MOVES = Rule(
     "LH035",
-    "`herd lock --upgrade` was given a name that no rig declares, or that is nothing that moves.",
+    "`herd lock --upgrade` was given a name that no rig declares, or that never moves.",
     why="An engine at a full commit, an image by digest and a source archive never move: there is nothing to upgrade.",
     example="""
     $ herd lock --upgrade mian
-    /home/tom/fleet:1:1: error LH035: no rig declares `mian`, or it is nothing that moves
+    /home/tom/fleet:1:1: error LH035: no rig declares `mian`, or it never moves
       help: did you mean `main`?
     """,
     language="console",
-    way_out="name an engine, an image or a model as the inventory does, or `all`.",
+    fix="name an engine, an image or a model as the inventory does, or `all`.",
 )
 
 
 EVERYTHING = "all"
-"""Upgrades everything."""
+"""The name that upgrades everything."""
 
 PlaceIn = Callable[[str, tuple[str | int, ...]], Place]
-"""Where the value at a path of the rig of this name stands."""
+"""Returns where the value at a path of the rig of this name is."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class LockOutcome:
-    """A new lock, and what could not be resolved for it or is worth saying. It is to be written only if it is `ok`."""
+    """A new lock, and the findings of its resolution. It is to be written only if it is `ok`."""
 
     lock: Lock
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether the lock has everything that it must have."""
+        """Return whether the lock has everything that it must have."""
         return not any(finding.severity == "error" for finding in self.findings)
 
 
 @dataclass
 class WantedName:
-    """One thing to lock: what it is called in the inventory, and the place of the first that wants it."""
+    """One thing to lock: its name in the inventory, and the place of its first use."""
 
     place: Place
     names: set[str] = field(default_factory=set)
     whole: bool = False
-    """Of a model: every file that matches is meant, and not one GGUF model among them."""
+    """For a model: every file that matches is meant, and not one GGUF model among them."""
 
 
 @dataclass
 class Wants:
-    """All that a fleet wants locked."""
+    """Everything of a fleet that must be locked."""
 
     refs: dict[tuple[str, str], WantedName] = field(default_factory=dict)
     images: dict[str, WantedName] = field(default_factory=dict)
@@ -102,13 +101,15 @@ class Wants:
 
     @property
     def names(self) -> set[str]:
-        """All names that an upgrade may be asked for."""
+        """All names that `--upgrade` accepts."""
         groups = (self.refs.values(), self.images.values(), self.models.values(), self.files.values())
         return {name for group in groups for wanted in group for name in wanted.names}
 
 
 def value_places(documents: Mapping[str, Document], otherwise: Path) -> PlaceIn:
-    """Where values of rigs stand, from the rigs' documents by name; `otherwise` is the file to name for all else."""
+    """Return where values of rigs are, from the rigs' documents by name; `otherwise` is the file to name
+    for all else.
+    """
 
     def place(rig: str, path: tuple[str | int, ...]) -> Place:
         return documents[rig].value(path) if rig in documents else Place(otherwise)
@@ -126,12 +127,11 @@ def lock_fleet(
     whole: bool = True,
     own: FleetFile | None = None,
 ) -> LockOutcome:
-    """The lock of a fleet: what is locked stays, what is new or to be upgraded is resolved, what is left over goes.
+    """Return the lock of a fleet: keep locked names, resolve new ones and upgrades, drop unused ones.
 
-    `upgrade` names engines, images and models as the inventory does, or ALL. `say` is told what is being asked.
-    `own` is what the fleet's own file says. `whole` is False where other rigs share the lock, whose entries stay. One
-    failure does not hide the others.
-    Raises InventoryError for an upgrade of what is not there (LH035).
+    `upgrade` names engines, images and models as the inventory does, or ALL. `say` prints each query. `own` is the
+    fleet's own file. `whole` is False if other rigs share the lock, whose entries stay. One failure does not hide the
+    others. Raise InventoryError for an upgrade of a missing name (LH035).
     """
     wants = wanted_by(fleet, place, own)
     unknown = [name for name in upgrade if name != EVERYTHING and name not in wants.names]
@@ -139,7 +139,7 @@ def lock_fleet(
         raise InventoryError(
             NOTHING_MOVES.at(
                 place("", ()),
-                f"no rig declares `{name}`, or it is nothing that moves",
+                f"no rig declares `{name}`, or it never moves",
                 nearest(name, wants.names),
             )
             for name in unknown
@@ -155,7 +155,7 @@ def lock_fleet(
 
 
 def wanted_by(fleet: Fleet, place: PlaceIn, own: FleetFile | None = None) -> Wants:
-    """Everything in a fleet whose name may stand for something else tomorrow, and files whose header tells sizes."""
+    """Return everything in a fleet whose name may mean something else tomorrow, and files whose header has sizes."""
     wants = Wants()
     for name, rig in fleet.rigs.items():
         for engine_name, engine in rig.engines.items():
@@ -186,7 +186,7 @@ def wanted_by(fleet: Fleet, place: PlaceIn, own: FleetFile | None = None) -> Wan
 
 
 def _merged(old: Lock, new: Lock) -> Lock:
-    """The new lock, and what only the old one has."""
+    """Return the new lock with the entries that only the old one has."""
     return Lock(
         engines=_with_old(new.engines, old.engines, lambda each: (each.git, each.ref)),
         images=_with_old(new.images, old.images, lambda each: each.image),
@@ -202,7 +202,7 @@ def _with_old(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], object]
 
 @dataclass
 class _Run:
-    """One run over all that is wanted. Failures are collected as findings."""
+    """One run that resolves all names. Failures are collected as findings."""
 
     old: Lock
     upgrade: frozenset[str]
@@ -210,12 +210,12 @@ class _Run:
     findings: list[Finding] = field(default_factory=list)
 
     def refs(self, wants: Mapping[tuple[str, str], WantedName]) -> Iterator[LockedRef]:
-        """Engines' refs with their commits."""
+        """Resolve engines' refs to commits."""
         for (git, ref), wanted in wants.items():
             commit = self._kept(self.old.commit(git, ref), wanted)
             try:
                 if commit is None:
-                    self.say(f"asking {git_refs.plain_url(git)} for {ref}")
+                    self.say(f"querying {git_refs.plain_url(git)} for {ref}")
                     found = git_refs.commit_of(git, ref)
                     commit = found.commit
                     if found.note:
@@ -229,24 +229,26 @@ class _Run:
                 self._failed(wanted, git_refs.GitError(f"`git` {problem}", "keep it in a credential helper instead"))
 
     def images(self, wants: Mapping[str, WantedName]) -> Iterator[LockedImage]:
-        """Images with their digests."""
+        """Resolve images to digests."""
         for image, wanted in wants.items():
             digest = self._kept(self.old.digest(image), wanted)
             try:
                 if digest is None:
-                    self.say(f"asking {image_name(image).host} for {image}")
+                    self.say(f"querying {image_name(image).host} for {image}")
                     digest = registry.digest_of(image)
                 yield LockedImage(image=image, digest=digest)
             except RegistryError as error:
                 self._failed(wanted, error)
 
     def models(self, wants: Mapping[ModelKey, WantedName]) -> Iterator[LockedModel]:
-        """Models of a hub, with their headers."""
+        """Resolve models of a hub, with their headers."""
         for key, wanted in wants.items():
             model = self._kept(self.old.find(*key), wanted)
             try:
                 if model is None:
-                    self.say(f"asking {hub.endpoint()} for {key[0]} at {key[1]}, {' and '.join(filter(None, key[2:]))}")
+                    self.say(
+                        f"querying {hub.endpoint()} for {key[0]} at {key[1]}, {' and '.join(filter(None, key[2:]))}"
+                    )
                     model = self._resolved(key, wanted)
                 if model.header is None and model.is_gguf:
                     self.say(f"reading the headers of {len(model.shards)} files of {model.repo}")
@@ -256,7 +258,7 @@ class _Run:
                 self._failed(wanted, error)
 
     def _resolved(self, key: ModelKey, wanted: WantedName) -> LockedModel:
-        """What a model stands for. Where only its projector is another one, the weights stay as they are locked."""
+        """Resolve a model. If only its projector differs, the weights stay as they are locked."""
         repo, revision, files, mmproj = key
         known = next((model for model in self.old.models if model.key[:3] == key[:3]), None)
         kept = self._kept(known, wanted)
@@ -269,7 +271,7 @@ class _Run:
         return model
 
     def files(self, wants: Mapping[tuple[str, Path], WantedName]) -> Iterator[LockedLocal]:
-        """Files of this machine. Without one a rig can be planned all the same: what is wrong here is a warning."""
+        """Read files of this machine. A problem is a warning, because a rig can be planned without the file."""
         done: set[str] = set()
         for (sha256, path), wanted in wants.items():
             if sha256 in done:
@@ -283,13 +285,13 @@ class _Run:
         self.say(f"reading {path}")
         try:
             if path.exists() and not (path.is_file() or path.is_dir()):
-                # A pipe would be waited for, and a device has no end.
-                self._warn(place, f"{path} is no file", "name a GGUF file that is whole")
+                # Reading a pipe would wait, and a device has no end.
+                self._warn(place, f"{path} is not a file", "name a GGUF file that is whole")
                 return None
             with path.open("rb") as stream:
                 actual = hashlib.file_digest(stream, "sha256").hexdigest()
             if actual != sha256:
-                help_ = "correct `sha256`, or bring the file that is meant"
+                help_ = "correct `sha256`, or copy the right file here"
                 self._warn(place, f"{path} has another sha256: {actual}", help_)
                 return None
             header = read_header(path)
@@ -299,14 +301,14 @@ class _Run:
         except (OSError, ValueError) as error:
             # ValueError: a name that no file can have.
             reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-            help_ = "bring it here and run `herd lock`, so that the memory it takes can be worked out"
+            help_ = "copy it here and run `herd lock`, so that its memory can be calculated"
             self._warn(place, f"{path} cannot be read: {reason}", help_)
         except GgufError as error:
             self._warn(place, str(error), "name a GGUF file that is whole")
         return None
 
     def _kept(self, known: T | None, wanted: WantedName) -> T | None:
-        """What is locked, unless it is to be upgraded."""
+        """Return the locked entry, unless it is to be upgraded."""
         return None if self.upgrade & (wanted.names | {EVERYTHING}) else known
 
     def _failed(self, wanted: WantedName, error: git_refs.GitError | RegistryError | HubError) -> None:

@@ -1,4 +1,4 @@
-"""What an inventory declares and its lock lacks."""
+"""Declarations of an inventory that its lock lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
 
 PlaceOf = Callable[[tuple[str | int, ...]], Place]
-"""Where the value at a path of a rig stands."""
+"""Returns where the value at a path of a rig is."""
 
 
 NOT_LOCKED = Rule(
@@ -25,12 +25,12 @@ NOT_LOCKED = Rule(
       help: run `herd lock` and commit the lock
     """,
     language="console",
-    way_out="run `herd lock`, look at what it wrote, and commit it.",
+    fix="run `herd lock`, review what it wrote, and commit it.",
 )
 
 
 def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> Iterator[Finding]:
-    """What the lock lacks for a rig: errors (LH031), or a warning where only sizing lacks something (LH033)."""
+    """Yield what the lock lacks for a rig: errors (LH031), or a warning if only sizing lacks something (LH033)."""
     help_ = f"run `{command}` and commit the lock"
     for name, engine in rig.engines.items():
         source = engine.source
@@ -50,8 +50,8 @@ WITHOUT_HEADER = Rule(
     "LH033",
     "A model is locked without its header.",
     why="""
-    The lock is of an older llamaherd, or the header could not be read. The rig can be planned and deployed. Its
-    memory is not worked out, and neither is which experts `experts_on_cpu` means.
+    The lock is of an older llamaherd, or the header could not be read. The rig can be planned and deployed. Its memory
+    is not calculated, and neither is the meaning of `experts_on_cpu`.
     """,
     example="""
     $ herd check
@@ -59,7 +59,7 @@ WITHOUT_HEADER = Rule(
       help: run `herd lock` and commit the lock
     """,
     language="console",
-    way_out="run `herd lock`. It reads the first few MB of each file by HTTP range, and no weights.",
+    fix="run `herd lock`. It reads the first few MB of each file by HTTP range, and no weights.",
     severity="warning",
 )
 
@@ -72,5 +72,5 @@ def _stale_model(rig: Rig, name: str, model: Model, lock: Lock, place: PlaceOf, 
         message = f"model `{name}` ({model.hf} at {model.revision}, {files}) is not in the lock"
         yield NOT_LOCKED.at(where, f"rig `{rig.rig}`: {message}", help_)
     elif locked.header is None and locked.is_gguf:
-        message = f"rig `{rig.rig}`: model `{name}` is locked without its header, so its memory cannot be worked out"
+        message = f"rig `{rig.rig}`: model `{name}` is locked without its header, so its memory cannot be calculated"
         yield WITHOUT_HEADER.at(where, message, help_)

@@ -10,9 +10,9 @@ from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600
-"""How long another process that installs is waited for: an unattended upgrade takes minutes."""
+"""Seconds to wait for another process that installs: an unattended upgrade takes minutes."""
 LOG = "/var/log/llamaherd/apt.log"
-"""What apt and dpkg write, of all runs."""
+"""The output of apt and dpkg, of all runs."""
 _INSTALL_SECONDS = 43_200
 """A package manager that is killed leaves packages half-way: this ends only one that hangs."""
 _POLL_SECONDS = 5
@@ -58,7 +58,7 @@ def apt_get(system: System, *words: str) -> Ended:
 
 
 def mend(system: System) -> None:
-    """Complete what a killed dpkg left half-way. A dpkg that runs is waited for."""
+    """Complete the work of a killed dpkg. Wait for a dpkg that runs."""
     until = system.now() + LOCK_SECONDS
     waited = False
     while True:
@@ -72,7 +72,7 @@ def mend(system: System) -> None:
 
 
 def refresh(system: System, what: str = "apt could not read its lists anew") -> None:
-    """Mend what was left half-way, and let apt read its lists. Raise FailedError, which begins with `what`."""
+    """Repair interrupted installations, and let apt read its lists. Raise FailedError, which begins with `what`."""
     start_log(system)
     mend(system)
     ended = apt_get(system, "update")
@@ -133,9 +133,9 @@ def add_repository(system: System, repository: Repository) -> None:
         ended = _update_alone(system, repository.sources.path)
         if not ended.ok:
             system.remove(repository.sources.path)
-            said = [line for line in (ended.out + ended.err).splitlines() if line.startswith(("E", "W"))]
-            message = f"{repository.url} does not answer as a repository of apt; it was not added"
-            raise FailedError(message, log=said[:_REASONS])
+            errors = [line for line in (ended.out + ended.err).splitlines() if line.startswith(("E", "W"))]
+            message = f"{repository.url} does not respond as a repository of apt; it was not added"
+            raise FailedError(message, log=errors[:_REASONS])
     except OSError as error:
         raise cannot_write(error) from error
     finally:

@@ -16,7 +16,7 @@ _KEPT = 3
 
 
 def receive() -> bytes:
-    """Return the program, which follows its size and a line break. Raise SystemExit where it is cut off."""
+    """Return the program, which follows its size and a line break. Raise SystemExit if it is cut off."""
     size = data = b""
     while not size.endswith(b"\n") and (byte := os.read(0, 1)):
         size += byte

@@ -1,4 +1,4 @@
-"""systemctl and docker as verbs call them: each call ends, also where systemd re-executes or the daemon hangs."""
+"""systemctl and docker for verbs: each call ends, also while systemd re-executes or the daemon hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON documents as frozen values, and frozen values as JSON: what the program on a host reads and returns."""
+"""JSON documents as frozen values, and frozen values as JSON: the input and output of the program on a host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DocumentError(Exception):
-    """A document is not what the program reads: where, and why. The message contains no value."""
+    """A document is invalid: the place, and the reason. The message contains no value."""
 
 
 class Secret:
@@ -117,7 +117,7 @@ def _decode(kind: Any, value: object, at: str) -> Any:
 
 
 def _decode_plain(kind: Any, value: object, at: str) -> Any:
-    """Return a number, a text, or what else has no parts. A host may return anything that JSON can express."""
+    """Return a number, a text, or another value without parts. A host may return anything that JSON can express."""
     if isinstance(value, (int, float)) and not abs(value) < _MOST_NUMBER:
         raise DocumentError(f"{at} is too large")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -162,7 +162,7 @@ def _require(kind: type[T], value: object, at: str) -> T:
 
 
 def encode(value: object) -> object:
-    """Return what `json.dumps` takes of a value. It contains the texts of secrets: it is for a pipe or a 0600 file."""
+    """Convert a value for `json.dumps`. It contains the texts of secrets: it is for a pipe or a 0600 file."""
     if isinstance(value, Secret):
         return value.text
     if is_dataclass(value):

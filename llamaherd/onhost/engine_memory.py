@@ -145,7 +145,7 @@ def _account(user: str, system: System) -> tuple[str, str]:
         ids = [system.run(["id", option, name]) for option in ("-u", "-g")]
         if all(each.ok for each in ids):
             return ids[0].out.strip(), ids[1].out.strip()
-    raise FailedError(f"there is no account {user} and no account nobody", f"run `herd up`, which creates {user}")
+    raise FailedError(f"there is no account {user} and no account `nobody`", f"run `herd up`, which creates {user}")
 
 
 def _run(run_as: list[str], each: InstanceInput, model: str, given: EstimateInput, system: System) -> ToolRun:

@@ -62,7 +62,7 @@ def exit_by_signals() -> Iterator[None]:
 
 LOCK = "measure"
 HELD = "llamaherd: the lock is held"
-"""What `hold` reports once it holds the lock."""
+"""The line of `hold` once it holds the lock."""
 _BEAT_SECONDS = 30
 
 
@@ -79,7 +79,7 @@ def measuring(system: System, who: str, seconds: float) -> Iterator[None]:
     with system.lock_file(LOCK) as lock:
         if not take_within(lock, seconds, system):
             raise HeldError(
-                f"another measurement goes on here, by {lock.holder() or 'a run that has just begun'}",
+                f"another measurement runs on this host, by {lock.holder() or 'a run that has just begun'}",
                 "wait until it has ended",
             )
         lock.sign(" ".join(who.split()))

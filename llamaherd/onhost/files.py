@@ -13,7 +13,7 @@ from llamaherd.onhost.system import Entry, FailedError, System
 
 
 def cannot_write(error: OSError, instead: str = "") -> FailedError:
-    """Return the failure that a write ended with. `instead` is the sentence about what was left as it was."""
+    """Return the failure of a write. `instead` is the sentence about what is unchanged."""
     if not error.filename:  # not a file, such as a group that cannot be set: no advice is better than wrong advice
         return FailedError(f"{error.strerror or error}{instead}")
     path = Path(str(error.filename))
@@ -26,7 +26,7 @@ def cannot_write(error: OSError, instead: str = "") -> FailedError:
         "read-only, see `dmesg`), then run again",
         errno.EPERM: f"`lsattr -d {near} {path}` shows whether it is immutable (`chattr -i`), then run again",
     }
-    fix = helps.get(error.errno or 0, f"see what is at {near} with `ls -la`, then run again")
+    fix = helps.get(error.errno or 0, f"check {near} with `ls -la`, then run again")
     return FailedError(f"cannot write {path}: {error.strerror}{instead}", fix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,10 @@ from llamaherd.onhost.verbs import Verb
 
 TIMERS = "llamaherd-ready-"
 """The prefix of timers that undo a drain."""
-NO_GATEWAY = ("there is no gateway on its host", "`herd up` brings it")
-OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` brings this one's")
+NO_GATEWAY = ("there is no gateway on its host", "`herd up` installs it")
+OTHER_VERSION = ("its gateway is of another version of llamaherd", "`herd up` installs this one's")
 _TALK = str(GATEWAY_TALK)
-_REFUSES = "the gateway does not do as it is told: "
+_REFUSES = re.compile(r"^the gateway does not [^:]*: ")
 """The prefix of the program's reasons for a failure."""
 _SECONDS = 45
 _MOST_WHY = 200
@@ -198,8 +199,8 @@ def _talk(system: System, *words: str, seconds: int = 0) -> Ended:
 
 def _failed(why: str) -> FailedError:
     return FailedError(
-        f"its gateway does not respond as it should: {why.removeprefix(_REFUSES)}",
-        f"see `systemctl status {GATEWAY_UNIT.removesuffix('.service')}` there; `herd up` makes it as declared",
+        f"its gateway does not respond correctly: {_REFUSES.sub('', why)}",
+        f"see `systemctl status {GATEWAY_UNIT.removesuffix('.service')}` there; `herd up` restores it",
     )
 
 

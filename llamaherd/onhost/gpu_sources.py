@@ -68,7 +68,7 @@ class Nvml:
     """NVIDIA's library. `why` contains why it reports nothing; `lacks` contains, by card, why it counts no energy.
 
     `why_smi` is why nvidia-smi is used for the state of cards. Lines have nvidia-smi's form. `fields` are those that
-    any card has reported at first: only these fields are read again and again.
+    any card has reported at first: only these fields are read repeatedly.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Nvml:
         return int(function(*arguments))
 
     def words(self, code: int) -> str:
-        """Return what a code means."""
+        """Return the meaning of a code."""
         words = self.library.nvmlErrorString
         words.argtypes, words.restype = [ctypes.c_int], ctypes.c_char_p
         return (words(code) or b"").decode(errors="replace")
@@ -157,8 +157,8 @@ class Nvml:
 
     def reasons(self, card: Any) -> int | None:
         """Return the reasons for a card's present clocks, as bits."""
-        said = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
-        return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if said is None else said
+        bits = self.figure("nvmlDeviceGetCurrentClocksEventReasons", card, kind=LARGE)
+        return self.figure("nvmlDeviceGetCurrentClocksThrottleReasons", card, kind=LARGE) if bits is None else bits
 
     def power(self, card: Any) -> int | None:
         """Return milliwatts, mostly as a mean."""
@@ -247,7 +247,7 @@ READERS: dict[str, Callable[[Nvml, Any], str]] = {
     "lanes": lambda nvml, card: show_figure(nvml.figure("nvmlDeviceGetCurrPcieLinkWidth", card)),
     "reasons": lambda nvml, card: show_figure(nvml.reasons(card), "{:#018x}"),
 }
-"""How each figure of a card is read, by our names of them."""
+"""The reader of each figure of a card, by llamaherd's names of them."""
 
 
 def serve_library(every: float, requests: int, out: int) -> None:
@@ -348,7 +348,7 @@ def name_process(name: str) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Do as `end_with_parent` in a process that has just begun: its parent may have ended already."""
+    """Call `end_with_parent` in a process that has just begun: its parent may have ended already."""
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -363,7 +363,7 @@ def let_go(kept: tuple[int, int]) -> None:
 
 
 class Lines:
-    """The output of a process. Raises OSError where it has ended, or writes a line without end."""
+    """The output of a process. Raises OSError if it has ended, or writes a line without end."""
 
     def __init__(self, output: int) -> None:
         self.output, self.begun = output, b""
@@ -410,7 +410,7 @@ class Library:
             self.end()
 
     def heard(self) -> list[Line]:
-        """Return the lines since the last call. Raises OSError where the process has ended."""
+        """Return the lines since the last call. Raise OSError if the process has ended."""
         lines: list[Line] = []
         for line in self.lines.read():
             kind, values = json.loads(line)
@@ -467,15 +467,15 @@ class Smi:
         if not self.program:
             self.why = "there is no nvidia-smi"
             return
-        code, said = self.ask("--help-query-gpu")
-        known = set(re.findall(r'"([a-z0-9_.]+)"', said))
+        code, output = self.ask("--help-query-gpu")
+        known = set(re.findall(r'"([a-z0-9_.]+)"', output))
         if not known:
-            self.why = said.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
+            self.why = output.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
             return
         self.fields, names = self.chosen(STREAMED, known)
         self.standing, standing = self.chosen(STANDING, known)
-        code, said = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
-        lines = said.splitlines()[:16]
+        code, output = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
+        lines = output.splitlines()[:16]
         if code or not lines:
             self.why = (lines or [f"nvidia-smi ended with {code}"])[0][:200]
             return
@@ -514,7 +514,7 @@ class Smi:
         os.close(theirs)
 
     def heard(self) -> list[Line]:
-        """Return its lines of cards, and the first ones of other lines. Raises OSError where it has ended."""
+        """Return its lines of cards, and the first ones of other lines. Raise OSError if it has ended."""
         lines: list[Line] = []
         for line in self.lines.read():
             if line.count(",") == len(self.fields) - 1:

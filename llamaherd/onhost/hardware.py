@@ -99,7 +99,7 @@ class PciGpu:
 
 @dataclass(frozen=True)
 class MachineState:
-    """What lies under the system; what is unknown is empty or None."""
+    """The hardware and firmware of a machine; unknown values are empty or None."""
 
     kernel: str = ""
     """The kernel that runs."""
@@ -143,7 +143,7 @@ class MachineState:
 
 @dataclass(frozen=True)
 class _Bus:
-    """What the PCI bus and the firmware tell about GPUs and their driver."""
+    """GPUs and their driver, from the PCI bus and the firmware."""
 
     devices: int | None
     cards: tuple[PciGpu, ...]
@@ -388,7 +388,7 @@ class FoundHost:
     bus: tuple[tuple[str, str], ...] = ()
     """NVIDIA's GPUs on the PCI bus: the address, and the name that `lspci` prints."""
     refused: str = ""
-    """What `nvidia-smi` printed in place of a list."""
+    """The output of `nvidia-smi` if it is not a list."""
 
 
 def inspect(given: HardwareInput, system: System) -> FoundHost:
@@ -465,7 +465,7 @@ def _toolkits(root: str, system: System) -> Iterator[str]:
 
 
 def _cards(system: System) -> tuple[tuple[FoundGpu, ...], str]:
-    """Return the GPUs that the driver lists, or what it printed in place of a list."""
+    """Return the GPUs that the driver lists, or its output if it is not a list."""
     query = [f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     ended = system.run(["nvidia-smi", *query], seconds=DRIVER_SECONDS)
     if ended.code == NOT_STARTED:

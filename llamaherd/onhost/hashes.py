@@ -1,4 +1,4 @@
-"""Models hashed on a host, with what it can spare. A file that is damaged is no longer vouched for."""
+"""Hash models on a host, with its spare resources. The manifest drops a damaged file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HashInput:
 
 @dataclass(frozen=True)
 class FileHash:
-    """What a file is: `found` is its sha256, its size, or why it cannot be read."""
+    """The state of a file: `found` is its sha256, its size, or why it cannot be read."""
 
     what: Literal["missing", "hashed", "sized", "unreadable"]
     found: str = ""
@@ -44,7 +44,7 @@ class FileHash:
 
 @dataclass(frozen=True)
 class Hashes:
-    """What the files are, in the order of the input."""
+    """The states of the files, in the order of the input."""
 
     files: tuple[FileHash, ...]
 
@@ -88,7 +88,7 @@ class Reading:
 
 
 def _hash(system: System, file: HashedFile, reading: Reading) -> FileHash:
-    """Return what a file is, and take it out of its manifest where it is not what it should be."""
+    """Return the state of a file, and take it out of its manifest if it is damaged."""
     path = f"{file.folder}/{file.name}"
     before = system.entry(path)
     if before is None or before.kind != "file":

@@ -1,4 +1,4 @@
-"""Inspect a host in one run: files, and then what each role inspects, side by side. Changes nothing."""
+"""Inspect a host in one run: files, and then the parts of all roles, side by side. Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIX = "correct `inspect` of that role, and run the command again"
 
 @dataclass(frozen=True)
 class InspectInput:
-    """What to inspect."""
+    """The files and parts to inspect."""
 
     files: tuple[str, ...] = ()
     parts: Mapping[str, object] = field(default_factory=dict)
@@ -46,11 +46,11 @@ class Inspected:
 
     files: Mapping[str, FileFound] = field(default_factory=dict)
     parts: Mapping[str, object] = field(default_factory=dict)
-    """What each role's verb returned, by the verb's name."""
+    """The result of each role's verb, by the verb's name."""
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each role's shell script printed, by the role's name."""
+    """The output of each role's shell script, by the role's name."""
     unknown: tuple[str, ...] = ()
-    """Parts of the host that did not respond; what roles inspect of them is missing."""
+    """Parts of the host that did not respond; the results of roles for them are missing."""
 
 
 def inspect(given: InspectInput, system: System) -> Inspected:

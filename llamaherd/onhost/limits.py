@@ -1,4 +1,4 @@
-"""Power limits of GPUs during a measurement. The limits before are restored, whatever ends the measurement.
+"""Power limits of GPUs during a measurement. However the measurement ends, the limits before are restored.
 
 After a boot, the driver has forgotten all limits anyway.
 """
@@ -111,7 +111,7 @@ def restore(given: RestoreInput, system: System) -> None:
     """Restore the limits that GPUs had before the measurement."""
     for uuid, watts in given.watts.items():
         if not system.run(["nvidia-smi", "-i", uuid, "-pl", watts], seconds=DRIVER_SECONDS).ok:
-            system.warn(f"GPU {uuid} was limited to {watts} W, and is not again")
+            system.warn(f"GPU {uuid} was limited to {watts} W, and is no longer")
 
 
 VERBS = {"hold": Verb(LimitsInput, hold), "restore": Verb(RestoreInput, restore)}

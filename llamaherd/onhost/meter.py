@@ -1,7 +1,7 @@
 """Watch a host while a server on it is measured: a line of JSON for each reading, until the connection ends.
 
 It also ends after `lasts` seconds, or after `silence` seconds without a line of the controller: `ping N`, `mark NAME`
-or `look`. Nothing that it starts outlives it, whatever kills it. Its lines are no events, as there are many.
+or `look`. However it ends, its child processes end too. Its lines are no events, as there are many.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ RECEIVED, WRITTEN = 0, 1
 LONGEST = 4096
 """Bytes of a line of the controller."""
 FIRST = 15
-"""Seconds that GPUs may take for their first line. After them, the first look begins without GPUs."""
+"""Seconds that GPUs may take for their first line. After them, the first costly reading begins without GPUs."""
 ANSWER, LAST = 3.0, 0.5
 """Seconds that GPUs may take for a response, and for the last response, after the connection may have ended."""
 LATE = 10
-"""Seconds that the meter may end after its time: a look takes some."""
+"""Seconds that the meter may end after its time: a costly reading takes some."""
 _DOCKER_SECONDS = 20
 _MOST_CHILDREN = 4096
 _SPEC = '{{.State.Pid}} {{index .Config.Labels "llamaherd.spec"}}'
@@ -45,16 +45,16 @@ class EndedError(Exception):
 
 
 class Meter:
-    """Writes readings as they are due, and what the controller requests."""
+    """Writes readings as they are due, and those that the controller requests."""
 
     def __init__(self, given: MeterInput, here: Here, sources: GpuSources) -> None:
         self.given, self.here, self.left = given, here, given.most
         self.sources = sources
         self.heard, self.received = time.monotonic(), b""
-        self.seen = False
+        self.has_gpu_line = False
 
     def say(self, kind: str, **values: Any) -> None:
-        """Write one line. Raises EndedError where all lines together are too long."""
+        """Write one line. Raise EndedError if all lines together are too long."""
         line = json.dumps({"k": kind, "t": round(time.monotonic(), 5), **values}, separators=(",", ":")) + "\n"
         self.left -= len(line)
         if self.left < 0:
@@ -90,10 +90,10 @@ class Meter:
             self.say("bye", why=why, own=own)
 
     def watch(self) -> None:
-        """Read what is due, and the lines of the controller."""
+        """Read the gauges that are due, and the lines of the controller."""
         every = self.given.every if self.here.rapl.ranges else max(1.0, self.given.every)
         began = time.monotonic()
-        ticks, looked = 0, False
+        ticks, inspected = 0, False
         while True:
             now = time.monotonic()
             if now - began > self.given.lasts:
@@ -107,8 +107,8 @@ class Meter:
                     self.say("host", own=self.own(), **self.here.figures())
                 # Readings that are overdue are skipped.
                 ticks = int((time.monotonic() - began) / every) + 1
-            if not looked and now - began > (1 if self.seen or not self.sources.running else FIRST):
-                looked = True
+            if not inspected and now - began > (1 if self.has_gpu_line or not self.sources.running else FIRST):
+                inspected = True
                 self.look()
             self.hear(max(0.0, began + ticks * every - time.monotonic()))
 
@@ -135,18 +135,18 @@ class Meter:
         """Write lines of GPUs."""
         for kind, values in lines:
             if kind != "apps":
-                self.seen = self.seen or kind == "gpu"
+                self.has_gpu_line = self.has_gpu_line or kind == "gpu"
                 self.say("count" if kind == "now" else kind, **values)
 
     def wait(self, kind: str, seconds: float) -> Any:
-        """Return what the library reports; None if it does not respond in time."""
+        """Return the library's report; None if it does not respond in time."""
         lines: list[Line] = []
         came = self.sources.library.wait(kind, seconds, lines)
         self.hand_on(lines)
         return next(values for each, values in lines if each == kind) if came else None
 
     def answer(self) -> None:
-        """Do what the controller requests. Raises EndedError at the end of the connection."""
+        """Run the command of the controller. Raise EndedError at the end of the connection."""
         piece = os.read(RECEIVED, LONGEST)
         if not piece:
             raise EndedError("nobody")
@@ -173,7 +173,7 @@ class Meter:
         self.say("look", **self.here.look([os.getpid(), *self.sources.pids], found["apps"]))
 
     def own(self) -> int:
-        """Return the microseconds of processor time of this process and of all that it has started."""
+        """Return the microseconds of processor time of this process and of all its children."""
         times = os.times()
         ours = times.user + times.system + times.children_user + times.children_system
         running: int = sum(map(self.here.computed, self.sources.pids))

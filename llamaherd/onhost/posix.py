@@ -72,16 +72,16 @@ class HostLockFile:
         return self._held
 
     def holder(self) -> str:
-        """Return what the program that holds the lock has written there; empty where it has written nothing."""
+        """Return the text that the holder of the lock has written there; empty if it has written none."""
         self._file.seek(0)
         return " ".join(self._file.read(_MOST_CHARACTERS).split())
 
     def sign(self, who: str) -> None:
-        """Write who holds the lock, since when, and in which process."""
+        """Write the name of the lock's holder, the time, and its process."""
         self._write(f"{who} since {time.strftime('%Y-%m-%d %H:%M:%S')}, process {os.getpid()}\n")
 
     def clear(self) -> None:
-        """Remove what was written, if the lock is held."""
+        """Remove the written text, if the lock is held."""
         if self._held:
             self._write("")
 
@@ -149,7 +149,7 @@ PIPE_SECONDS = 5
 
 
 def ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Kill a program and all programs that it has started, and return what they have written."""
+    """Kill a program and all its children, and return their output."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:

@@ -11,7 +11,7 @@ from llamaherd.onhost.system import System
 from llamaherd.onhost.verbs import Verb
 
 MOST_TEXT = 256 << 10
-"""Bytes of a file that are read; the largest of ours has some 30 kB."""
+"""Bytes of a file that are read; the largest of llamaherd's has some 30 kB."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What runs of `herd up` have done to a host: releases, each with its plan, and what going back to them needs."""
+"""The runs of `herd up` on a host: releases, each with its plan, and the texts that a rollback needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_PLAN = 8 << 20
 _MOST_RELEASE, _MOST_PACKED = 256 << 10, 1 << 20
 _NUMBERED = re.compile(r"([0-9]{1,9})\.json")
 _GOOD = '"failed":[]'
-"""Is in a release in which nothing failed."""
+"""A release without failures contains this text."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class WriteInput:
 
 @dataclass(frozen=True)
 class ReadInput:
-    """Which plans are read: of so many of the newest releases, of as many good ones, and of one number.
+    """The plans to read: of so many of the newest releases, of as many good ones, and of one number.
 
-    With `texts`, also what has become of files that are made of keys.
+    With `texts`, also the state of files that are made of keys.
     """
 
     newest: int = 0
@@ -47,7 +47,7 @@ class ReadInput:
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release, as JSON, and its plan where that was requested: gzip in base64."""
+    """A release, as JSON, and its plan if it was requested: gzip in base64."""
 
     number: int
     release: str
@@ -64,7 +64,7 @@ class Stored:
 
 def write(given: WriteInput, system: System) -> None:
     """Write a release and its plan under the next number, and remove the oldest. Raise FailedError."""
-    with system.lock("releases", LOCK_WAIT, "writing down what was done"):
+    with system.lock("releases", LOCK_WAIT, "storing the release"):
         try:
             if system.entry(str(RELEASES)) is None:
                 system.folder(str(RELEASES), mode=0o700)
@@ -96,7 +96,7 @@ def read(given: ReadInput, system: System) -> Stored:
 
 
 def needed(system: System, keep: int) -> Iterator[tuple[Literal["release", "kept"], str, str]]:
-    """Yield what going back needs: texts of the newest good releases, and of servers that are kept to be restored.
+    """Yield the texts that a rollback needs: of the newest good releases, and of servers that are kept to be restored.
 
     Each text has a kind and a name before it: `release` and its number, or `kept` and the server.
     """
@@ -115,7 +115,7 @@ def _numbers(system: System) -> list[int]:
 
 
 def _good(system: System, numbers: list[int], most: int) -> list[int]:
-    """Return those in which nothing failed: so many of the newest."""
+    """Return the numbers of releases without failures: so many of the newest."""
     good: list[int] = []
     for number in numbers:
         if len(good) == most:

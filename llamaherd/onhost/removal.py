@@ -1,4 +1,4 @@
-"""Find what uses the files in a folder before their removal, and record what was removed and what was left."""
+"""Find the users of the files in a folder before their removal, and record what was removed and kept."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _AT_ONCE = 20
 
 
 UseKind = Literal["unit", "container", "file", "process", "release", "kept"]
-"""`release` and `kept` need it to be gone back to."""
+"""The kind of a user; `release` and `kept` need a file for a rollback."""
 
 
 @dataclass(frozen=True, order=True)
 class Use:
-    """Who names, has open or has mapped a path of the folder. Something else may follow the path."""
+    """A user of a path of the folder, which names it, has it open or mapped. The path may have a suffix."""
 
     kind: UseKind
     name: str
@@ -63,7 +63,7 @@ def real_path(system: System, path: str) -> str:
 
 
 def find_uses(system: System, folder: str, keep: int) -> list[Use]:
-    """Return who uses a folder's files. What so many good releases need is among it. Raise FailedError."""
+    """Return the users of a folder's files, including so many good releases. Raise FailedError."""
     real = real_path(system, folder)
     roots = (folder, real) if real else (folder,)
     found: set[Use] = set()
@@ -78,9 +78,9 @@ def find_uses(system: System, folder: str, keep: int) -> list[Use]:
 
 
 def _paths(roots: Iterable[str], kind: UseKind, name: str, text: str, *, whole: bool = False) -> Iterator[Use]:
-    """Yield a use for each path of the folder in a text. What follows the path stays: it may have blanks.
+    """Yield a use for each path of the folder in a text. The text after the path stays: it may have blanks.
 
-    With `whole`, what is given all of the folder may use anything in it.
+    With `whole`, a program that may use all of the folder may use anything in it.
     """
     folder = next(iter(roots))
     for line in text.split("\n"):
@@ -94,7 +94,7 @@ def _paths(roots: Iterable[str], kind: UseKind, name: str, text: str, *, whole: 
 
 
 def _declared(system: System) -> Iterator[Text]:
-    """Yield units and Compose files of servers, and what containers were given."""
+    """Yield units and Compose files of servers, and the settings of containers."""
     for unit in system.names(str(UNITS)):
         if fnmatchcase(unit, "llama-*.service"):
             yield "unit", unit, system.read(f"{UNITS}/{unit}") or ""
@@ -106,7 +106,7 @@ def _declared(system: System) -> Iterator[Text]:
 
 
 def _docker(system: System, *words: str) -> str:
-    """Return what Docker prints; nothing where it does not run. Raise FailedError where it hangs."""
+    """Return the output of Docker; an empty text if it does not run. Raise FailedError if it hangs."""
     ended = docker(system, *words)
     if ended.code == TIMED_OUT:
         raise FailedError("Docker does not respond, so it is unknown what its containers use", "see `docker ps`")
@@ -142,7 +142,7 @@ def _pids(system: System) -> list[str]:
 
 
 def _owner(system: System, pid: str) -> tuple[UseKind, str]:
-    """Return whose a process is: a server's unit, a container, or its own."""
+    """Return the owner of a process: a server's unit, a container, or itself."""
     group = system.read(f"/proc/{pid}/cgroup") or ""
     if units := _UNIT.findall(group):
         return "unit", units[-1]
@@ -155,7 +155,7 @@ def _owner(system: System, pid: str) -> tuple[UseKind, str]:
 
 
 def _links(system: System, real: str) -> Iterator[Text]:
-    """Yield where links lead that units name, if that is in the folder."""
+    """Yield the targets of links that units name, if they are in the folder."""
     users = [f"/home/{each}/.config/systemd/user" for each in system.names("/home")]
     for folder in (str(UNITS), *users):
         for unit in system.names(folder):
@@ -206,14 +206,14 @@ def _named_so(system: System, folder: str, depth: int) -> Iterator[str]:
 
 
 def _podmans(system: System, folder: str) -> Iterator[str]:
-    """Yield what Podman was given for the containers that it keeps in a folder: of root's, and of each user's."""
+    """Yield the settings of the containers that Podman keeps in a folder: of root's, and of each user's."""
     for path, found in system.tree(folder, 5):
         if _is_small(found) and fnmatchcase(path, "*-containers/*/userdata/config.json"):
             yield path
 
 
 def _written(system: System, roots: tuple[str, ...]) -> Iterator[Use]:
-    """Yield what users have set up, also if it does not run now."""
+    """Yield the programs that users have set up, also if they do not run now."""
     homes = _homes(system)
     folder = roots[0]
     names = (*roots, *(folder.removeprefix(f"{home}/") for home in homes if folder.startswith(f"{home}/")))
@@ -229,7 +229,7 @@ def _written(system: System, roots: tuple[str, ...]) -> Iterator[Use]:
 
 
 def _starter(path: str, text: str) -> tuple[UseKind, str, bool]:
-    """Return what a file by which users start something is called, and whether it may be given a whole folder."""
+    """Return the kind and name of a file by which users start something, and whether it may use a whole folder."""
     if fnmatchcase(path, "*.service.d/*.conf"):
         return "unit", path.rpartition(".d/")[0].rpartition("/")[2], True
     if path.endswith("/userdata/config.json"):
@@ -241,7 +241,9 @@ def _starter(path: str, text: str) -> tuple[UseKind, str, bool]:
 
 
 def _held(system: System, folder: str, real: str) -> Iterator[Use]:
-    """Yield what processes have open or mapped: by number and name, as a container may have another path for a file."""
+    """Yield the processes with open or mapped files: by number and name, as a container may have another path for a
+    file.
+    """
     files = {
         (str(found.inode), path.rpartition("/")[2]): path.removeprefix(real)
         for path, found in system.tree(real)
@@ -263,14 +265,14 @@ def _held(system: System, folder: str, real: str) -> Iterator[Use]:
 
 
 LEFT = ".trash-"
-"""How the names of folders begin in which a removal that was killed has left something."""
+"""The prefix of folders that an interrupted removal has left."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was removed, and what was not and why.
+    """The removed and the kept items, with reasons.
 
-    `busy`: the progress of another run, as far as it reports any, because of which nothing was done.
+    `busy`: the progress of another run, if it reports any, because of which nothing was done.
     """
 
     removed: tuple[str, ...] = ()
@@ -279,12 +281,12 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether all went that was to go."""
+        """Return whether everything was removed as requested."""
         return not self.kept and self.busy is None
 
 
 class Removals:
-    """Collects what is removed and what is kept."""
+    """Collects the removed and the kept items."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -292,11 +294,11 @@ class Removals:
         self._kept: dict[str, str] = {}
 
     def keep(self, what: str, why: str) -> None:
-        """Record why something is kept."""
+        """Record why an item is kept."""
         self._kept[what] = why
 
     def removed(self, what: str) -> None:
-        """Record that something was removed."""
+        """Record that an item was removed."""
         self._removed.append(what)
 
     def discard(self, path: str, trash: str) -> bool:
@@ -308,7 +310,7 @@ class Removals:
         try:
             self._system.folder(bin_, mode=0o700)
             self._system.rename(path, f"{bin_}/it")
-            # What a kill leaves here has neither its name nor a manifest.
+            # The rest of an interrupted removal has neither its name nor a manifest.
             if self._system.entry(f"{bin_}/it/.manifest"):
                 self._system.remove(f"{bin_}/it/.manifest")
             self._system.remove(bin_)
@@ -321,12 +323,12 @@ class Removals:
 
     @property
     def outcome(self) -> Outcome:
-        """Return what became of all."""
+        """Return the result."""
         return Outcome(tuple(self._removed), self._kept)
 
 
 def empty_trash(system: System, folder: str) -> None:
-    """Remove what removals that were killed have left in a folder."""
+    """Remove the rests of interrupted removals in a folder."""
     for name in system.names(folder):
         if name.startswith(LEFT):
             with suppress(OSError):

@@ -39,7 +39,7 @@ class ContainerState:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a port, and the container that it holds it for, if it is Docker's."""
+    """A process that holds a port, and its container, if it is Docker's."""
 
     pid: int
     program: str
@@ -57,7 +57,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Loaded:
-    """How long a start took, in seconds from the stop of what served before, and the folders that it read."""
+    """The seconds of a start, from the stop of the server before, and the folders that it read."""
 
     seconds: float
     folders: tuple[str, ...]
@@ -65,7 +65,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Holding:
-    """The bytes that the server of a spec was planned to hold, by GPU, and of RAM those that it cannot do without."""
+    """The planned memory of the server of a spec, in bytes, by GPU, and of RAM the part that it cannot do without."""
 
     spec: str
     room: Mapping[str, int]
@@ -73,38 +73,38 @@ class Holding:
 
 @dataclass(frozen=True)
 class ServingState:
-    """What else the host stores of a server, and what its process is."""
+    """The stored state of a server, and the state of its process."""
 
     changed: tuple[str, ...] = ()
-    """What is no longer as it was when the server was started: files that it reads, or the record of them itself."""
+    """Changes since the start of the server: files that it reads, or the record of them itself."""
     foreign: tuple[str, ...] = ()
-    """Files of others that change this unit alone: drop-ins, and definitions that come before ours."""
+    """Drop-ins of other programs for this unit alone, and unit files with precedence over llamaherd's."""
     shared: Mapping[str, str] = field(default_factory=dict)
-    """Drop-ins that change other units too, and which keys they set that decide what is run as whom."""
+    """Drop-ins for several units, and the keys in them that decide the program and its user."""
     argv: str = ""
     """The sha256 of its arguments as /proc has them."""
     replaced: str = ""
-    """The program that it runs an older one of."""
+    """The program of which it runs an older version."""
     user: str = ""
-    """The number of the user that its process is, where that is not its account's."""
+    """The number of the user of its process, if that is not its account's."""
     groups: str = ""
-    """Numbers of the groups that its process is in beside its own."""
+    """Numbers of the additional groups of its process."""
     variables: str = ""
-    """Names of variables that its process has otherwise than declared."""
+    """Names of variables whose values in its process differ from the declared ones."""
     given_to_all: str = ""
-    """Of these, what systemd gives to each unit that it starts."""
+    """Of these, the variables that systemd gives to each unit."""
     hangs: str = ""
-    """Why it surely does not respond."""
+    """Why it certainly does not respond."""
     untried: tuple[str, ...] = ()
-    """The specs of what was started and has not answered a prompt: a run was cut off before."""
+    """The specs of started servers that have not responded to a prompt: a run was interrupted before."""
     beside: bool = False
-    """Whether a server that was tried beside it is still there: a run was cut off before."""
+    """Whether a candidate that ran side by side still exists: a run was interrupted before."""
     refused: Refused | None = None
-    """What it was to be, and could not."""
+    """The version that it failed to become."""
     loaded: Loaded | None = None
-    """How its last start went, as far as it was ours."""
+    """Its last start, if llamaherd made it."""
     holding: Holding | None = None
-    """What the server that was kept last was planned to hold."""
+    """The planned memory of the last server that was kept."""
 
 
 MINE, READY_TO_START = "mine", "armed"

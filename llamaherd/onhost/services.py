@@ -16,7 +16,7 @@ from llamaherd.onhost.system import Ended, FailedError, System
 
 @dataclass(frozen=True)
 class ServiceState:
-    """A unit of a service, as systemd reports it, and the hash of its text by which the process runs."""
+    """A unit of a service, as systemd reports it, and the hash of its text when the process started."""
 
     active: str
     enabled: str
@@ -27,7 +27,7 @@ class ServiceState:
 def show_units(units: Iterable[str], properties: Iterable[str], system: System) -> dict[str, dict[str, str]]:
     """Return properties of units by name, from one call. Raise UnknownStateError where systemd does not respond.
 
-    A unit that systemd does not know has `LoadState=not-found`, if that is requested.
+    A unit without a file has `LoadState=not-found`, if that is requested.
     """
     names = [*units]
     if not names:
@@ -113,12 +113,12 @@ class Service:
     user: str
     units: tuple[str, ...]
     restored: str
-    """What is reported after a rollback."""
+    """The report after a rollback."""
     restore: str
     """The verb of systemctl that makes the units read the restored configuration."""
     tries: int
     pause: float
-    """Seconds between tries to find out what the service has read."""
+    """Seconds between tries to find out whether the service has read it."""
     log_lines: int
     start_seconds: int = STOP_SECONDS
     folders: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Service:
 
 
 class Actions(Protocol):
-    """What differs between services."""
+    """The parts that differ between services."""
 
     def check(self, folder: str) -> None:
         """Let the service's own program check a staged folder. Raise FailedError where it refuses."""
@@ -267,7 +267,7 @@ def restart_units(system: System, units: Sequence[str], seconds: int = STOP_SECO
 
 
 def wait_until(system: System, holds: Callable[[], bool], tries: int, pause: float) -> bool:
-    """Return whether something holds after some tries."""
+    """Return whether a condition holds after some tries."""
     for _ in range(tries):
         if holds():
             return True
@@ -301,7 +301,7 @@ def _rolled_back(system: System, service: Service, folder: ConfigFolder, why: st
 
 
 def remove_service(system: System, units: Sequence[str], paths: Iterable[str]) -> None:
-    """Stop units, and remove what belongs to them. Their files go last: the next run finds by them what is left."""
+    """Stop units, and remove their files. The files go last: the next run finds the rest by them."""
     systemctl(system, "disable", "-q", "--now", *units, seconds=STOP_SECONDS)
     for path in (*paths, *(str(UNITS / each) for each in units)):
         system.remove(path)

@@ -60,11 +60,11 @@ class ServerInput:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """A server: what systemd or Docker report of it, and how it responds.
+    """A server: the reports of systemd or Docker, and its responses.
 
     `health` is an HTTP status, or `refused`, `silent`, `broken`. `still` is set for a silent server: `idle` if it has
-    computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such
-    as `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
+    computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such as
+    `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
     prompt. `wrote` contains tokens, and the milliseconds in which they were written.
     """
 
@@ -193,7 +193,7 @@ def _ticks(fields: Sequence[str]) -> int:
 
 
 def _slots(text: str) -> list[dict[str, Any]] | None:
-    """Return the slots in a response; None where it contains something else."""
+    """Return the slots in a response; None if it is not a list of slots."""
     with suppress(ValueError, RecursionError):
         found = json.loads(text)
         if isinstance(found, list) and all(isinstance(each, dict) for each in found):
@@ -283,7 +283,9 @@ class StatusInput:
 
 @dataclass(frozen=True)
 class CardStatus:
-    """A GPU, as the driver reports it: MiB, watts, degrees Celsius, percent; None for what it does not report."""
+    """A GPU, as the driver reports it: MiB, watts, degrees Celsius, percent; None for a value that it does
+    not report.
+    """
 
     uuid: str
     pci: str
@@ -306,7 +308,7 @@ class ReleaseStatus:
 
 @dataclass(frozen=True)
 class GatewayError:
-    """Why the gateway's state is unknown, and what to do about it."""
+    """Why the gateway's state is unknown, and the fix."""
 
     message: str
     fix: str
@@ -334,7 +336,7 @@ class Servers:
 
     @property
     def found(self) -> dict[str, ServerStatus]:
-        """Return what is known by now."""
+        """Return the servers that are known by now."""
         states = {name: status for name, (status, _) in [*self._states.items()]}
         return states | {probe.server.name: probe.status for probe in [*self._probes]}
 

@@ -77,7 +77,7 @@ _STORE_SECONDS, _REMOVE_SECONDS = 30, 600
 
 @dataclass(frozen=True)
 class LookInput:
-    """A store, and how many good releases are among those who use it."""
+    """A store, and how many good releases count as its users."""
 
     store: str
     keep: int = IN_REACH
@@ -117,12 +117,12 @@ class StoreState:
     fetch: str | None = None
     """The progress of a fetch that runs now; None where none does."""
     sent: tuple[StoredFile, ...] = ()
-    """What has come from the controller and is not let in; paths are relative to where that arrives."""
+    """Files from the controller that are not adopted yet; paths are relative to the upload folder."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A folder to remove, or `files` in it of which others, `keep`, may be in use."""
+    """A folder to remove, or `files` in it, of which others, `keep`, may be in use."""
 
     folder: str
     files: tuple[str, ...] = ()
@@ -131,19 +131,19 @@ class Item:
 
 @dataclass(frozen=True)
 class PruneInput:
-    """What is removed if it is still unused. Paths are relative to the store, but for `uploads`."""
+    """The items to remove if they are still unused. Paths are relative to the store, but for `uploads`."""
 
     store: str
     items: tuple[Item, ...] = ()
     parts: tuple[str, ...] = ()
-    """Files on their way in, by their sha256."""
+    """Files in transfer, by their sha256."""
     uploads: tuple[str, ...] = ()
     """Files from the controller."""
     keep: int = IN_REACH
 
 
 def look(given: LookInput, system: System) -> StoreState:
-    """Return what is in the store and who uses it. Raise FailedError where that is unknown."""
+    """Return the files in the store and their users. Raise FailedError if they are unknown."""
     sent = tuple(
         _stored(path.removeprefix(f"{INCOMING}/"), found)
         for path, found in system.tree(str(INCOMING), 1)
@@ -196,7 +196,7 @@ def _odd_in(path: str) -> str:
 
 
 def fetch_progress(system: System) -> str | None:
-    """Return the progress of a fetch: what the store lacks or has too much of is about to change. None if none runs."""
+    """Return the progress of a fetch: the files of the store are about to change. None if none runs."""
     if unit_properties(system, FETCH_UNIT, "ActiveState").get("ActiveState") not in _RUNS:
         return None
     return _progress(system)
@@ -211,12 +211,12 @@ def _progress(system: System) -> str:
 
 
 def prune(given: PruneInput, system: System) -> Outcome:
-    """Remove what is still unused. Nothing is removed while models are fetched or let in."""
+    """Remove unused items. Nothing is removed while models are fetched or adopted."""
     real = real_path(system, given.store)
     removals = Removals(system)
     with ExitStack() as locks:
         try:
-            # The first is held while a fetch is begun, the second while what has arrived is let in.
+            # The first is held while a fetch is begun, the second while arrived files are adopted.
             locks.enter_context(system.lock("fetch", 0, "removing models"))
             if (progress := fetch_progress(system)) is not None:
                 return Outcome(busy=progress)
@@ -237,7 +237,7 @@ def prune(given: PruneInput, system: System) -> Outcome:
 def _remove_item(item: Item, given: PruneInput, real: str, removals: Removals, system: System) -> None:
     """Remove a folder, or files in it, if nothing uses it."""
     if not real or not _is_there(item.folder, real, system):
-        removals.keep(item.folder, "it is no longer there")
+        removals.keep(item.folder, "it no longer exists")
         return
     if user := _user(item, given, system):
         removals.keep(item.folder, f"{user} uses it")
@@ -263,7 +263,7 @@ def _is_there(folder: str, real: str, system: System) -> bool:
 
 
 def _user(item: Item, given: PruneInput, system: System) -> str:
-    """Return what uses a folder, or a file in it that is not kept; empty if the folder is unused."""
+    """Return the user of a folder, or of a file in it that is not kept; empty if the folder is unused."""
     folder = f"{given.store}/{item.folder}"
     for use in find_uses(system, given.store, given.keep):
         if any(is_within(use.path, f"{folder}/{name}") for name in item.keep):

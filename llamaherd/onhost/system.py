@@ -1,4 +1,4 @@
-"""What verbs need of a host: programs, files, locks and time. Tests play it."""
+"""The interface of verbs to a host: programs, files, locks and time. Tests implement it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Reporter = Callable[[str], None]
 
 
 class FailedError(Exception):
-    """A verb failed: one sentence, what to do about it, and the last lines of the program that failed, if one did."""
+    """A verb failed: one sentence, its fix, and the last lines of the failed program, if there is one."""
 
     def __init__(self, message: str, fix: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -128,10 +128,10 @@ class LockFile(Protocol):
         """Hold the lock if no other program does. Return whether this program holds it."""
 
     def holder(self) -> str:
-        """Return what the program that holds the lock has written there; empty where it has written nothing."""
+        """Return the text that the holder of the lock has written there; empty if it has written none."""
 
     def sign(self, who: str) -> None:
-        """Write who holds the lock, since when, and in which process."""
+        """Write the name of the lock's holder, the time, and its process."""
 
 
 class PartialFile(Protocol):
@@ -157,7 +157,7 @@ class PartialFile(Protocol):
 
 
 class System(Protocol):
-    """A host. Paths are absolute; what is written is complete or absent, also after a power failure."""
+    """A host. Paths are absolute; a write is complete or absent, also after a power failure."""
 
     def run(
         self,
@@ -170,9 +170,9 @@ class System(Protocol):
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
     def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
-        """Run a program that appends its output to a file, also where this one is killed. Raise OSError.
+        """Run a program that appends its output to a file, also if this one is killed. Raise OSError.
 
-        Return how it ended, with what it has written.
+        Return how it ended, with its output.
         """
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
@@ -203,18 +203,18 @@ class System(Protocol):
         """Remove a file, a link or a folder with all in it; nothing where it is not there. Raise OSError."""
 
     def names(self, path: str) -> list[str]:
-        """Return what is in a folder, sorted; nothing where there is none."""
+        """Return the names in a folder, sorted; none if it does not exist."""
 
     def entry(self, path: str) -> Entry | None:
-        """Return what is at a path, without following a link; None where nothing is."""
+        """Return the entry at a path, without following a link; None if there is none."""
 
     def same_file(self, path: str, other: str) -> bool:
         """Return whether two paths lead to one file, by following links."""
 
     def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
-        """Yield the paths in a folder, each folder before what is in it, `depth` names deep. No link is followed.
+        """Yield the paths in a folder, each folder before its content, `depth` names deep. No link is followed.
 
-        What cannot be read is left out.
+        Unreadable folders are left out.
         """
 
     def resolved(self, path: str) -> str:
@@ -230,7 +230,7 @@ class System(Protocol):
         """Return the sha256 of a file. `read` is called with the bytes that were read by then. Raise OSError."""
 
     def is_heard(self) -> bool:
-        """Return whether the controller still reads what is reported."""
+        """Return whether the controller still reads the reports."""
 
     def random(self) -> bytes:
         """Return 32 bytes at random, for a secret."""
@@ -512,7 +512,7 @@ class Host:
 
     @contextmanager
     def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
-        """Hold a lock; see System. Shell scripts hold the same ones, by flock(1)."""
+        """Hold a lock; see System. Shell scripts hold the same locks, by flock(1)."""
         path = _locks_folder() / name
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8", errors="replace") as file:
             waited = self._wait_for_lock(file.fileno(), path, seconds)
@@ -581,7 +581,7 @@ class Host:
                 if self.now() > until:
                     raise HeldError(
                         f"after {seconds:.0f} s another run still holds {path}: {holder}",
-                        "see with `ps` whether it works or hangs, wait or end it, and run again",
+                        "check with `ps` whether it works or hangs, wait or end it, and run again",
                     ) from None
                 if not waited:
                     self.report(f"waiting for another run, for up to {seconds:.0f} s: {holder}")
@@ -649,7 +649,7 @@ def _account(uid: int) -> str:
 
 
 def _locks_folder() -> Path:
-    """Return the folder of locks. Raise FailedError where it is not root's alone: anybody could hold a lock there."""
+    """Return the folder of locks. Raise FailedError if other users can write to it: they could hold a lock there."""
     folder = Path(LOCKS)
     make_folder(folder.parent)
     with suppress(FileExistsError):

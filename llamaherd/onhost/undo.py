@@ -59,7 +59,7 @@ def start_guard(system: System, guard: Guard, verb: str, given: object) -> None:
 
 
 def stop_guard(system: System, unit: str) -> None:
-    """Stop a guard, and wait until it has restored what was changed; do nothing if no guard runs."""
+    """Stop a guard, and wait until it has restored everything; do nothing if no guard runs."""
     systemctl(system, "stop", unit, seconds=_STOP_SECONDS)
 
 
@@ -69,7 +69,7 @@ def guard_waits(system: System, unit: str) -> bool:
 
 
 UNDONE = "undone"
-"""What a login reports where the host was faster."""
+"""The report of a login if the host was faster."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def disarm(given: DisarmInput, system: System) -> None:
         stop_timer(system, given.name)
         system.remove(f"{path}.disarmed")
         return
-    # It was too late: until the undo has ended, nothing is known.
+    # It was too late: until the undo has ended, the state is unknown.
     for _ in range(given.patience):
         if not system.entry(f"{path}.begun"):
             break

@@ -1,4 +1,4 @@
-"""What is on a host besides models and may be unused: builds, images, preset files, caches; and its removal."""
+"""Builds, images, preset files and caches on a host: their users, and the removal of unused ones."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from llamaherd.onhost.system import HeldError, System
 from llamaherd.onhost.verbs import Verb
 
 Kind = Literal["build", "image", "preset", "source", "work", "packages"]
-"""Finished builds, images of them, files that servers of groups read, sources as they were sent, what builds left
-behind, and packages as they came."""
+"""Finished builds, images of them, preset files of groups, sources as they were sent, rests of builds, and downloaded
+packages.
+"""
 SOURCES = CACHE / "sources"
 _PRESET = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.ini")
-"""Named by what is in them: files that users have put there are not ours."""
+"""Named by their content: files that users have put there have other names."""
 _BLOCK = 512
 _SIZE_SECONDS, _LOCK_SECONDS, _APT_SECONDS = 60, 10, 120
 
 
 @dataclass(frozen=True)
 class LookInput:
-    """So many good releases are among those who need something."""
+    """The number of good releases that count as users."""
 
     keep: int
 
 
 @dataclass(frozen=True)
 class FoundThing:
-    """Something that could be removed, and its size in bytes. What images share is counted in each."""
+    """A removable item, and its size in bytes. Bytes that images share are counted in each."""
 
     kind: Kind
     name: str
@@ -43,7 +44,7 @@ class FoundThing:
 
 @dataclass(frozen=True)
 class Things:
-    """All of that, and who needs which: the path of a use begins with a name, or is the folder of all.
+    """All items, and their users: the path of a use begins with a name, or is the folder of all.
 
     `building`: a build runs.
     """
@@ -55,7 +56,7 @@ class Things:
 
 @dataclass(frozen=True)
 class RemoveInput:
-    """What is removed if it is still unused, by name."""
+    """The items to remove if they are still unused, by name."""
 
     builds: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ class RemoveInput:
 
 
 def look(given: LookInput, system: System) -> Things:
-    """Return what could be removed, and who needs it. Raise FailedError where that is unknown."""
+    """Return the removable items, and their users. Raise FailedError if these are unknown."""
     things = tuple(_things(system))
     return Things(things, tuple(sorted(_needs(system, given.keep))), _is_building(system))
 
@@ -91,7 +92,7 @@ def _things(system: System) -> Iterator[FoundThing]:
 
 
 def _size(system: System, path: str) -> int:
-    """Return the bytes that something takes of its disk."""
+    """Return the bytes that an item takes of its disk."""
     size = system.run(["du", "-sx", "-B1", "--", path], seconds=_SIZE_SECONDS).out.split("\t")[0]
     return int(size) if size.isdecimal() else 0
 
@@ -114,13 +115,13 @@ def _presets(system: System) -> list[str]:
 
 
 def _is_building(system: System) -> bool:
-    """Return whether something is built: what lies in caches and work folders may be part of it."""
+    """Return whether a build runs: files in caches and work folders may be part of it."""
     units = ("list-units", "-q", "--no-legend", "--plain", "--state=active,activating", "llamaherd-build-*")
     return bool(systemctl(system, *units).out.strip())
 
 
 def _needs(system: System, keep: int) -> set[Use]:
-    """Return who needs which build, image or preset file. Who may use all of a folder needs the folder."""
+    """Return the users of each build, image or preset file. A program that may use all of a folder needs the folder."""
     images, presets, builds = _images(system), _presets(system), _builds(system)
     folders = [str(BUILDS)] if real_path(system, str(BUILDS)) else []
     folders += [str(PRESETS)] if presets else []
@@ -139,19 +140,19 @@ def _needs(system: System, keep: int) -> set[Use]:
 
 
 def remove(given: RemoveInput, system: System) -> Outcome:
-    """Remove what is still unused. Nothing is removed while a server is started or something is built."""
+    """Remove unused items. Nothing is removed while a server is started or a build runs."""
     with ExitStack() as locks:
         try:
-            # While the first is held no server is started, while the second is no build is let in.
-            locks.enter_context(system.lock("host", _LOCK_SECONDS, "removing what is unused"))
-            locks.enter_context(system.lock("build", _LOCK_SECONDS, "removing what is unused"))
+            # While the first is held no server is started, while the second is no build is finished.
+            locks.enter_context(system.lock("host", _LOCK_SECONDS, "removing unused items"))
+            locks.enter_context(system.lock("build", _LOCK_SECONDS, "removing unused items"))
         except HeldError:
             return Outcome(busy="")
         return _Removal(system, given.keep).remove(given)
 
 
 class _Removal:
-    """Removes things, and collects what becomes of each."""
+    """Removes items, and collects the results."""
 
     def __init__(self, system: System, keep: int) -> None:
         self._system = system
@@ -177,7 +178,7 @@ class _Removal:
         for kind, folder, names in (("source", SOURCES, given.sources), ("work", WORK, given.work)):
             for name in names:
                 if _is_building(self._system):
-                    self._removals.keep(f"{kind} {name}", "something is built just now")
+                    self._removals.keep(f"{kind} {name}", "a build is running now")
                 else:
                     self._discard(f"{folder}/{name}", f"{kind} {name}")
         if given.packages:
@@ -187,7 +188,7 @@ class _Removal:
         return self._removals.outcome
 
     def _is_free(self, thing: str, what: str, folder: str) -> bool:
-        """Return whether nothing needs it; record who does."""
+        """Return whether the item is unused; record its user."""
         for need in self._needs:
             if need.path.startswith(thing) or need.path == folder:
                 self._removals.keep(what, f"{need.kind} {need.name} needs it")

@@ -25,7 +25,7 @@ Input = TypeVar("Input")
 
 @dataclass(frozen=True)
 class Verb(Generic[Input]):
-    """What is done on a host: the type of its input, and the function that does it and returns its result."""
+    """A verb on a host: the type of its input, and the function that runs it and returns its result."""
 
     input: type[Input]
     run: Callable[[Input, System], object]
@@ -53,7 +53,7 @@ def find_verb(name: str) -> Verb[Any]:
 
 
 def perform(document: object, system: System) -> object:
-    """Do what a parsed document asks for, and return its result. Raise DocumentError and FailedError."""
+    """Run the verb of a parsed document, and return its result. Raise DocumentError and FailedError."""
     if not isinstance(document, dict) or document.keys() != {"version", "verb", "input"}:
         raise DocumentError("the document does not have `version`, `verb` and `input` alone")
     if type(document["version"]) is not int or document["version"] != VERSION:
@@ -65,11 +65,11 @@ def perform(document: object, system: System) -> object:
 
 
 FAULT = "the program on this host failed; that is a fault in llamaherd"
-OTHER_VERSION = "run `herd up` again: it brings its own version of the program"
+OTHER_VERSION = "run `herd up` again: it sends its own version of the program"
 
 
 class Output(Protocol):
-    """Where progress, a result and an error go."""
+    """A destination for progress, a result and an error."""
 
     def progress(self, line: str) -> None:
         """Write a line of progress."""
@@ -81,7 +81,7 @@ class Output(Protocol):
         """Write a value that the verb sends while it runs."""
 
     def result(self, value: object) -> None:
-        """Write what the verb returned."""
+        """Write the result of the verb."""
 
     def error(self, message: str, fix: str, log: Sequence[str]) -> None:
         """Write why the verb failed."""
@@ -103,7 +103,7 @@ class Events:
         _write(dump({"event": "value", "value": value}))
 
     def result(self, value: object) -> None:
-        """Write what the verb returned."""
+        """Write the result of the verb."""
         _write(dump({"event": "result", "value": value}))
 
     def error(self, message: str, fix: str, log: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Verify a host: run programs and verbs of roles, and return what they printed and found. Changes nothing."""
+"""Verify a host: run programs and verbs of roles, and return their output and results. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT_SECONDS = 86_400
 
 @dataclass(frozen=True)
 class Probe:
-    """A program, and under which name its output is returned: what it is about, and of what.
+    """A program, and the name of its output in the result: the subject, and the item.
 
     The outputs of probes with the same name follow one another.
     """
@@ -27,7 +27,7 @@ class Probe:
     stdin: Secret = field(default_factory=lambda: Secret(""))
     seconds: int = 30
     errors: bool = False
-    """Whether its output contains what it prints on stderr."""
+    """Whether its output contains its stderr."""
     code: bool = False
     """Whether its exit code is the first line of its output."""
 
@@ -45,7 +45,7 @@ class VerifyInput:
 
 @dataclass(frozen=True)
 class Text:
-    """What programs printed."""
+    """The output of programs."""
 
     what: str
     of: str
@@ -54,11 +54,11 @@ class Text:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What all programs printed, what verbs returned, and the lines of the script."""
+    """The output of all programs, the results of verbs, and the lines of the script."""
 
     texts: tuple[Text, ...] = ()
     parts: Mapping[str, object] = field(default_factory=dict)
-    """What each role's verb returned, by the verb's name."""
+    """The result of each role's verb, by the verb's name."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """The part of the host that did not respond to a verb, by the verb's name."""
     lines: tuple[str, ...] = ()

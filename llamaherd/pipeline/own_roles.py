@@ -31,9 +31,9 @@ OWN_ROLE = Rule(
     "LH290",
     "A role of the fleet's own cannot be used.",
     why="""
-    A folder `roles/<name>/` beside the rigs is a role: Python that `herd` loads. It has no `ROLE`, is called otherwise
-    than its folder or like one of ours, or ends in an error: as it is loaded, or as one of its functions runs. Or a
-    function gives what it must not, such as a list where it is asked for text.
+    A folder `roles/<name>/` in the inventory folder is a role: Python that `herd` loads. It has no `ROLE`, its name
+    differs from its folder's or is one of llamaherd's roles, or it fails: while it is loaded, or while one of its
+    functions runs. Or a function returns a wrong type, such as a list instead of a text.
     """,
     example="""
     $ herd check
@@ -41,7 +41,7 @@ OWN_ROLE = Rule(
       help: give it one: `ROLE = Role(name="motd", …)`
     """,
     language="console",
-    way_out="[roles.md](../roles.md) has a whole one, as an example.",
+    fix="[roles.md](../roles.md) has a whole one, as an example.",
 )
 
 

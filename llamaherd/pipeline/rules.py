@@ -20,7 +20,7 @@ NO_INVENTORY = Rule(
     /home/tom/flete:1:1: error LH005: the inventory does not exist
     """,
     language="console",
-    way_out="""
+    fix="""
     write one YAML file per rig there, or let `herd init` write the first. Or name the right place, by `-i` or in
     `HERD_INVENTORY`; without either it is `inventory/` in the current folder.
     """,
@@ -36,13 +36,13 @@ SAME_NAME = Rule(
     /home/tom/fleet/cellar.yaml:1:6: error LH006: there are two rigs named `attic`
     """,
     language="console",
-    way_out="rename one. The name is what `rig:` says, whatever the file is called.",
+    fix="rename one. The name is the value of `rig:`, whatever the file is called.",
 )
 
 
 UNKNOWN_RIG = Rule(
     "LH007",
-    "A rig is named that is not in the inventory.",
+    "A name is not a rig of the inventory.",
     why="An argument of `herd`, or pyinfra's `--limit`, names it. pyinfra alone would do nothing and report success.",
     example="""
     $ herd plan atic
@@ -50,30 +50,30 @@ UNKNOWN_RIG = Rule(
       help: did you mean `attic`?
     """,
     language="console",
-    way_out="use one of the names that the help line gives. `--limit` also takes patterns such as `attic*`.",
+    fix="use one of the names that the help line gives. `--limit` also takes patterns such as `attic*`.",
 )
 
 
 SAME_MACHINE = Rule(
     "LH008",
     "Two rigs are one machine.",
-    why="Both say `connect: local`. Each would remove the other's instances.",
+    why="Both have `connect: local`. Each would remove the other's instances.",
     example="""
     $ herd check
     /home/tom/fleet/two.yaml:2:10: error LH008: rig `two` is this machine, and so is rig `one`
       help: declare one rig per machine
     """,
     language="console",
-    way_out="put the instances of both into one rig.",
+    fix="put the instances of both into one rig.",
 )
 
 
 NOT_SIZED = Rule(
     "LH162",
-    "A model's file lies here and cannot be sized.",
+    "A model's file is on this machine and cannot be sized.",
     why="""
-    Its header is read where it lies, until `herd lock` has written it down. No engine loads what cannot be read
-    there.
+    Its header is read from the file until `herd lock` has stored it. No engine loads a file whose header cannot be
+    read.
     """,
     example="""
     $ herd check attic
@@ -81,7 +81,7 @@ NOT_SIZED = Rule(
       help: name a GGUF file
     """,
     language="console",
-    way_out="name a whole GGUF file. Of a set, name the first shard.",
+    fix="name a whole GGUF file. Of a set, name the first shard.",
     severity="warning",
 )
 

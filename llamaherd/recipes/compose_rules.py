@@ -21,8 +21,8 @@ REFUSED_BY_COMPOSE = Rule(
     "LH200",
     "Compose refuses a file.",
     why="""
-    llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys, types, and what
-    may not be left out.
+    llamaherd checks it by the JSON Schema that Compose itself uses, of compose-go 2.9.1: keys, types, and required
+    keys.
     """,
     example="""
     services:
@@ -35,15 +35,15 @@ REFUSED_BY_COMPOSE = Rule(
                 - driver: nvidia
                   count: all
     """,
-    way_out="write what Compose wants there: here `capabilities: [gpu]`.",
+    fix="write the value that Compose requires there: here `capabilities: [gpu]`.",
 )
 
 WANTED_TWICE = Rule(
     "LH201",
-    "Two services want the same thing.",
+    "Two services use the same thing.",
     why="""
     One port of the host, one name of a container, or more of one GPU than there is: vLLM takes 0.9 of it unless
-    `--gpu-memory-utilization` says less.
+    `--gpu-memory-utilization` is lower.
     """,
     example="""
     services:
@@ -54,13 +54,13 @@ WANTED_TWICE = Rule(
         image: example/llama.cpp
         ports: ["127.0.0.1:8080:8080"]
     """,
-    way_out="give each its own.",
+    fix="give each its own.",
 )
 
 NETWORK_MODE = Rule(
     "LH205",
     "A network mode rules out other keys.",
-    why="With `network_mode: host` nothing is published. Compose refuses `network_mode` beside `networks`.",
+    why="With `network_mode: host` nothing is published. Compose refuses `network_mode` together with `networks`.",
     example="""
     services:
       server:
@@ -70,14 +70,14 @@ NETWORK_MODE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf --host 127.0.0.1
     """,
-    way_out="leave out what does nothing.",
+    fix="leave out what does nothing.",
     sometimes=("warning",),
 )
 
 
 KEY_IN_COMPOSE = Rule(
     "LH202",
-    "A key or token stands in a Compose file.",
+    "A key or token is in a Compose file.",
     why="Compose files are copied, committed and shown.",
     example="""
     services:
@@ -86,7 +86,7 @@ KEY_IN_COMPOSE = Rule(
         environment:
           HF_TOKEN: hf_0123456789
     """,
-    way_out="put it into a file of mode 0600 that `env_file` names.",
+    fix="put it into a file of mode 0600 that `env_file` names.",
     severity="warning",
 )
 
@@ -101,14 +101,14 @@ WAITS_IN_VAIN = Rule(
         image: example/chat
         depends_on: [server]
     """,
-    way_out="name a service of the file, and give it a `healthcheck` if its health is waited for.",
+    fix="name a service of the file, and give it a `healthcheck` if its health is waited for.",
     sometimes=("warning",),
 )
 
 
 RESTART_POLICY = Rule(
     "LH208",
-    "Docker knows no such restart policy.",
+    "Docker has no such restart policy.",
     why="There are `no`, `always`, `on-failure`, which may have a number behind a colon, and `unless-stopped`.",
     example="""
     services:
@@ -116,7 +116,7 @@ RESTART_POLICY = Rule(
         image: example/llama.cpp
         restart: on-error
     """,
-    way_out="write one of the four.",
+    fix="write one of the four.",
 )
 
 
@@ -128,9 +128,9 @@ HEALTH_CHECK = Rule(
     "LH203",
     "A health check cannot run.",
     why="""
-    It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`, `CMD-SHELL`
-    and `NONE`, or has an operator of the shell under `CMD`. Or it asks for what wants a key, or takes the 503 of
-    loading for a good answer.
+    It calls a program that the image does not hold. Or it is a list that begins with none of `CMD`, `CMD-SHELL` and
+    `NONE`, or has an operator of the shell under `CMD`. Or it requests a path that needs a key, or accepts the 503 of
+    loading as healthy.
     """,
     example="""
     services:
@@ -141,7 +141,7 @@ HEALTH_CHECK = Rule(
         healthcheck:
           test: wget -q http://localhost:8080/health
     """,
-    way_out="ask by a program that the image has.",
+    fix="check by a program that the image has.",
     sometimes=("warning",),
 )
 
@@ -213,7 +213,7 @@ class _Called:
 
 ASKS_ITSELF = Rule(
     "LH267",
-    "A container asks itself for its neighbour.",
+    "A container requests another service from itself.",
     why="""
     Inside a container, localhost is the container. Services find each other by name, on the port that is listened
     on, whatever the host publishes.
@@ -229,7 +229,7 @@ ASKS_ITSELF = Rule(
         image: ghcr.io/open-webui/open-webui:main
         environment: {OPENAI_API_BASE_URL: "http://localhost:8080/v1"}
     """,
-    way_out="call it by its service's name.",
+    fix="use the service's name.",
 )
 
 

@@ -156,10 +156,10 @@ def _given(service: Service) -> frozenset[str]:
 
 DOLLAR = Rule(
     "LH263",
-    "A `$` in a Compose file is not what it is taken for.",
+    "A `$` in a Compose file is read as a variable.",
     why="""
-    Compose puts variables in, from its shell and `.env`. It refuses the file for what is no variable, and puts in
-    nothing for one that is set nowhere. It does not ask `environment:`.
+    Compose inserts variables from its shell and `.env`. It refuses the file for an invalid variable, and inserts an
+    empty text for an unset one. It does not read `environment:`.
     """,
     example="""
     services:
@@ -168,14 +168,14 @@ DOLLAR = Rule(
         command: -m /models/a.gguf -ot exps$=CPU
         volumes: ["/srv/models:/models:ro"]
     """,
-    way_out="write `$$` for a dollar sign, and `${NAME:?}` to be told of a variable that is not set.",
+    fix="write `$$` for a dollar sign, and `${NAME:?}` to fail for an unset variable.",
     sometimes=("warning",),
 )
 
 
 NAMED_NOWHERE = Rule(
     "LH264",
-    "A Compose file names what is nowhere.",
+    "A Compose file names something that does not exist.",
     why="""
     A network, secret or config must be declared at the top; files of `env_file` and `extends` are read before
     anything starts.
@@ -188,7 +188,7 @@ NAMED_NOWHERE = Rule(
         volumes: ["/srv/models:/models:ro"]
         networks: [inner]
     """,
-    way_out="declare it, or put the file there.",
+    fix="declare it, or put the file there.",
     sometimes=("warning",),
 )
 

@@ -224,7 +224,7 @@ RECIPE_TAG = Rule(
     docker run -v /srv/models:/models:ro --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda --model /models/qwen.gguf
     """,
     language="sh",
-    way_out="write the image's digest. In an inventory `herd lock` finds it.",
+    fix="write the image's digest. In an inventory `herd lock` finds it.",
     severity="warning",
 )
 
@@ -361,8 +361,8 @@ NO_GPU_GIVEN = Rule(
     "LH266",
     "A container does not get the GPU that it must use.",
     why="""
-    NVIDIA's runtime shows what `NVIDIA_VISIBLE_DEVICES` and `NVIDIA_DRIVER_CAPABILITIES` name; images without
-    `cuda` in their tag compute on the CPU.
+    NVIDIA's runtime provides the GPUs in `NVIDIA_VISIBLE_DEVICES` and the features in `NVIDIA_DRIVER_CAPABILITIES`;
+    images without `cuda` in their tag compute on the CPU.
     """,
     example="""
     services:
@@ -374,7 +374,7 @@ NO_GPU_GIVEN = Rule(
         gpus: all
         environment: [NVIDIA_DRIVER_CAPABILITIES=utility]
     """,
-    way_out="leave the variables out: a reservation is enough.",
+    fix="leave the variables out: a reservation is enough.",
     sometimes=("warning",),
 )
 
@@ -415,7 +415,7 @@ LESS_THAN_NEEDED = Rule(
         gpus: all
         command: --model Qwen/Qwen3-8B --tensor-parallel-size 2
     """,
-    way_out="add the line that the finding names.",
+    fix="add the line that the finding names.",
     severity="warning",
 )
 
@@ -446,7 +446,7 @@ def check_needs(file: Path, container: Container, server: ServerCommand) -> Iter
 
 NO_VOLUME = Rule(
     "LH207",
-    "No volume brings a file that the command names.",
+    "No volume contains a file that the command names.",
     why="An image of an engine holds no models.",
     example="""
     services:
@@ -455,7 +455,7 @@ NO_VOLUME = Rule(
         volumes: ["/srv/models:/data:ro"]
         command: --model /models/qwen.gguf
     """,
-    way_out="mount the folder of the file under the name that the command has.",
+    fix="mount the folder of the file under the name that the command has.",
 )
 
 

@@ -49,17 +49,17 @@ SWAP_REFUSED = Rule(
     "LH282",
     "llama-swap does not start with this config.yaml.",
     why="""
-    The command of a model takes no `${PORT}`: llama-swap asks for the server there, unless `proxy` names another
-    address. Or it names a macro that is declared nowhere. Or `env` is no list. Or it has what only a shell reads,
-    such as `&&`. What else is wrong with the commands is said as of any script.
+    The command of a model has no `${PORT}`, where llama-swap expects the server unless `proxy` names another address.
+    Or it names a macro that is declared nowhere. Or `env` is not a list. Or it has shell syntax, such as `&&`. Other
+    problems of the commands are reported as for any script.
     """,
     example="""
     $ herd check config.yaml
-    config.yaml:3:10: error LH282: the command takes no `${PORT}`, at which llama-swap asks for the server
+    config.yaml:3:10: error LH282: the command has no `${PORT}`, where llama-swap expects the server
       help: add `--port ${PORT}`, or give `proxy` the address with its port
     """,
     language="console",
-    way_out="do what the help line says.",
+    fix="apply the fix of the help line.",
 )
 
 
@@ -106,7 +106,7 @@ class _Reader:
         if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
             model.get("proxy", "http://localhost:${PORT}")
         ):
-            message = "the command takes no `${PORT}`, at which llama-swap asks for the server"
+            message = "the command has no `${PORT}`, where llama-swap expects the server"
             yield SWAP_REFUSED.at(place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
         known = {*_macros(self.document.data), *_macros(model), *_ITS_OWN}
         for found in _MACRO.finditer(body.chars):

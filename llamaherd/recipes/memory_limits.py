@@ -28,8 +28,8 @@ LIMIT_BELOW_SAVED = Rule(
     "LH241",
     "A limit of memory is below what the server saves while it works.",
     why="""
-    llama.cpp and ik_llama.cpp save prompts in RAM, up to 8,192 MiB unless told otherwise. Under `MemoryMax=` of a
-    unit, or `mem_limit` of a container, the server starts, works, and is killed some hundred prompts later.
+    llama.cpp and ik_llama.cpp save prompts in RAM, up to 8,192 MiB by default. Under `MemoryMax=` of a unit, or
+    `mem_limit` of a container, the server starts, works, and is killed some hundred prompts later.
     """,
     example="""
     [Service]
@@ -38,9 +38,8 @@ LIMIT_BELOW_SAVED = Rule(
     MemoryMax=4G
     """,
     language="ini",
-    way_out="""
-    write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` says how much weights and buffers take
-    besides.
+    fix="""
+    write `--cache-ram` with fewer MiB, or give it more memory. `herd fit` prints how much weights and buffers take.
     """,
     severity="warning",
 )
@@ -82,10 +81,9 @@ LIMIT_BELOW_HELD = Rule(
     "LH279",
     "A limit of memory is below what the model takes of the RAM.",
     why="""
-    Under `MemoryMax=` of a unit, `mem_limit` of Compose or `--memory` of `docker run`, the system kills a server
-    that needs more. Weights of a mapped file are pushed out instead, and read from the disk again for every
-    token: a warning. It is said where the model's file lies on this machine, and where `-ngl` says what of it is
-    in RAM.
+    Under `MemoryMax=` of a unit, `mem_limit` of Compose or `--memory` of `docker run`, the system kills a server that
+    needs more. Weights of a mapped file are dropped instead, and read from the disk again for every token: a warning.
+    It is reported if the model's file is on this machine, and if `-ngl` sets the part of it that is in RAM.
     """,
     example="""
     $ herd check chat.service
@@ -93,7 +91,7 @@ LIMIT_BELOW_HELD = Rule(
       help: give it more memory, or put more of the model on a GPU
     """,
     language="console",
-    way_out="give it more memory, or put more layers on a GPU. `herd fit` says what a model takes.",
+    fix="give it more memory, or put more layers on a GPU. `herd fit` prints the memory of a model.",
     sometimes=("warning",),
 )
 

@@ -95,13 +95,13 @@ PRESET_REFUSED = Rule(
     context = 8192
     """,
     language="ini",
-    way_out="write the key as the flag is called: here `ctx-size`.",
+    fix="write the key as the flag is called: here `ctx-size`.",
 )
 
 
 PRESET_LINE = Rule(
     "LH271",
-    "A line of a preset file is not what it looks like.",
+    "A line of a preset file is read in another way than it seems.",
     why="""
     A value ends at the first `;` or `#`. Quotes belong to it. A switch is on unless it is `off`, `false`, `0` or
     `disabled`. The router sets host, port and keys itself. The second section of one name replaces the first.
@@ -111,7 +111,7 @@ PRESET_LINE = Rule(
     model = "/srv/models/qwen.gguf"
     """,
     language="ini",
-    way_out="write what the finding names.",
+    fix="apply the fix of the finding.",
     sometimes=(
         "warning",
         "note",

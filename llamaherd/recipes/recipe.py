@@ -12,7 +12,7 @@ from llamaherd.recipes.programs import ServerCommand
 
 NAME_GONE = Rule(
     "LH140",
-    "A recipe uses a name that is gone.",
+    "A recipe uses a name that was removed.",
     why="""
     It may be a repository, an image, a program or an address: `ggerganov/llama.cpp`, `huggingface-cli`,
     `./server`, `make LLAMA_CUBLAS=1`, `/v1/internal/health`.
@@ -21,29 +21,29 @@ NAME_GONE = Rule(
     huggingface-cli download unsloth/Qwen3.6-35B-A3B-MTP-GGUF
     """,
     language="sh",
-    way_out="write the name of today, which the help line gives.",
+    fix="write the name of today, which the help line gives.",
     sometimes=("warning",),
 )
 
 NOT_AS_IT_LOOKS = Rule(
     "LH141",
-    "A recipe's command does not do what it looks like.",
+    "A recipe's command is read in another way than it seems.",
     why="""
-    A line ends without a backslash, or with blanks behind it. Lines end as on Windows. A unit has a relative
-    path. A shard is not the first. A `.wslconfig` has an ending behind its name. The shell takes a `;` or a
-    bracket for its own in an argument without quotes. An assignment has blanks around its `=`.
+    A line ends without a backslash, or with blanks behind it. Lines end as on Windows. A unit has a relative path. A
+    shard is not the first. A `.wslconfig` has an ending behind its name. The shell interprets a `;` or a bracket in an
+    argument without quotes. An assignment has blanks around its `=`.
     """,
     example="""
     llama-server --model qwen.gguf --port 8080
       --ctx-size 32768
     """,
     language="sh",
-    way_out="do what the help line says.",
+    fix="apply the fix of the help line.",
 )
 
 OTHER_VARIABLE = Rule(
     "LH142",
-    "A variable is not what the recipe takes it for.",
+    "A variable has no effect, or another one, in the recipe.",
     why="""
     Compose fills `${…}` from its own shell and `.env`, not from `environment:`. systemd runs no `$(…)`. And some
     variables count by their presence: `GGML_CUDA_NO_PINNED=0` switches it on.
@@ -57,15 +57,15 @@ OTHER_VARIABLE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf --host 0.0.0.0 --port ${PORT}
     """,
-    way_out="write the value itself.",
+    fix="write the value itself.",
 )
 
 CONTAINER_FAILS = Rule(
     "LH143",
-    "A container would not start, or nobody would reach its server.",
+    "A container would not start, or its server would be unreachable.",
     why="""
-    The image starts another program, a port is published on which nobody listens, the health check asks
-    elsewhere, no GPU is given, a tag does not exist, or a folder is taken for a volume.
+    The image starts another program, a published port has no listener, the health check uses another port, no GPU is
+    given, a tag does not exist, or a folder is read as a volume.
     """,
     example="""
     services:
@@ -76,27 +76,26 @@ CONTAINER_FAILS = Rule(
         ports: ["127.0.0.1:8080:8000"]
         command: --model /models/qwen.gguf --host 0.0.0.0 --port 8080
     """,
-    way_out="do what the help line says.",
+    fix="apply the fix of the help line.",
     sometimes=("warning",),
 )
 
 OPENS_TO_NETWORK = Rule(
     "LH144",
     "A recipe opens a server to the whole network without a key.",
-    why="Docker publishes a port on all addresses unless it is told otherwise, and past the firewall.",
+    why="Docker publishes a port on all addresses by default, and past the firewall.",
     example="""
     llama-server --model qwen.gguf --host 0.0.0.0 --port 8080
     """,
     language="sh",
-    way_out="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
+    fix="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
 )
 
 IDLE_LINE = Rule(
     "LH146",
-    "A line of a Compose file is of no use, or gives too much.",
+    "A line of a Compose file has no effect, or allows too much.",
     why="""
-    `version:` is ignored, `runtime: nvidia` is redundant beside a reserved device, and `privileged` is the whole
-    host.
+    `version:` is ignored, `runtime: nvidia` is redundant with a reserved device, and `privileged` is the whole host.
     """,
     example="""
     version: "3.8"
@@ -107,13 +106,13 @@ IDLE_LINE = Rule(
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf
     """,
-    way_out="leave the line out.",
+    fix="leave the line out.",
     severity="warning",
 )
 
 BETTER_BY_RIG = Rule(
     "LH149",
-    "A recipe does something that works, and that a rig does better.",
+    "A recipe works, and a rig has a better way.",
     why="""
     This may be `nohup` instead of a service, power limits that last until the next boot, models on Windows'
     disks, `llama-cli` where a server is meant, or the first of several shards.
@@ -122,16 +121,16 @@ BETTER_BY_RIG = Rule(
     nohup llama-server --model qwen.gguf --port 8080 &
     """,
     language="sh",
-    way_out="none is needed. The help line says what the inventory does instead.",
+    fix="none is needed. The help line names the key of the inventory.",
     severity="note",
 )
 
 BEHIND_IMAGE = Rule(
     "LH265",
-    "An option of Docker stands behind the image.",
+    "An option of Docker follows the image.",
     why="""
-    All behind the image is the command: the port is not published, and the server gets an argument that it does
-    not know.
+    All words after the image are the command: the port is not published, and the server gets an argument that it does
+    not have.
     """,
     example=r"""
     docker run --gpus all -v /srv/models:/models:ro \
@@ -139,7 +138,7 @@ BEHIND_IMAGE = Rule(
       -m /models/a.gguf -p 127.0.0.1:8080:8080
     """,
     language="sh",
-    way_out="put it before the image.",
+    fix="put it before the image.",
 )
 
 

@@ -27,7 +27,7 @@ SKIPPED_BY_SYSTEMD = Rule(
     StartLimitIntervalSec=300
     """,
     language="ini",
-    way_out="put the key under the section that it belongs to.",
+    fix="put the key under the section that it belongs to.",
     sometimes=("warning",),
 )
 
@@ -44,12 +44,12 @@ SHELL_IN_UNIT = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080 >> /var/log/llama.log
     """,
     language="ini",
-    way_out="leave it out; the journal keeps what the server prints.",
+    fix="leave it out; the journal keeps what the server prints.",
 )
 
 NEVER_STARTED = Rule(
     "LH192",
-    "systemd would refuse the service, or never take it for started.",
+    "systemd would refuse the service, or never consider it started.",
     why="""
     llama-server and vLLM do not call sd_notify and stay in the foreground. A service has one `ExecStart`, unless
     it is `oneshot`.
@@ -61,15 +61,15 @@ NEVER_STARTED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="write `Type=exec`, and ask `/health` for readiness.",
+    fix="write `Type=exec`, and probe `/health` for readiness.",
 )
 
 UNIT_VARIABLE = Rule(
     "LH193",
-    "A variable of a unit is not what it looks like.",
+    "A variable of a unit is read in another way than it seems.",
     why="""
-    `${NAME}` is put in only in command lines, and only if `Environment=` or `EnvironmentFile=` sets it. A value
-    with blanks needs quotes around the whole assignment.
+    `${NAME}` is replaced only in command lines, and only if `Environment=` or `EnvironmentFile=` sets it. A value with
+    blanks needs quotes around the whole assignment.
     """,
     example="""
     [Service]
@@ -77,15 +77,15 @@ UNIT_VARIABLE = Rule(
     ExecStart=/usr/bin/llama-server -m ${MODEL} --port 8080
     """,
     language="ini",
-    way_out="set the variable, or write the value itself.",
+    fix="set the variable, or write the value itself.",
     sometimes=("warning",),
 )
 
 OUT_OF_SIGHT = Rule(
     "LH194",
-    "A service cannot see a file, a device or the network that it needs.",
+    "A service cannot access a file, a device or the network that it needs.",
     why="""
-    `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide; a relative path is looked for in `/` without
+    `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
     `WorkingDirectory=`.
     """,
     example="""
@@ -95,7 +95,7 @@ OUT_OF_SIGHT = Rule(
     ExecStart=/usr/bin/llama-server -m /home/tom/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="let the file lie where the service sees it, or name its folder in `BindReadOnlyPaths=`.",
+    fix="put the file where the service can read it, or name its folder in `BindReadOnlyPaths=`.",
 )
 
 
@@ -275,8 +275,8 @@ def is_operator(word: str) -> bool:
 
 KEY_IN_UNIT = Rule(
     "LH199",
-    "A key or token stands in a unit.",
-    why="Units are readable, and `systemctl show` tells their variables to every user of the host.",
+    "A key or token is in a unit.",
+    why="Units are readable, and `systemctl show` prints their variables to every user of the host.",
     example="""
     [Service]
     User=llama
@@ -284,7 +284,7 @@ KEY_IN_UNIT = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="put it into a file of mode 0600 that `EnvironmentFile=` names, or use `LoadCredential=`.",
+    fix="put it into a file of mode 0600 that `EnvironmentFile=` names, or use `LoadCredential=`.",
     severity="warning",
 )
 

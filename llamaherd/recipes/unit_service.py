@@ -202,9 +202,9 @@ def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
 
 NOT_ALLOWED = Rule(
     "LH197",
-    "A service may not do what a flag says.",
+    "A service may not do what a flag requires.",
     why="""
-    A service that is not root may lock 8 MiB. The rest is not locked, and a line in the log says so.
+    A service that is not root may lock 8 MiB. The rest is not locked, and a line in the log reports that.
 
     `--mlock` is `--load-mode mlock` since llama.cpp b10878 (LH101).
     """,
@@ -214,7 +214,7 @@ NOT_ALLOWED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --mlock --port 8080
     """,
     language="ini",
-    way_out="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
+    fix="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
     sometimes=("warning",),
 )
 
@@ -292,7 +292,7 @@ BEFORE_NETWORK = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="add `Wants=network-online.target` beside `After=network-online.target`.",
+    fix="add `Wants=network-online.target` to `After=network-online.target`.",
     severity="warning",
 )
 
@@ -324,15 +324,15 @@ AS_ROOT = Rule(
     "LH195",
     "A server runs as root.",
     why="""
-    Without `User=` or `DynamicUser=` a service of the system is root, and so is whoever breaks into it. A unit of
-    a user's own manager is not meant.
+    Without `User=` or `DynamicUser=` a service of the system is root, and so is an attacker who breaks into it. A unit
+    of a user's own manager is not meant.
     """,
     example="""
     [Service]
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    way_out="make a user for it, and name it in `User=`.",
+    fix="make a user for it, and name it in `User=`.",
     severity="note",
 )
 

@@ -34,8 +34,7 @@ NOT_AT_BOOT = Rule(
     "LH268",
     "A service is not started at boot, or not again after a crash.",
     why="""
-    `systemctl enable` makes the links that `[Install]` names; `Restart=` says when systemd starts a service
-    again.
+    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
     """,
     example="""
     [Unit]
@@ -48,7 +47,7 @@ NOT_AT_BOOT = Rule(
     RestartSec=5
     """,
     language="ini",
-    way_out="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
+    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
     severity="warning",
     sometimes=("note",),
 )
@@ -109,7 +108,7 @@ def _as_somebody_else(started: StartedUnit) -> Iterator[Finding]:
 FEWER_PROCESSORS = Rule(
     "LH269",
     "A server has more threads than its service has processors.",
-    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` hold all threads together: those that wait stop the others.",
+    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` limit all threads together: those that wait stop the others.",
     example="""
     [Unit]
     Description=llama
@@ -125,7 +124,7 @@ FEWER_PROCESSORS = Rule(
     WantedBy=multi-user.target
     """,
     language="ini",
-    way_out="write at most as many threads as there are processors.",
+    fix="write at most as many threads as there are processors.",
     severity="warning",
 )
 
@@ -164,8 +163,8 @@ GIVEN_UP = Rule(
     "LH196",
     "A server that cannot start is given up at once.",
     why="""
-    `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless it is told
-    otherwise.
+    `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless the unit sets other
+    values.
     """,
     example="""
     [Service]
@@ -174,7 +173,7 @@ GIVEN_UP = Rule(
     Restart=on-failure
     """,
     language="ini",
-    way_out="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
+    fix="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
     severity="note",
 )
 

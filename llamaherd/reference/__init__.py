@@ -1,1 +1,1 @@
-"""Facts about the world, each with its source."""
+"""Facts about hardware, drivers, packages and releases, each with its source."""

@@ -8,29 +8,32 @@ from dataclasses import dataclass
 
 
 def pci_address(pci: str) -> tuple[int, ...]:
-    """A PCI address as numbers that sort as the bus does; the domain is 0 where none is written."""
+    """Return a PCI address as numbers that sort as the bus does; the domain is 0 if it is left out."""
     *domain, bus, rest = pci.split(":")
     device, function = rest.split(".")
     return (int(domain[0], 16) if domain else 0, int(bus, 16), int(device, 16), int(function))
 
 
 def is_pci_address(text: str) -> bool:
-    """Whether it is a PCI address."""
+    """Return whether a text is a PCI address."""
     return re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", text) is not None
 
 
 def short_pci_address(pci: str) -> str:
-    """A PCI address as lspci writes it, `0000:01:00.0`: nvidia-smi has eight digits of the domain."""
+    """Return a PCI address as lspci writes it, `0000:01:00.0`: nvidia-smi has eight digits of the domain."""
     domain, bus, device, function = pci_address(pci)
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
 @dataclass(frozen=True)
 class KnownGpu:
-    """`architecture` is the compute capability without its dot, as CMAKE_CUDA_ARCHITECTURES wants it (NVIDIA's list of
-    CUDA GPUs); `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` what a context of CUDA grows with
-    (NVIDIA's specifications); `laptop` GPUs often refuse a power limit. GB10 shares the machine's memory and shows
-    none there: here is what CUDA has of it, the least that llama.cpp was seen to print (122,502 to 124,610 MiB)."""
+    """A GPU by its specification.
+
+    `architecture` is the compute capability without its dot, for CMAKE_CUDA_ARCHITECTURES (NVIDIA's list of CUDA GPUs);
+    `memory_mib` is the total that `nvidia-smi` shows, `multiprocessors` decides how a context of CUDA grows (NVIDIA's
+    specifications); `laptop` GPUs often refuse a power limit. GB10 shares the machine's memory and shows none there:
+    the value is CUDA's, the least that llama.cpp has printed (122,502 to 124,610 MiB).
+    """
 
     architecture: str
     memory_mib: int
@@ -134,18 +137,19 @@ BOARD_WATTS: Mapping[str, int] = {
 """Board power of NVIDIA's own design, in watts (NVIDIA's specifications); partners' GPUs go up to 1.4 times that."""
 
 USUAL_MULTIPROCESSORS = 84
-"""Of a GPU that is not known: a large one of its generation."""
+"""The multiprocessors of an unknown GPU: those of a large one of its generation."""
 
 DRIVER_PART = 0.03
 DRIVER_MOST = 500 << 20
 DRIVER_MOST_OF_MANY = 640 << 20
-"""What the driver keeps of a GPU for itself: a part of its memory, up to so many bytes, and up to a few more of GPUs
-with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of a 3090's 24,576, 24,077 of a 4090's
-24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpus.md, docs/memory.md)."""
+"""The memory that the driver keeps of a GPU for itself: a part of its memory, up to so many bytes, and up to a few more
+of GPUs with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of a 3090's 24,576, 24,077 of a
+4090's 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpus.md, docs/memory.md).
+"""
 
 
 def usable_memory(memory: int) -> int:
-    """Bytes that programs can get of a GPU with `memory` bytes and no display."""
+    """Return the bytes that programs can use of a GPU with `memory` bytes and no display."""
     most = DRIVER_MOST_OF_MANY if memory >= 64 << 30 else DRIVER_MOST
     return memory - min(int(memory * DRIVER_PART), most)
 
@@ -221,33 +225,34 @@ _DEVICES: Mapping[str, str] = {
     "RTX 5070 Ti Laptop": "2f18 2f58",
 }
 """The ids that GPUs have on the PCI bus, for hosts without lspci (the PCI ID Project's list of June 2025, without
-engineering samples; GB10 as a DGX Spark shows it). GPUs that differ in their memory alone may share an id; a D is
-its model for China."""
+engineering samples; GB10 as a DGX Spark shows it). GPUs that differ in their memory alone may share an id; a D is its
+model for China.
+"""
 
 _MODELS = {device: model for model, devices in _DEVICES.items() for device in devices.split()}
 
 
 def model_of(device: str, name: str = "") -> str | None:
-    """The GPU with an id on the bus, or with a name of lspci's or the driver's; None for one that is not known here.
+    """Return the GPU with an id on the bus, or with a name of lspci's or the driver's; None for an unknown one.
 
-    Of a name, what stands in its brackets counts, or all of it where there are none.
+    Of a name, the text in brackets counts, or all of it without brackets.
     """
     return _MODELS.get(device) or _BY_PLAIN_NAME.get(_plain(sold_as(name)))
 
 
 def sold_as(name: str) -> str:
-    """What lspci's name of a GPU has in its brackets: `GeForce RTX 4090` of `AD102 [GeForce RTX 4090]`."""
+    """Return the text in the brackets of lspci's name of a GPU: `GeForce RTX 4090` of `AD102 [GeForce RTX 4090]`."""
     bracketed = re.search(r"\[(.+)\]", name)
     return bracketed[1] if bracketed else name
 
 
 def known_as(name: str) -> str | None:
-    """The GPU of `CARDS` that people or nvidia-smi call so: `RTX 3090` for `NVIDIA GeForce RTX 3090` and `rtx3090`."""
+    """Return the GPU of `CARDS` with a common name: `RTX 3090` for `NVIDIA GeForce RTX 3090` and `rtx3090`."""
     return name if name in CARDS else _CALLED.get(_called(name))
 
 
 def _called(name: str) -> str:
-    """A name without its maker, its family, what stands behind it on nvidia-smi's list, spaces and capitals."""
+    """Return a name without its maker, its family, the suffix of nvidia-smi's list, spaces and capitals."""
     text = re.sub(r"nvidia|geforce|graphics|(workstation|server) edition", "", name.lower())
     text = re.sub(r"\b(a100|h100)[ -](sxm\d?|pcie)?[ -]?(80gb)?[ -]?(pcie|hbm3)?$", r"\1", text.strip())
     text = re.sub(r" ?(laptop gpu|laptop|mobile)$", "m", text.strip())
@@ -255,20 +260,20 @@ def _called(name: str) -> str:
 
 
 def is_known_model(model: str) -> bool:
-    """Whether GPUs of a model, as it is declared, can be told from others."""
+    """Return whether GPUs of a declared model can be distinguished from others."""
     return _plain(model) in _BY_PLAIN_NAME
 
 
 def is_other_model(declared: str, found: str) -> bool:
-    """Whether a GPU that is declared as one model is surely another. `found` is one that `model_of` gives.
+    """Return whether a GPU that is declared as one model is certainly another. `found` is a result of `model_of`.
 
-    What is declared may be a name that is not known here, of which nothing can be said.
+    A declared name may be unknown, and is then not another model.
     """
     return is_known_model(declared) and _plain(declared) != _plain(found)
 
 
 def _plain(model: str) -> str:
-    """A model without its maker, its family and its memory, and laptops' GPUs by their usual short name."""
+    """Return a model without its maker, its family and its memory, and laptops' GPUs by their usual short name."""
     text = re.sub(r"nvidia|geforce|\d+ ?gi?b\b|\bgpu\b", "", model.lower())
     if "pro" not in text:
         text = re.sub(r"laptop|mobile|max-q", "m", text)

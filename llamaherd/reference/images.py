@@ -1,4 +1,4 @@
-"""The images that llama.cpp and vLLM publish: which tags there are, what each starts, and what is in it.
+"""The images that llama.cpp and vLLM publish: their tags, their programs, and their contents.
 
 Source: llama.cpp b11434, .github/workflows/docker.yml (the matrix of tags), docs/docker.md, .devops/*.Dockerfile and
 .devops/tools.sh; vLLM 0.33.0, docker/Dockerfile.
@@ -26,21 +26,21 @@ IMAGE_TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("--quantize", "-q"), "llama-quantize"),
     **dict.fromkeys(("--convert", "-c", "--all-in-one", "-a"), "convert_hf_to_gguf.py"),
 }
-"""What the images of all tools start, by the first argument."""
+"""The program that the images of all tools start, by the first argument."""
 
 
 def exists(tag: str) -> bool:
-    """Whether llama.cpp publishes an image under this tag."""
+    """Return whether llama.cpp publishes an image under this tag."""
     return _TAG.fullmatch(tag) is not None
 
 
 def serving_tag(tag: str) -> str:
-    """The tag of the image that serves, on what an image of this tag runs on; only tags that there are."""
+    """Return the tag of the serving image for the same kind of GPU as an existing tag."""
     return f"server{_flavour(tag)}"
 
 
 def same_tag(tag: str) -> str:
-    """The tag that there is in place of this one: of the same programs, on the same kind of GPU."""
+    """Return the existing tag in place of this one: of the same programs, on the same kind of GPU."""
     programs = re.match(r"full|light|server", tag)
     return f"{programs[0] if programs else 'server'}{_flavour(tag)}"
 
@@ -56,7 +56,7 @@ def _flavour(tag: str) -> str:
 
 
 def image_lacks(repository: str, tag: str, program: str) -> bool:
-    """Whether it is known that an image does not hold a program that health checks call: `curl` or `wget`."""
+    """Return whether an image certainly lacks a program that health checks call: `curl` or `wget`."""
     if repository in {LLAMA_CPP, OLD_LLAMA_CPP}:
         return program == "wget" and "openvino" not in tag
     return repository in VLLM and program == "wget"

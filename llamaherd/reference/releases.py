@@ -55,7 +55,7 @@ class BadBuild(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Return the builds in words."""
+        """The builds in words."""
         return f"builds b{self.first} to b{self.last}"
 
 
@@ -63,6 +63,6 @@ BAD_BUILDS = (BadBuild(10741, 10748, "--spec-type", "draft-mtp", "do not start",
 
 
 def bad_builds(version: str) -> tuple[BadBuild, ...]:
-    """Return the rows that a version is among; none for a version that is no build or release."""
+    """Return the rows that contain a version; none for a version that is not a build or release."""
     place = release_order(version)
     return tuple(each for each in BAD_BUILDS if place and (each.first,) <= place < (each.last + 1,))

@@ -1,6 +1,7 @@
-"""Which CUDA toolkits, architectures of GPUs, host compilers and drivers go together: tables, each with its source.
+"""Supported combinations of CUDA toolkits, architectures of GPUs, host compilers and drivers: tables, each with its
+source.
 
-No row is a guess. What is not in a table is not known here, and no finding is made of it.
+No row is a guess. Without a row, a combination is unknown, and causes no finding.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ FIRST_TOOLKIT: Mapping[int, Release] = {
 """The first toolkit that compiles for an architecture. Older architectures are older than any toolkit listed here."""
 
 FIRST_WITH_FAMILIES: Release = (12, 9)
-"""The first toolkit that knows the family variants, such as `120f` (`nvcc --list-gpu-code` of 12.8 and 12.9)."""
+"""The first toolkit that supports the family variants, such as `120f` (`nvcc --list-gpu-code` of 12.8 and 12.9)."""
 
 DROPPED_SINCE: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
 """Architectures below the number are gone since that toolkit: release notes of CUDA 12.0 (Kepler), and
 `nvcc --list-gpu-code` of 12.9 and 13.0 (Maxwell, Pascal, Volta)."""
 
 MISCOMPILING: frozenset[Release] = frozenset({(13, 2)})
-"""Toolkits with which IQ2 and IQ3 quants answer gibberish, while 13.1 and 13.3 are fine (ggml-org/llama.cpp#21255 and
-#21371, unslothai/unsloth#4849)."""
+"""Toolkits with which IQ2 and IQ3 quants write gibberish, while 13.1 and 13.3 are fine (ggml-org/llama.cpp#21255 and
+#21371, unslothai/unsloth#4849).
+"""
 
 DISTRIBUTION_GCC: Mapping[str, int] = {
     "debian-12": 12,
@@ -66,10 +68,10 @@ DISTRIBUTION_GCC: Mapping[str, int] = {
     "ubuntu-24.04": 13,
     "ubuntu-26.04": 15,
 }
-"""The gcc that the package `g++` of a distribution is (their package lists)."""
+"""The gcc of a distribution's package `g++` (their package lists)."""
 
 OLDER_GCC: Mapping[str, tuple[int, ...]] = {"debian-12": (11,), "ubuntu-24.04": (11, 12)}
-"""Older ones that a distribution has beside it, as packages `g++-N`, and that a toolkit needs (their package lists)."""
+"""Older ones that a distribution also has, as packages `g++-N`, and that a toolkit needs (their package lists)."""
 
 GLIBC: Mapping[str, Release] = {
     "debian-12": (2, 36),
@@ -81,9 +83,11 @@ GLIBC: Mapping[str, Release] = {
 """The C library of a distribution (their package lists)."""
 
 NEWEST_GLIBC: tuple[tuple[Release, Release], ...] = (((13, 0), (2, 40)), ((13, 2), (2, 41)))
-"""Toolkits before the first compile with a C library up to the second. glibc 2.41 declares `cospi` and its like, 2.42
-`rsqrt`, and nvcc stops where include/crt/math_functions.h, which every file of CUDA includes, declares them otherwise:
-read in the nvcc packages of 12.6, 12.8, 12.9 and 13.0, and of 13.1, 13.2, 13.3 and 13.5. No older g++ helps."""
+"""Toolkits before the first compile with a C library up to the second. glibc 2.41 declares `cospi` and similar
+functions, 2.42 `rsqrt`, and nvcc stops where include/crt/math_functions.h, which every file of CUDA includes, declares
+them otherwise: read in the nvcc packages of 12.6, 12.8, 12.9 and 13.0, and of 13.1, 13.2, 13.3 and 13.5. No older g++
+helps.
+"""
 
 FIRST_DRIVER: Mapping[int, int] = {11: 450, 12: 525, 13: 580}
 """The first driver branch for all toolkits of a major version (NVIDIA, CUDA Minor Version Compatibility)."""
@@ -92,7 +96,7 @@ BLACKWELL = 100
 """Architectures from this number on need the open kernel modules (NVIDIA's driver installation guide)."""
 
 BLACKWELL_DRIVER = 570
-"""The first driver branch for them (the same; Debian 13's 550 does not know them)."""
+"""The first driver branch for them (the same; Debian 13's 550 does not support them)."""
 
 TURING = 75
 """The oldest architecture of the drivers from DROPPED_DRIVER on (NVIDIA's release notes of branch 590)."""
@@ -118,58 +122,58 @@ SUPPORTED_BRANCHES: Mapping[int, str] = {580: "June 2028", 595: "March 2027", 62
 620, November 2026). New feature branches, such as 615, are not in it: they have no date."""
 
 NEWEST_LISTED = max(SUPPORTED_BRANCHES)
-"""The newest branch of that list: of newer ones it says nothing."""
+"""The newest branch of that list, which does not cover newer ones."""
 
 ENDED_BRANCHES: Mapping[int, str] = {535: "June 2026", 610: "August 2026"}
 """Driver branches that NVIDIA supported until then and no longer (its list of supported drivers, September 2026)."""
 
 
 def release(text: str) -> Release | None:
-    """The toolkit that `12.8` names; None for what is no version of a toolkit."""
+    """Return the toolkit that `12.8` names; None for another text."""
     match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", text)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def dotted(toolkit: Release) -> str:
-    """`12.8` for (12, 8)."""
+    """Return `12.8` for (12, 8)."""
     return f"{toolkit[0]}.{toolkit[1]}"
 
 
 def first_toolkit(architecture: str) -> Release:
-    """The first toolkit that compiles for an architecture such as `86`, `120a` or `120f`; (0, 0) where any does."""
+    """Return the first toolkit that compiles for an architecture such as `86`, `120a` or `120f`; (0, 0) if any does."""
     first = FIRST_TOOLKIT.get(int(architecture.rstrip("af")), (0, 0))
     return max(first, FIRST_WITH_FAMILIES) if architecture.endswith("f") else first
 
 
 def removed_in(architecture: str) -> Release | None:
-    """The toolkit that no longer compiles for an architecture, if there is one."""
+    """Return the toolkit that no longer compiles for an architecture, if there is one."""
     number = int(architecture.rstrip("af"))
     return next((toolkit for below, toolkit in DROPPED_SINCE if number < below), None)
 
 
 def runs_on(built: str, gpu: str) -> bool:
-    """Whether code for one architecture runs on a GPU of another: the same generation, and no newer step of it.
+    """Return whether code for one architecture runs on a GPU of another: the same generation, and no newer step of it.
 
-    Code of a variant such as `120a` runs on that architecture alone, and of a family such as `120f` from it on
-    (NVIDIA, CUDA C++ Programming Guide, binary compatibility and family-specific features).
+    Code of a variant such as `120a` runs on that architecture alone, and of a family such as `120f` from it on (NVIDIA,
+    CUDA C++ Programming Guide, binary compatibility and family-specific features).
     """
     have, need = int(gpu.rstrip("af")), int(built.rstrip("af"))
     return need == have or (not built.endswith("a") and have // 10 == need // 10 and need < have)
 
 
 def compiles_for(toolkit: Release, architecture: str) -> bool:
-    """Whether a toolkit compiles for an architecture."""
+    """Return whether a toolkit compiles for an architecture."""
     removed = removed_in(architecture)
     return first_toolkit(architecture) <= toolkit and (removed is None or toolkit < removed)
 
 
 def newest_glibc(toolkit: Release) -> Release | None:
-    """The newest C library that a toolkit compiles with; None where none is known to be too new."""
+    """Return the newest C library that a toolkit compiles with; None if no known one is too new."""
     return next((newest for before, newest in NEWEST_GLIBC if toolkit < before), None)
 
 
 def beside_gcc(system: str, toolkit: Release) -> int | None:
-    """The newest older g++ that a toolkit takes where the distribution's own is too new; None where it needs none."""
+    """Return the newest older g++ that a toolkit takes if the distribution's own is too new; None if it needs none."""
     newest = NEWEST_GCC.get(toolkit)
     if newest is None or DISTRIBUTION_GCC[system] <= newest:
         return None
@@ -178,9 +182,9 @@ def beside_gcc(system: str, toolkit: Release) -> int | None:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a toolkit has to go with: architectures of GPUs, the host's C library, its driver branch if known.
+    """The requirements of a toolkit: architectures of GPUs, the host's C library, its driver branch if known.
 
-    `first` is the oldest that can be had there.
+    `first` is the oldest available toolkit.
     """
 
     architectures: Collection[str]
@@ -189,7 +193,7 @@ class Needs:
     first: Release = (0, 0)
 
     def met_by(self, toolkit: Release) -> bool:
-        """Whether a toolkit that is known here goes with all of it."""
+        """Return whether a known toolkit meets all of them."""
         return (
             toolkit not in MISCOMPILING
             and toolkit >= self.first
@@ -199,7 +203,7 @@ class Needs:
         )
 
     def nearest(self, declared: Release) -> Release | None:
-        """The toolkit that goes with all of it: the next newer one than `declared`, or else the last before it."""
+        """Return the toolkit that meets all of them: the next newer one than `declared`, or else the last before it."""
         good = [toolkit for toolkit in sorted(NEWEST_GCC) if self.met_by(toolkit)]
         newer = [toolkit for toolkit in good if toolkit > declared]
         return newer[0] if newer else (good[-1] if good else None)

@@ -1,4 +1,4 @@
-"""What `herd init` writes: the folder of a fleet, and the file of a rig from an inspection of its host."""
+"""The files of `herd init`: the folder of a fleet, and the file of a rig from an inspection of its host."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
 
 
-def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
-    """A whole rig: the facts of its host, and an engine, a small model and an instance to start from.
+def rig_yaml(found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
+    """Return the text of a whole rig: the hardware of its host, and an engine, a small model and an instance to start
+    from.
 
-    `measured` are lines that say what was found best on rigs like it: a comment of them, and nothing else.
+    `measured` are lines about the best settings of similar rigs: they become a comment, and nothing else.
     """
-    gpus = written_gpus(seen)
+    gpus = written_gpus(found)
     known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
     largest = max(known, key=lambda each: known[each].memory, default=None)
     return render(
@@ -49,40 +50,40 @@ def rig_yaml(seen: FoundHost, name: str, connect: Connect, measured: Sequence[st
         host=yaml_scalar(connect.host),
         port=connect.port,
         user=yaml_scalar(connect.user) if connect.user else None,
-        seen=seen,
-        os=yaml_scalar(seen.os),
-        cores=seen.cores or seen.threads,
-        ram=round_ram(seen.memory),
-        free=show_size(seen.free) if seen.free else None,
+        found=found,
+        os=yaml_scalar(found.os),
+        cores=found.cores or found.threads,
+        ram=round_ram(found.memory),
+        free=show_size(found.free) if found.free else None,
         cards={name: (gpu, yaml_scalar(gpu.model)) for name, gpu in known.items()},
         unknown=() if known else gpus,
-        cuda=cuda_for(seen, gpus),
-        driver=seen.cards[0].driver if seen.cards else None,
+        cuda=cuda_for(found, gpus),
+        driver=found.cards[0].driver if found.cards else None,
         largest=largest,
         measured=measured,
     )
 
 
 def connect_to(host: str, user: str | None, port: int | None) -> Connect:
-    """How a host is reached whose name, user and port somebody has typed. Raises LookError."""
+    """Return the connection to a host by the given name, user and port. Raise ScaffoldError."""
     try:
         return Connect(host=host, user=user, port=port)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        # What is wrong with two of them together names the one to change.
+        # Of two that are wrong together, the error names the one to change.
         what = str(first["loc"][0] if first["loc"] else first["ctx"]["at"])
         value = {"host": host, "user": user, "port": port}[what]
         raise ScaffoldError(f"{value!r} cannot be the {what} of a rig", _REACHED[what]) from None
 
 
 def rig_name(given: str | None, host: str) -> str:
-    """What the rig shall be called: as given, or after its host, `duo` for `Duo.lan`. Raises LookError."""
+    """Return the name of the rig: the given one, or the host's, `duo` for `Duo.lan`. Raise ScaffoldError."""
     if given is None:
         short = host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
         name = re.sub(r"[^a-z0-9._-]+", "-", short.lower()).strip("._-")[:40]
         return name if _free(name) else "rig"
     if not _free(given):
-        help_ = "names have up to 40 lower-case letters, digits, dots and dashes, and `defaults.yaml` is no rig's file"
+        help_ = "names have up to 40 lower-case letters, digits, dots and dashes, and `defaults.yaml` is not a rig"
         raise ScaffoldError(f"a rig cannot be called `{given}`", help_)
     return given
 
@@ -92,13 +93,16 @@ def _free(name: str) -> bool:
 
 
 def yaml_scalar(text: str) -> Written:
-    """A text as YAML has it: in quotes where it would be something else without."""
+    """Return a text as YAML: in quotes if it would be something else without."""
     plain = re.fullmatch(r"[A-Za-z]([A-Za-z0-9 ._/-]*[A-Za-z0-9])?", text) and yaml.safe_load(text) == text
     return Written(text) if plain else yaml_value(text)
 
 
 def round_ram(memory: int) -> str:
-    """Memory as people write it: `64GB` for the 62.6 GiB that a kernel leaves of 64 GiB. Never more than there is."""
+    """Return memory in the usual size: `64GB` for the 62.6 GiB that a kernel leaves of 64 GiB.
+
+    Never more than there is.
+    """
     gigabytes = memory / 10**9
     sold = [size for size in _SOLD if 0.9 * gigabytes <= size <= gigabytes]
     if sold:
@@ -107,7 +111,7 @@ def round_ram(memory: int) -> str:
 
 
 def gpu_names(gpus: Sequence[WrittenGpu]) -> list[str]:
-    """A name for each: `3090-ti` where there is one of its kind, `3090-1` and `3090-2` where there are two."""
+    """Return a name for each: `3090-ti` if there is one of its kind, `3090-1` and `3090-2` if there are two."""
     short = [re.sub(r"[^a-z0-9]+", "-", re.sub(r"^[RG]TX ", "", c.model).lower()).strip("-")[:36] for c in gpus]
     short = [name or "card" for name in short]
     many = Counter(short)
@@ -119,19 +123,19 @@ def gpu_names(gpus: Sequence[WrittenGpu]) -> list[str]:
     return names
 
 
-def cuda_for(seen: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
-    """The newest toolkit there that does for its driver and all of its GPUs, or which one to install.
+def cuda_for(found: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
+    """Return the newest installed toolkit that supports the driver and all GPUs, or the toolkit to install.
 
     Bounds: CUDA 13 needs driver 580 and GPUs from 75 on; 12.8 is the first for 100 and later, 11.8 for 89 and 90
     (NVIDIA's compatibility guide; `nvcc --list-gpu-code` of each).
     """
     architectures = [gpu.sm for gpu in gpus if gpu.sm] or [86]
-    branch = re.match(r"\d+", seen.cards[0].driver) if seen.cards else None
+    branch = re.match(r"\d+", found.cards[0].driver) if found.cards else None
     least = (12, 8) if max(architectures) >= 100 else (11, 8)
     modern = min(architectures) >= 75 and (branch is None or int(branch[0]) >= 580)
     there = [
         version
-        for version in seen.cuda
+        for version in found.cuda
         if re.fullmatch(r"\d+\.\d+", version)
         and version != _MISCOMPILES
         and _pair(version) >= least
@@ -145,26 +149,26 @@ def _pair(version: str) -> tuple[int, ...]:
 
 
 HERD_FOLDER = ".herd"
-"""llamaherd's own folder in a fleet: it is brought up to date, while all other files are their owner's."""
+"""llamaherd's own folder in a fleet: it is updated, while all other files belong to the user."""
 EXAMPLE = "attic"
 SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of a file: `written`, `kept` because one is there, or `unchanged` because it is the same."""
+    """The result for a file: `written`, `kept` because it exists, or `unchanged` because it is the same."""
 
     file: Path
     what: Literal["written", "kept", "unchanged"]
 
 
 def example_rig() -> str:
-    """An annotated rig, to be changed into one's own."""
+    """Return the text of an annotated rig, for the user to change."""
     return render("scaffold/example.yaml.j2", rig=EXAMPLE)
 
 
 def holds_rigs(folder: Path) -> bool:
-    """Whether there is a rig already, so that the example is not wanted any more. Raises LookError."""
+    """Return whether the folder has a rig already and needs no example. Raise ScaffoldError."""
     try:
         return folder.is_dir() and any(p.suffix in SUFFIXES and p.name != DEFAULTS for p in folder.iterdir())
     except OSError as error:
@@ -172,7 +176,7 @@ def holds_rigs(folder: Path) -> bool:
 
 
 def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
-    """The files of a fleet with these rigs, text by name of rig: text by path in the folder."""
+    """Return the files of a fleet with these rigs, text by name of rig: text by path in the folder."""
     files = {
         name: render(f"scaffold/{name.removeprefix('.')}.j2")
         for name in ("inventory.py", "deploy.py", "defaults.yaml", "README.md", ".gitignore")
@@ -182,14 +186,14 @@ def fleet_files(rigs: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> tuple[FileOutcome, ...]:
-    """Write what is not there yet. Nothing of the owner's is overwritten. Raises LookError where a file cannot be."""
+    """Write the missing files. No file of the user is overwritten. Raise ScaffoldError if one cannot be written."""
     return tuple(_write_file(folder, name, text) for name, text in files.items())
 
 
 def _write_file(folder: Path, name: str, text: str) -> FileOutcome:
     file = folder / name
     if folder.exists() and not folder.is_dir():
-        raise ScaffoldError(f"{folder} is no folder", "name one, or a name that is not taken: it is made")
+        raise ScaffoldError(f"{folder} is not a folder", "name one, or a free name: the folder is created")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() or file.is_symlink():

@@ -1,4 +1,4 @@
-"""The hardware of a host by one inspection, and its GPUs as an inventory names them."""
+"""The hardware of a host by one inspection, and its GPUs in the words of an inventory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_GPUS = 64
 
 
 class ScaffoldError(UserError):
-    """An inspection that cannot become a rig: a sentence that says why, and a fix."""
+    """An inspection that cannot become a rig: one sentence, and a fix."""
 
 
 def inspect_hardware(connect: Connect) -> FoundHost:
@@ -37,18 +37,18 @@ def inspect_hardware(connect: Connect) -> FoundHost:
     return found
 
 
-def refuse_unfit(seen: FoundHost, host: str) -> None:
-    """Raises LookError where llamaherd could do nothing with such a host."""
+def refuse_unfit(found: FoundHost, host: str) -> None:
+    """Raise ScaffoldError if llamaherd cannot use such a host."""
     known = get_args(OperatingSystem)
-    if seen.os not in known:
-        what = f"runs {seen.os}" if seen.os else "does not say in /etc/os-release what it runs"
-        raise ScaffoldError(f"{host} {what}, which llamaherd cannot provision", f"it knows {', '.join(known)}")
-    if not seen.memory or not (seen.cores or seen.threads):
-        raise ScaffoldError(f"{host} does not tell its cores and memory", "is /proc mounted there?")
+    if found.os not in known:
+        what = f"runs {found.os}" if found.os else "has no known system in /etc/os-release"
+        raise ScaffoldError(f"{host} {what}, which llamaherd cannot provision", f"its systems are {', '.join(known)}")
+    if not found.memory or not (found.cores or found.threads):
+        raise ScaffoldError(f"{host} does not report its cores and memory", "is /proc mounted there?")
 
 
 def checked_hardware(found: FoundHost) -> FoundHost:
-    """Return the hardware of a host. Raise UnaskedError if no host can have this hardware."""
+    """Return the hardware of a host. Raise UnexpectedLineError if no host can have this hardware."""
     for text in _texts(found):
         if not text.isprintable():
             raise UnexpectedLineError(text)
@@ -69,68 +69,68 @@ def _texts(found: FoundHost) -> Iterator[str]:
 
 
 _NEAR = 0.03
-"""How much the memory of two GPUs of one model differs: a driver or ECC takes a little of it."""
+"""The difference in memory between two GPUs of one model: a driver or ECC takes a little of it."""
 
 
 @dataclass(frozen=True)
 class WrittenGpu:
-    """A GPU as it stands in a rig's file; what `model` tells is None. `said` is what else is known of it."""
+    """A GPU as a rig's file has it; what `model` implies is None. `said` is a comment about it."""
 
     model: str
     uuid: str | None = None
     pci: str | None = None
     architecture: str | None = None
     memory_mib: int | None = None
-    said: str = ""
+    comment: str = ""
 
     @property
     def known(self) -> bool:
-        """Whether the file is valid with it: what it is compiled for and its memory are known."""
+        """Return whether the file is valid with it: its architecture and its memory are known."""
         return self.model in CARDS or (self.architecture is not None and self.memory_mib is not None)
 
     @property
     def memory(self) -> int:
-        """Its memory in MiB; 0 where that is not known."""
+        """Its memory in MiB; 0 if it is unknown."""
         return self.memory_mib or (CARDS[self.model].memory_mib if self.model in CARDS else 0)
 
     @property
     def sm(self) -> int:
-        """What it is compiled for, as a number such as 86; 0 where that is not known."""
+        """Its architecture, as a number such as 86; 0 if it is unknown."""
         architecture = self.architecture or (CARDS[self.model].architecture if self.model in CARDS else "")
         return int(re.sub(r"\D", "", architecture) or 0)
 
 
-def written_gpus(seen: FoundHost) -> tuple[WrittenGpu, ...]:
-    """All GPUs of a host, in the order of their PCI addresses: as the driver shows them, or else as the bus does."""
-    if seen.cards:
-        return tuple(written_gpu(gpu) for gpu in sorted(seen.cards, key=lambda gpu: gpu.pci))
-    return tuple(WrittenGpu(model=model_from_bus(name), pci=address) for address, name in sorted(seen.bus))
+def written_gpus(found: FoundHost) -> tuple[WrittenGpu, ...]:
+    """Return all GPUs of a host, in the order of their PCI addresses: from the driver, or else from the bus."""
+    if found.cards:
+        return tuple(written_gpu(gpu) for gpu in sorted(found.cards, key=lambda gpu: gpu.pci))
+    return tuple(WrittenGpu(model=model_from_bus(name), pci=address) for address, name in sorted(found.bus))
 
 
-def written_gpu(seen: FoundGpu) -> WrittenGpu:
-    """A GPU that the driver shows."""
-    architecture = seen.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", seen.capability) else None
-    plain = plain_name(seen.name) or "unknown"
-    model = _known_card(plain, seen.memory_mib) or plain
+def written_gpu(found: FoundGpu) -> WrittenGpu:
+    """Return a GPU from the driver's values."""
+    architecture = found.capability.replace(".", "") if re.fullmatch(r"\d+\.\d", found.capability) else None
+    plain = plain_name(found.name) or "unknown"
+    model = _known_card(plain, found.memory_mib) or plain
     known = CARDS.get(model)
-    same_memory = known and (seen.memory_mib is None or _near(known.memory_mib, seen.memory_mib))
+    same_memory = known and (found.memory_mib is None or _near(known.memory_mib, found.memory_mib))
     return WrittenGpu(
         model=model,
-        uuid=seen.uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", seen.uuid) else None,
+        uuid=found.uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", found.uuid) else None,
         architecture=None if known and architecture in (None, known.architecture) else architecture,
-        memory_mib=None if same_memory else seen.memory_mib,
-        said=_described(seen),
+        memory_mib=None if same_memory else found.memory_mib,
+        comment=_described(found),
     )
 
 
 def plain_name(name: str) -> str:
-    """`RTX 5090M` of `NVIDIA GeForce RTX 5090 Laptop GPU`: without the vendor, a laptop's GPU with an M."""
+    """Return `RTX 5090M` for `NVIDIA GeForce RTX 5090 Laptop GPU`: without the vendor, a laptop's GPU with an M."""
     name = re.sub(r"^(NVIDIA\s+)?(GeForce\s+)?", "", name.strip())
     return re.sub(r"\s+(Laptop GPU|Max-Q / Mobile|Mobile / Max-Q|Mobile)$", "M", name.removesuffix(" Lite Hash Rate"))
 
 
 def model_from_bus(name: str) -> str:
-    """What `lspci` calls a GPU, as an inventory does: it stands in brackets behind the chip's name."""
+    """Return `lspci`'s name of a GPU in the words of an inventory: the text in brackets behind the chip's name."""
     bracketed = re.search(r"\[([^][]+)\]", name)
     plain = plain_name(bracketed[1] if bracketed else re.sub(r"^NVIDIA Corporation\s*", "", name))
     plain = re.sub(r"\s*\(rev \w+\)$", "", plain)
@@ -138,7 +138,7 @@ def model_from_bus(name: str) -> str:
 
 
 def _known_card(plain: str, memory_mib: int | None) -> str | None:
-    """The name in CARDS: the same one in any case, by its memory where two GPUs share it (`RTX 4060 Ti 16GB`)."""
+    """Return the name in CARDS: the same one in any case, by its memory if two GPUs share it (`RTX 4060 Ti 16GB`)."""
     wanted = plain.casefold()
     same = [name for name in CARDS if re.sub(r" \d+GB$", "", name).casefold() == wanted]
     if wanted.startswith("rtx pro ") or not wanted.startswith(("rtx ", "gtx ")):
@@ -153,9 +153,9 @@ def _near(one: int, other: int) -> bool:
     return abs(one - other) <= _NEAR * one
 
 
-def _described(seen: FoundGpu) -> str:
-    place = re.sub(r"^0000(?=[0-9a-fA-F]{4}:)", "", seen.pci).lower()
-    if seen.power_limit is None:
-        return f"at {place}; takes no power limit: hold its clocks instead, as in `clocks: {{max: 1800MHz}}`"
-    most = f", {seen.most_power:.0f} W at most" if seen.most_power else ""
-    return f"at {place}; draws up to {seen.power_limit:.0f} W{most}: `power_limit: 280W` would hold it"
+def _described(found: FoundGpu) -> str:
+    place = re.sub(r"^0000(?=[0-9a-fA-F]{4}:)", "", found.pci).lower()
+    if found.power_limit is None:
+        return f"at {place}; takes no power limit: limit its clocks instead, as in `clocks: {{max: 1800MHz}}`"
+    most = f", {found.most_power:.0f} W at most" if found.most_power else ""
+    return f"at {place}; draws up to {found.power_limit:.0f} W{most}: `power_limit: 280W` would limit it"

@@ -1,1 +1,1 @@
-"""The models that lie on a host: what there is, who uses it, what can go, and whether it is what it should be."""
+"""The models on a host: inventory, users, unused files, and hashes."""

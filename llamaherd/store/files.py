@@ -16,7 +16,7 @@ from llamaherd.plan import ModelFile, ModelPlan, Plan
 
 
 def missing_files(model: ModelPlan, state: HostState) -> list[ModelFile]:
-    """The files of a model that are not in the store, or have changed since they were verified."""
+    """Return the files of a model that are not in the store, or have changed since they were verified."""
     verified, stored = state.models.verified.get(model.folder, {}), state.models.stored.get(model.folder, {})
 
     def whole(file: ModelFile) -> bool:
@@ -36,7 +36,7 @@ _PROGRESS = re.compile(r"at ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class FileCheck:
-    """One file: what is wrong with it, if anything is. `dropped`: its manifest no longer vouches for it."""
+    """One file and its problem, if it has one. `dropped`: its manifest no longer lists its hash."""
 
     name: str
     status: FileStatus
@@ -54,17 +54,17 @@ class ModelCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether every file is what it should be."""
+        """Return whether every file is intact."""
         return all(file.status == "ok" for file in self.files)
 
     def as_json(self) -> dict[str, Any]:
-        """The model as plain JSON values."""
+        """Return the model as plain JSON values."""
         return asdict(self) | {"ok": self.ok}
 
 
 @dataclass(frozen=True)
 class HashProgress:
-    """How far hashing is: bytes of all files that are there, and the file that is being read."""
+    """The progress of hashing: bytes of all existing files, and the file that is being read."""
 
     done: int
     total: int
@@ -76,7 +76,7 @@ FileKey = tuple[str, str]
 
 
 def check_hashes(plan: Plan, remote: Remote, tell: Callable[[HashProgress], None]) -> tuple[ModelCheck, ...]:
-    """Hash every file of the plan's models on the rig's host. Raise RemoteError where that cannot be done."""
+    """Hash every file of the plan's models on the rig's host. Raise RemoteError if that fails."""
     wanted = files_once(plan)
     names = [name for _, name in wanted]
 
@@ -106,7 +106,7 @@ def hash_input(wanted: Mapping[FileKey, ModelFile]) -> HashInput:
 
 
 def progress_of(line: str, names: Sequence[str]) -> HashProgress | None:
-    """Return the progress that a host reports in a line; None where it reports something else."""
+    """Return the progress that a host reports in a line; None if the line reports something else."""
     found = _PROGRESS.fullmatch(line)
     if not found or int(found[1]) >= len(names):
         return None
@@ -114,7 +114,7 @@ def progress_of(line: str, names: Sequence[str]) -> HashProgress | None:
 
 
 def checks_of(wanted: Mapping[FileKey, ModelFile], hashes: Hashes) -> dict[FileKey, FileCheck]:
-    """Return what is wrong with files. Raise UnaskedError where the host returns more or fewer of them."""
+    """Return the problems of files. Raise UnexpectedLineError if the host returns more or fewer of them."""
     if len(hashes.files) != len(wanted):
         raise UnexpectedLineError(f"{len(hashes.files)} hashes of {len(wanted)} files")
     return {
@@ -124,15 +124,15 @@ def checks_of(wanted: Mapping[FileKey, ModelFile], hashes: Hashes) -> dict[FileK
 
 
 def _compare_file(file: ModelFile, found: FileHash) -> tuple[FileStatus, str]:
-    """Return what a file is, and how that differs from what was declared."""
+    """Return the status of a file, and how it differs from its declaration."""
     match found.what:
         case "hashed" if found.found == file.sha256:
             return "ok", ""
         case "hashed":
             return "damaged", f"its sha256 is {found.found}, declared is {file.sha256}"
         case "sized":
-            return "damaged", f"it has {found.found} bytes, the lock says {file.size}"
+            return "damaged", f"it has {found.found} bytes, the lock has {file.size}"
         case "unreadable":
             return "damaged", f"it cannot be read: {found.found}; is the disk failing?"
         case "missing":
-            return "missing", "it is not there"
+            return "missing", "it does not exist"

@@ -20,14 +20,14 @@ from llamaherd.plan import Plan
 RevisionState = Literal["whole", "unfinished", "missing", "foreign"]
 
 LEFT = ".trash"
-"""What an interrupted removal has left, among what can go: all of it goes first."""
+"""The rest of an interrupted removal, among the removable files: all of it is removed first."""
 
 
 @dataclass(frozen=True)
 class User:
-    """Who uses a revision: an instance of the plan, or what the host has: a unit, a container, a file, a process.
+    """A user of a revision: an instance of the plan, or a unit, a container, a file or a process of the host.
 
-    Or a release that can be gone back to, or a server that is kept to be put back.
+    Or a release that a rollback can restore, or a server that is kept to be restored.
     """
 
     kind: Literal["instance", "unit", "container", "file", "process", "release", "kept"]
@@ -36,20 +36,23 @@ class User:
 
 @dataclass(frozen=True)
 class Revision:
-    """A folder of the store. `missing` is declared and not there; `foreign` is not ours, and is left alone."""
+    """A folder of the store.
+
+    `missing` is declared and does not exist; `foreign` was not written by llamaherd, and is left alone.
+    """
 
     folder: str
     state: RevisionState
     files: int
     size: int
     linked: int
-    """Bytes of it that have another name as well: removing it frees them only if the other one goes too."""
+    """Bytes of it that have another name as well: a removal frees them only if the other name is removed too."""
     users: tuple[User, ...]
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A file on its way in, of which `have` bytes are there; `wanted` is the file of the plan that it becomes."""
+    """A file in transfer, of which `have` bytes exist; `wanted` is the file of the plan that it becomes."""
 
     sha256: str
     have: int
@@ -59,7 +62,7 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Removal:
-    """What can go: a whole folder, `files` in one of which `keep` stays, or a part. `frees` is in bytes."""
+    """A removal: a whole folder, `files` in one of which `keep` stays, or a part. `frees` is in bytes."""
 
     what: str
     files: tuple[str, ...] = ()
@@ -69,7 +72,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Holdings:
-    """A rig's store: what is there, and what of it can go."""
+    """A rig's store: its revisions, and the removable ones."""
 
     rig: str
     store: str
@@ -82,51 +85,51 @@ class Holdings:
 
     @property
     def frees(self) -> int:
-        """Bytes that come free if all goes that can."""
+        """Bytes that the removal of everything unused frees."""
         return sum(removal.frees for removal in self.removals)
 
     def as_json(self) -> dict[str, Any]:
-        """The holdings as plain JSON values."""
+        """Return the holdings as plain JSON values."""
         return asdict(self) | {"frees": self.frees}
 
 
 _CONTROL = frozenset({".manifest", ".manifest.part", ".lock"})
 _ARRIVING = re.compile(r"\.incoming/([0-9a-f]{64})(\..*)?")
 _SENT = re.compile(r"[0-9a-f]{64}(\.part)?")
-# How we name the folders of revisions, and nobody else does: by a commit, or by a hash of the file.
+# llamaherd's own names for the folders of revisions: a commit, or a hash of the file.
 _REVISION = re.compile(r"([^/]+/[^/]+/[0-9a-f]{40}|local/[0-9a-f]{16})(?=/|$)")
 
 PlannedFiles = Mapping[str, frozenset[str]]
-"""The names of the files that the plan wants in each folder of the store."""
+"""The names of the files that the plan has in each folder of the store."""
 StoredFiles = Mapping[str, tuple[StoredFile, ...]]
-"""The files that lie in each folder of the store."""
+"""The files in each folder of the store."""
 
 
-def judge_store(plan: Plan, seen: StoreState) -> Holdings:
-    """What the plan, and what the host said of its store, come to."""
+def judge_store(plan: Plan, state: StoreState) -> Holdings:
+    """Compare the plan with the state of a store."""
     store, wanted = plan.store.path, _wanted(plan)
-    held = _by_folder(seen, wanted)
+    held = _by_folder(state, wanted)
     revisions = tuple(
-        _revision(plan, seen, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
+        _revision(plan, state, folder, held.get(folder, ()), wanted) for folder in sorted({*held, *wanted})
     )
-    arriving = _arriving(seen)
+    arriving = _arriving(state)
     parts = tuple(_part(plan, sha256, files) for sha256, files in sorted(arriving.items()))
-    sent = tuple(_sent(plan, seen, file) for file in seen.sent if _SENT.fullmatch(file.path))
+    sent = tuple(_sent(plan, state, file) for file in state.sent if _SENT.fullmatch(file.path))
     return Holdings(
         rig=plan.rig,
         store=store,
-        free=seen.free,
-        fetch=seen.fetch,
+        free=state.free,
+        fetch=state.fetch,
         revisions=revisions,
         parts=(*parts, *sent),
         removals=tuple(
-            _with_frees([*_removals(store, seen, held, revisions, wanted, arriving, parts), *_unsent(seen, sent)])
+            _with_frees([*_removals(store, state, held, revisions, wanted, arriving, parts), *_unsent(state, sent)])
         ),
         notes=(
-            *(f"{link} is a symbolic link: what it leads to is not looked at" for link in seen.links),
+            *(f"{link} is a symbolic link: its target is not inspected" for link in state.links),
             *(
-                f"{folder or 'the store'} has a name with a control character in it: not looked at"
-                for folder in sorted(seen.odd)
+                f"{folder or 'the store'} has a name with a control character in it: not inspected"
+                for folder in sorted(state.odd)
             ),
         ),
     )
@@ -140,75 +143,77 @@ def _wanted(plan: Plan) -> PlannedFiles:
     return found
 
 
-def _by_folder(seen: StoreState, wanted: PlannedFiles) -> StoredFiles:
-    """The files of each revision; those on their way in or out are in none."""
-    locked = {str(PurePosixPath(file.path).parent) for file in seen.files if file.name == ".lock"}
-    known = {*seen.manifests, *wanted, *locked} - {"."}
+def _by_folder(state: StoreState, wanted: PlannedFiles) -> StoredFiles:
+    """Return the files of each revision; those in transfer or removal are in none."""
+    locked = {str(PurePosixPath(file.path).parent) for file in state.files if file.name == ".lock"}
+    known = {*state.manifests, *wanted, *locked} - {"."}
     found: dict[str, list[StoredFile]] = defaultdict(list)
-    for file in seen.files:
+    for file in state.files:
         if not file.path.startswith((".incoming/", ".trash-")) and file.path != ".lock":
             found[_revision_of(file.path, known)].append(file)
-    for path in seen.empty:
+    for path in state.empty:
         if _REVISION.fullmatch(path):
             found[path] = []
     return {folder: tuple(files) for folder, files in found.items()}
 
 
 def _revision_of(path: str, known: set[str]) -> str:
-    """The folder that a file belongs to: the nearest one that is known for one, else its own."""
+    """Return the folder that a file belongs to: the nearest known revision, else its own."""
     above = [str(parent) for parent in PurePosixPath(path).parents]
     named = _REVISION.match(path)
     return next((folder for folder in above if folder in known), named[1] if named else above[0])
 
 
 def _revision(
-    plan: Plan, seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
+    plan: Plan, state: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: PlannedFiles
 ) -> Revision:
     models = [file for file in files if file.name not in _CONTROL]
     return Revision(
         folder=folder,
-        state=_state(seen, folder, files, wanted.get(folder, frozenset())),
+        state=_state(state, folder, files, wanted.get(folder, frozenset())),
         files=len(models),
         size=sum(file.size for file in models),
         linked=sum(file.size for file in models if file.links > 1),
-        users=tuple(_users(plan, seen, folder)),
+        users=tuple(_users(plan, state, folder)),
     )
 
 
-def _state(seen: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> RevisionState:
+def _state(state: StoreState, folder: str, files: tuple[StoredFile, ...], wanted: frozenset[str]) -> RevisionState:
     there = {file.path: file.size for file in files}
     if wanted and not any(file.name not in _CONTROL for file in files):
         return "missing"
-    if folder in seen.manifests:
-        vouched = {path: size for path, size in seen.vouched.items() if path.startswith(f"{folder}/")}
+    if folder in state.manifests:
+        vouched = {path: size for path, size in state.vouched.items() if path.startswith(f"{folder}/")}
         right = all(there.get(path) == size for path, size in vouched.items())
-        # What is there and not vouched for is damaged, or not yet let in.
+        # A file without a verified hash is damaged, or not yet adopted.
         return "whole" if right and all(f"{folder}/{name}" in vouched for name in wanted) else "unfinished"
     begun = any(file.name == ".lock" or file.name.endswith(".part") for file in files)
     return "unfinished" if wanted or begun or _REVISION.fullmatch(folder) else "foreign"
 
 
-def _users(plan: Plan, seen: StoreState, folder: str) -> Iterator[User]:
-    """Declared ones first."""
+def _users(plan: Plan, state: StoreState, folder: str) -> Iterator[User]:
+    """Yield the users of a revision, declared ones first."""
     path = f"{plan.store.path}/{folder}"
     for instance in plan.instances:
         if path in instance.server.folders:
             yield User("instance", instance.name)
     whole = plan.store.path
-    uses = (use for use in seen.uses if use.path == whole or is_within(use.path, path))
+    uses = (use for use in state.uses if use.path == whole or is_within(use.path, path))
     yield from dict.fromkeys(User(use.kind, use.name) for use in uses)
 
 
-def _arriving(seen: StoreState) -> Mapping[str, list[StoredFile]]:
+def _arriving(state: StoreState) -> Mapping[str, list[StoredFile]]:
     found: dict[str, list[StoredFile]] = defaultdict(list)
-    for file in seen.files:
+    for file in state.files:
         if named := _ARRIVING.fullmatch(file.path):
             found[named[1]].append(file)
     return found
 
 
 def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Unfinished:
-    """How much is there by what it takes of the disk: a file that arrives in pieces has holes."""
+    """Return a file in transfer; its progress is its space on the disk, since a file that arrives in pieces
+    has holes.
+    """
     by_name = {file.name: file for file in files}
     wanted = next((file for model in plan.models for file in model.files if file.sha256 == sha256), None)
     name = wanted.name if wanted else None
@@ -219,72 +224,76 @@ def _part(plan: Plan, sha256: str, files: Iterable[StoredFile]) -> Unfinished:
     return Unfinished(sha256, min(part.allocated, part.size) if part else 0, size, name)
 
 
-def _sent(plan: Plan, seen: StoreState, file: StoredFile) -> Unfinished:
-    """A file of the controller's, or the beginning of one; what is in its place by now wants none of it."""
+def _sent(plan: Plan, state: StoreState, file: StoredFile) -> Unfinished:
+    """Return a file of the controller, or the beginning of one, in transfer; nothing needs it if the target exists by
+    now.
+    """
     sha256 = file.name.removesuffix(".part")
     missing = (
         each.name
         for model in plan.models
         for each in model.files
         if each.sha256 == sha256
-        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in seen.vouched
+        and f"{model.folder.removeprefix(f'{plan.store.path}/')}/{each.name}" not in state.vouched
     )
     sources = (f"the source of {build.engine}" for build in plan.builds if build.source.sha256 == sha256)
     whole = file.size if file.name == sha256 else None
     return Unfinished(sha256, file.size, whole, next(chain(missing, sources), None))
 
 
-def _unsent(seen: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
-    """What was sent for nothing."""
+def _unsent(state: StoreState, sent: Iterable[Unfinished]) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
+    """Yield files that were sent and are unused."""
     for sha256 in sorted({part.sha256 for part in sent if not part.wanted}):
-        yield Removal(str(INCOMING / sha256)), [file for file in seen.sent if file.name.startswith(sha256)]
+        yield Removal(str(INCOMING / sha256)), [file for file in state.sent if file.name.startswith(sha256)]
 
 
 def _removals(
     store: str,
-    seen: StoreState,
+    state: StoreState,
     held: StoredFiles,
     revisions: Iterable[Revision],
     wanted: PlannedFiles,
     arriving: Mapping[str, list[StoredFile]],
     parts: Iterable[Unfinished],
 ) -> Iterator[tuple[Removal, Iterable[StoredFile]]]:
-    """What can go, each with its files; what that frees is not yet in it."""
-    left = [file for file in seen.files if file.path.startswith(".trash-")]
+    """Yield the removals, each with its files; the bytes that it frees are not yet in it."""
+    left = [file for file in state.files if file.path.startswith(".trash-")]
     if left:
         yield Removal(LEFT), left
     for revision in revisions:
         folder = revision.folder
         if folder in wanted:
-            if stale := _stale(store, seen, folder, held.get(folder, ()), wanted[folder]):
+            if stale := _stale(store, state, folder, held.get(folder, ()), wanted[folder]):
                 names = tuple(file.path.removeprefix(f"{folder}/") for file in stale)
                 yield Removal(folder, names, tuple(sorted(wanted[folder]))), stale
-        elif not revision.users and revision.state != "foreign" and not _is_odd(seen, folder):
+        elif not revision.users and revision.state != "foreign" and not _is_odd(state, folder):
             yield Removal(folder), held[folder]
     for part in parts:
         if not part.wanted:
             yield Removal(f".incoming/{part.sha256}"), arriving[part.sha256]
 
 
-def _is_odd(seen: StoreState, folder: str) -> bool:
-    return any(odd == folder or odd.startswith(f"{folder}/") for odd in seen.odd)
+def _is_odd(state: StoreState, folder: str) -> bool:
+    return any(odd == folder or odd.startswith(f"{folder}/") for odd in state.odd)
 
 
 def _stale(
-    store: str, seen: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
+    store: str, state: StoreState, folder: str, files: Iterable[StoredFile], wanted: frozenset[str]
 ) -> list[StoredFile]:
-    """Files of a declared revision that no model of the plan has, such as another quantisation, if nobody uses them."""
+    """Return files of a declared revision that no model of the plan has, such as another quantisation, if they are
+    unused.
+    """
     path, names = f"{store}/{folder}", {f"{folder}/{name}" for name in wanted}
-    for use in seen.uses:
+    for use in state.uses:
         if use.path == store:
             return []
         if is_within(use.path, path) and not any(is_within(use.path, f"{store}/{name}") for name in names):
             return []
-    return [file for file in files if file.path in seen.vouched and file.path not in names]
+    return [file for file in files if file.path in state.vouched and file.path not in names]
 
 
 def _with_frees(removals: Iterable[tuple[Removal, Iterable[StoredFile]]]) -> Iterator[Removal]:
-    """What has several names comes free with the last of them."""
+    """Add the bytes that removals free: a file with several names is freed with the last of them."""
     gone: Counter[str] = Counter()
     for removal, files in removals:
         freed = 0
@@ -296,17 +305,17 @@ def _with_frees(removals: Iterable[tuple[Removal, Iterable[StoredFile]]]) -> Ite
 
 _INSPECT_SECONDS = 120
 _REMOVE_SECONDS = 30
-"""For each folder: a large file takes seconds to go, and every time the host inspects who uses it."""
+"""For each folder: a large file takes seconds to remove, and each time the host inspects its users."""
 
 
 def inspect_store(plan: Plan, remote: Remote, keep: int = IN_REACH) -> Holdings:
-    """Return what lies in the rig's store; so many good releases are among those who use it. Raise RemoteError."""
+    """Return the state of the rig's store; `keep` good releases count as users. Raise RemoteError."""
     given = LookInput(plan.store.path, keep)
     return judge_store(plan, query_verb(remote, "llamaherd.store.look", given, StoreState, _INSPECT_SECONDS))
 
 
 def remove_unused(holdings: Holdings, remote: Remote, keep: int = IN_REACH) -> Outcome:
-    """Remove what can go and is still unused. Raise RemoteError where it is not known what has become of it."""
+    """Remove what is still unused. Raise RemoteError if the result is unknown."""
     seconds = _INSPECT_SECONDS + _REMOVE_SECONDS * len(holdings.removals)
     given = prune_input(holdings.store, holdings.removals, keep)
     return query_verb(remote, "llamaherd.store.prune", given, Outcome, seconds)

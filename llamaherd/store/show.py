@@ -1,4 +1,4 @@
-"""Stores, removals and hashes as people read them."""
+"""Stores, removals and hashes as text for a terminal."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import printable
 
 _IN_A_FILE = 160
-"""Columns where nobody's window is narrow."""
+"""The width of output to a file, in columns."""
 
 
 def console() -> Console:
-    """Where tables go: a path that is cut short cannot be copied."""
+    """Return the console for tables: a path that is cut short cannot be copied."""
     found = Console(soft_wrap=True, highlight=False)
     return found if found.is_terminal else Console(soft_wrap=True, highlight=False, width=_IN_A_FILE)
 
 
 def print_holdings(holdings: Holdings, to: Console) -> None:
-    """What lies in a rig's store: revisions, files on their way in, and what can go."""
-    free = f", {show_size(holdings.free)} free" if holdings.free is not None else ", which is not there yet"
+    """Print a rig's store: revisions, files in transfer, and removable files."""
+    free = f", {show_size(holdings.free)} free" if holdings.free is not None else ", which does not exist yet"
     to.print(f"[bold]{holdings.rig}[/]: {holdings.store}{free}")
     if holdings.fetch is not None:
-        to.print(f"  models are being fetched: {printable(holdings.fetch) or 'it has not said how far it is'}")
+        to.print(f"  models are being fetched: {printable(holdings.fetch) or 'no progress yet'}")
     if holdings.revisions:
         table = _table("revision", "size", "files", "state", "used by")
         for revision in holdings.revisions:
@@ -41,7 +41,7 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
             )
         to.print(table)
     if holdings.parts:
-        table = _table("on its way in", "has", "of", "becomes")
+        table = _table("in transfer", "has", "of", "becomes")
         for part in holdings.parts:
             size = show_size(part.size) if part.size is not None else "?"
             table.add_row(part.sha256[:12], show_size(part.have), size, printable(part.wanted or "nothing: unwanted"))
@@ -53,21 +53,21 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
 
 
 def print_removals(holdings: Holdings, to: Console) -> None:
-    """What can go from a rig's store, and what that frees."""
-    to.print(f"[bold]{holdings.rig}[/]: {show_size(holdings.frees)} would come free in {holdings.store}")
+    """Print the removable files of a rig's store, and the bytes that this frees."""
+    to.print(f"[bold]{holdings.rig}[/]: {show_size(holdings.frees)} would be freed in {holdings.store}")
     for removal in holdings.removals:
         to.print(f"  {show_size(removal.frees):>8}  {printable(described(removal))}")
 
 
 def described(removal: Removal) -> str:
-    """What goes, in words."""
+    """Describe a removal in words."""
     if removal.what == LEFT:
-        return "what an earlier removal has left"
+        return "the rest of an earlier removal"
     return f"{removal.what}: {', '.join(removal.files)}" if removal.files else removal.what
 
 
 def print_checks(rig: str, checks: Iterable[ModelCheck], to: Console) -> None:
-    """Each model of a rig, and each file that is not what it should be with what to do."""
+    """Print each model of a rig, and each damaged file with its fix."""
     good, bad = ("✓", "✗") if to.encoding.lower().startswith("utf") else ("ok", "FAILED")
     for model in checks:
         count = f"{len(model.files)} file{'s' if len(model.files) != 1 else ''}"
@@ -78,21 +78,21 @@ def print_checks(rig: str, checks: Iterable[ModelCheck], to: Console) -> None:
         for file in model.files:
             if file.status != "ok":
                 to.print(f"      {printable(f'{file.name} is {file.status}: {file.detail}')}")
-                to.print(f"      help: {_way_out(rig, file.status, dropped=file.dropped)}")
+                to.print(f"      help: {_fix(rig, file.status, dropped=file.dropped)}")
 
 
-def _way_out(rig: str, status: str, *, dropped: bool) -> str:
+def _fix(rig: str, status: str, *, dropped: bool) -> str:
     if status == "missing":
-        return f"`herd up {rig}` brings it"
+        return f"`herd up {rig}` fetches it"
     if dropped:
-        return f"it is no longer vouched for: `herd up {rig}` brings it again"
+        return f"its hash is no longer listed: `herd up {rig}` fetches it again"
     return f"it was being changed meanwhile: run `herd verify --deep {rig}` again"
 
 
 def _users(revision: Revision) -> list[str]:
-    """Who uses it; a unit or container of an instance that is named already is not named again.
+    """Return the users of a revision; a unit or container of an instance that is in the list already is left out.
 
-    What only going back would need it for is named where nobody else uses it.
+    Releases that a rollback could restore are listed only without other users.
     """
     instances = [user.name for user in revision.users if user.kind == "instance"]
     if back := [f"{user.kind} {user.name}" for user in revision.users if user.kind in ("release", "kept")]:
@@ -108,7 +108,7 @@ def _users(revision: Revision) -> list[str]:
 
 
 def _table(*headings: str) -> Table:
-    """A table that stays legible in a log file."""
+    """Return a table that stays legible in a log file."""
     table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in table.columns:
         column.overflow = "fold"

@@ -1,4 +1,4 @@
-"""Builds, images, preset files and caches on a host: what needs them, and removal of the unused ones."""
+"""Builds, images, preset files and caches on a host: their users, and removal of the unused ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from llamaherd.onhost.unused import Things as Found
 from llamaherd.plan import Plan
 
 _FOLDERS: dict[Kind, str] = {"build": str(BUILDS), "preset": str(PRESETS)}
-"""Who is given all of a folder may use anything in it."""
+"""A program that may use all of a folder may use anything in it."""
 
 
 @dataclass(frozen=True)
 class HostItem:
-    """Something that could go, and who needs it: `plan`, or as `unit llama-chat.service` and `release 12`.
+    """A removable item, and its users: `plan`, or for example `unit llama-chat.service` and `release 12`.
 
-    `size` is in bytes; what images share is counted in each.
+    `size` is in bytes; bytes that images share are counted in each.
     """
 
     kind: Kind
@@ -34,13 +34,13 @@ class HostItem:
 
     @property
     def what(self) -> str:
-        """What it is called: `build llama.cpp-66ca571ae125`."""
+        """The name of the item: `build llama.cpp-66ca571ae125`."""
         return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)
 class HostItems:
-    """All of that on one rig. `building`: something is built just now."""
+    """All items of one rig. `building`: a build is running now."""
 
     rig: str
     things: tuple[HostItem, ...]
@@ -48,7 +48,7 @@ class HostItems:
 
     @property
     def removals(self) -> tuple[HostItem, ...]:
-        """What nobody needs; what builds work with stays as long as one does."""
+        """The unused items; those that builds use stay while one runs."""
         return tuple(
             each
             for each in self.things
@@ -57,11 +57,11 @@ class HostItems:
 
     @property
     def frees(self) -> int:
-        """Bytes that come free if all goes that can: no more than these."""
+        """The most bytes that the removal of everything unused frees."""
         return sum(each.size for each in self.removals)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the items as plain JSON values."""
         return {
             "rig": self.rig,
             "things": [asdict(each) for each in self.things],
@@ -71,7 +71,7 @@ class HostItems:
 
 
 def items_of_host(plan: Plan, found: Found) -> HostItems:
-    """Return what was found, judged by the host's plan."""
+    """Return the items of a host, with their users by the host's plan."""
     planned = _planned(plan)
     needs = [(f"{each.kind} {each.name}", each.path) for each in found.needs]
     things = tuple(
@@ -87,7 +87,7 @@ def items_of_host(plan: Plan, found: Found) -> HostItems:
 
 
 def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
-    """What the plan wants, by kind. An image goes with the one that it is made from."""
+    """Return the names that the plan needs, by kind. An image counts with the one that it is made from."""
     builds = frozenset(build.id for build in plan.builds)
     return {
         "build": builds,
@@ -100,7 +100,9 @@ def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
 
 
 def _needing(kind: Kind, name: str, needs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Who needs it. Something may follow a name, and who may use every build needs the folder of them."""
+    """Return the users of an item. A name may have a suffix, and a program that may use every build needs
+    their folder.
+    """
     if kind not in ("build", "image", "preset"):
         return ()
     found = (who for who, thing in needs if thing.startswith(name) or thing == _FOLDERS.get(kind))
@@ -113,19 +115,19 @@ _REMOVE_SECONDS = 60
 
 
 def inspect_items(plan: Plan, remote: Remote, keep: int) -> HostItems:
-    """Return what lies on the rig's host, and who needs it: so many good releases among them. Raise RemoteError."""
+    """Return the items on the rig's host and their users: `keep` good releases among them. Raise RemoteError."""
     given = unused.LookInput(keep)
     return items_of_host(plan, query_verb(remote, "llamaherd.unused.look", given, unused.Things, _INSPECT_SECONDS))
 
 
 def remove_items(things: HostItems, remote: Remote, keep: int) -> Outcome:
-    """Remove what can go and is still unused. Raise RemoteError where it is not known what has become of it."""
+    """Remove what is still unused. Raise RemoteError if the result is unknown."""
     seconds = _INSPECT_SECONDS + _REMOVE_SECONDS * len(things.removals)
     return query_verb(remote, "llamaherd.unused.remove", remove_input(things.removals, keep), Outcome, seconds)
 
 
 def remove_input(removals: Sequence[HostItem], keep: int) -> unused.RemoveInput:
-    """Return the input that removes things, if they are still unused."""
+    """Return the input that removes items, if they are still unused."""
 
     def names(kind: unused.Kind) -> tuple[str, ...]:
         return tuple(each.name for each in removals if each.kind == kind)

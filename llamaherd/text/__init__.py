@@ -1,1 +1,1 @@
-"""Texts of every kind: characters, quoting, units, templates, files within bounds."""
+"""Texts: characters, numbers, quoting, terminals, and files within bounds."""

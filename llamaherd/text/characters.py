@@ -1,4 +1,4 @@
-"""Which characters a text may hold that is written into files of hosts, and shown on terminals."""
+"""The characters that a text may hold if it is written into files of hosts and shown on terminals."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic_core import PydanticCustomError
 HARMFUL = re.compile(
     # C0, DEL and C1: line ends, terminals' commands. U+2028 and U+2029 end lines too, to YAML 1.1 and JavaScript.
     "[\x00-\x1f\x7f-\x9f\u2028\u2029"
-    # What turns the order round in which a text is shown (CVE-2021-42574).
+    # Characters that reverse the order in which a text is shown (CVE-2021-42574).
     "\u202a-\u202e\u2066-\u2069"
-    # Halves of pairs, and what Unicode says is none: systemd takes neither for UTF-8 (its unichar_is_valid).
+    # Halves of pairs, and code points that Unicode reserves: systemd takes neither for UTF-8 (its unichar_is_valid).
     "\ud800-\udfff\ufdd0-\ufdef"
     + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
     + "]"
 )
-"""What no text of an inventory may hold, but for line ends and tabs in texts of several lines."""
+"""Characters that no text of an inventory may hold, except line ends and tabs in texts of several lines."""
 _OF_SEVERAL_LINES = frozenset("\n\t")
 _NAMES = {
     "\x00": "a NUL",
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 def harmful(text: str, *, lines: bool = False) -> str | None:
-    """The first character that a text may not hold, for people: `a carriage return (U+000D)`; None if there is none.
+    """Return the first invalid character of a text in words: `a carriage return (U+000D)`; None if there is none.
 
     `lines`: the text may have several lines, and tabs.
     """
@@ -58,18 +58,18 @@ def _without_harmful(value: Any, *, lines: bool) -> Any:
 
 
 def one_line(value: Any) -> Any:
-    """The same, if it is no text, or one without control characters."""
+    """Return a value unchanged. Raise ValueError for a text with control characters."""
     return _without_harmful(value, lines=False)
 
 
 def several_lines(value: Any) -> Any:
-    """The same, if it is no text, or one whose only control characters are line ends and tabs."""
+    """Return a value unchanged. Raise ValueError for a text with control characters other than line ends and tabs."""
     return _without_harmful(value, lines=True)
 
 
 Line = Annotated[str, AfterValidator(one_line)]
 """A text on one line, such as a name."""
 TextLines = Annotated[str, AfterValidator(several_lines)]
-"""A text that may have several: a template, a grammar, JSON, a file."""
+"""A text that may have several lines: a template, a grammar, JSON, a file."""
 Plain = Annotated[str | int | bool, AfterValidator(one_line)]
-"""A value of a setting of others."""
+"""A value of a setting of another program."""

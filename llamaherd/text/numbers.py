@@ -17,7 +17,7 @@ _REAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _MODE = re.compile(r"[0-7]{1,6}")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 40
-"""Of a number in JSON: 2^128 has 39."""
+"""The most digits of a number in JSON: 2^128 has 39."""
 
 
 def whole_number(text: str, most: int = MOST) -> int | None:
@@ -28,7 +28,7 @@ def whole_number(text: str, most: int = MOST) -> int | None:
 
 
 def parse_whole(text: str, most: int = MOST) -> int:
-    """Return the same number. Raises ValueError instead of returning None."""
+    """Return the same number. Raise ValueError instead of returning None."""
     number = whole_number(text, most)
     if number is None:
         raise ValueError(f"{text[:_MOST_DIGITS]!r} is not a whole number up to {most:,}")
@@ -38,7 +38,7 @@ def parse_whole(text: str, most: int = MOST) -> int:
 def clamped_number(text: str, most: int = MOST) -> int:
     """Return the whole number that ASCII digits write, with or without a sign; `most` or `-most` if it is beyond that.
 
-    Raises ValueError.
+    Raise ValueError.
     """
     found = _SIGNED.fullmatch(text)
     if not found:
@@ -48,7 +48,7 @@ def clamped_number(text: str, most: int = MOST) -> int:
 
 
 def parse_real(text: str) -> float:
-    """Return the finite number that ASCII digits write, such as `1.5e3`. Raises ValueError."""
+    """Return the finite number that ASCII digits write, such as `1.5e3`. Raise ValueError."""
     number = float(text) if _REAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         raise ValueError(f"{text[:_MOST_DIGITS]!r} is not a finite number")
@@ -56,7 +56,7 @@ def parse_real(text: str) -> float:
 
 
 def parse_mode(text: str) -> int:
-    """Return the mode of a file that octal digits write. Raises ValueError."""
+    """Return the mode of a file that octal digits write. Raise ValueError."""
     if not _MODE.fullmatch(text):
         raise ValueError(f"{text[:_MOST_DIGITS]!r} is not the mode of a file")
     return int(text, 8)
@@ -65,7 +65,7 @@ def parse_mode(text: str) -> int:
 def parse_json(data: str | bytes) -> Any:
     """Return the value of a JSON document. Half a surrogate pair in a string becomes `?`.
 
-    Raises ValueError, also for UTF-8 that is broken, nesting that is too deep, numbers that are too large, and NaN.
+    Raise ValueError, also for UTF-8 that is broken, nesting that is too deep, numbers that are too large, and NaN.
     """
     text = data.decode() if isinstance(data, bytes) else data
     try:
@@ -112,14 +112,14 @@ _LEAST_BYTES = 10**6
 
 
 def parse_size(text: object) -> int:
-    """Bytes of `16GB`, `512MiB`, `24G` (GB is 10^9, GiB is 2^30). Raises ValueError."""
+    """Return the bytes of `16GB`, `512MiB`, `24G` (GB is 10^9, GiB is 2^30). Raise ValueError."""
     written = str(text) if isinstance(text, str | int) else ""
     match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]i?)?(b?)\s*", written, re.IGNORECASE | re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no size; write it like 16GB or 512MiB")
     size = round(float(match[1]) * _FACTOR[(match[2] or "").lower()])
     if not match[2] and not match[3] and 0 < size < _LEAST_BYTES:
-        # Whoever writes `ram: 192` means no bytes.
+        # A value such as `ram: 192` never means bytes.
         meant = f"`{text}GB` meant, or `{text}MiB`" if size < _LEAST_MIB else f"`{text}MiB` meant"
         raise ValueError(f"`{text}` has no unit; is {meant}?")
     return size
@@ -130,7 +130,7 @@ _LEAST_RATE = 10_000
 
 
 def parse_data_rate(text: object) -> int:
-    """Bytes per second of `8MB/s`, `500k`, `64Mbit/s`, `64Mbps`. Raises ValueError."""
+    """Return the bytes per second of `8MB/s`, `500k`, `64Mbit/s`, `64Mbps`. Raise ValueError."""
     written = str(text) if isinstance(text, str | int) and not isinstance(text, bool) else ""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmMgG]i?)?(B/s|B|/s|bit/s|bit|bps)?\s*", written, re.ASCII)
     if not match:
@@ -142,7 +142,7 @@ def parse_data_rate(text: object) -> int:
 
 
 def parse_hours(text: object) -> str:
-    """A part of the day, `7:00-23:00`, as `07:00-23:00`; it may go past midnight. Raises ValueError."""
+    """Return a part of the day, `7:00-23:00`, as `07:00-23:00`; it may go past midnight. Raise ValueError."""
     match = re.fullmatch(r"\s*(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)\s*", str(text), re.ASCII)
     begin, end = (int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])) if match else (1440, 0)
     if begin >= 1440 or end > 1440 or begin == end:
@@ -154,7 +154,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def parse_duration(text: object) -> int:
-    """Seconds of `90s`, `45m`, `45 min`, `2h`. Raises ValueError."""
+    """Return the seconds of `90s`, `45m`, `45 min`, `2h`. Raise ValueError."""
     match = re.fullmatch(r"\s*(\d{1,5})\s*(s|m|min|h)\s*", str(text), re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no time; write it like 45m, 90s or 2h")
@@ -162,7 +162,7 @@ def parse_duration(text: object) -> int:
 
 
 def parse_days(text: object) -> int:
-    """Days of `30d`, `4w`. Raises ValueError."""
+    """Return the days of `30d`, `4w`. Raise ValueError."""
     match = re.fullmatch(r"\s*(\d{1,4})\s*([dw])\s*", str(text), re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no number of days; write it like 30d or 4w")
@@ -170,11 +170,11 @@ def parse_days(text: object) -> int:
 
 
 _LEAST_LOSS, _MOST_LOSS = 0.5, 50
-"""Percent. Less is not told by measuring, and more is no loss any more."""
+"""Percent. Less cannot be measured, and more is not a loss any more."""
 
 
 def parse_loss(text: object) -> float:
-    """The share that `-3%` takes away, 0.03. Raises ValueError."""
+    """Return the share that `-3%` takes away, 0.03. Raise ValueError."""
     match = re.fullmatch(r"\s*-(\d{1,2}(?:\.\d{1,3})?)\s*%\s*", str(text), re.ASCII)
     if not match:
         raise ValueError(f"`{text}` is no loss; write it like -3%")
@@ -184,7 +184,7 @@ def parse_loss(text: object) -> float:
 
 
 def show_size(size: int) -> str:
-    """Bytes for people, in powers of ten: `253 MB`."""
+    """Return bytes in powers of ten: `253 MB`."""
     for unit, factor in (("TB", 1000**4), ("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
         if size >= factor:
             value = size / factor
@@ -193,29 +193,29 @@ def show_size(size: int) -> str:
 
 
 def utc_stamp(at: datetime) -> str:
-    """A moment of UTC, as results have it: `2026-11-23T20:15:01Z`."""
+    """Return a moment of UTC in the format of results: `2026-11-23T20:15:01Z`."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def show_seconds(seconds: float) -> str:
-    """Seconds for people: `3.2 s`, `4 min 05 s`."""
+    """Return seconds in words: `3.2 s`, `4 min 05 s`."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
 def parse_watts(text: object) -> int:
-    """Watts of `320W`, `320 W` or 320. Raises ValueError."""
+    """Return the watts of `320W`, `320 W` or 320. Raise ValueError."""
     return _number(text, "W", "watts; write it like 320W")
 
 
 def parse_megahertz(text: object) -> int:
-    """Megahertz of `1800MHz` or 1800. Raises ValueError."""
+    """Return the megahertz of `1800MHz` or 1800. Raise ValueError."""
     return _number(text, "MHz", "megahertz; write it like 1800MHz")
 
 
 def parse_percent(text: object) -> int:
-    """Percent of `70%`, `70 %` or 70. Raises ValueError."""
+    """Return the percent of `70%`, `70 %` or 70. Raise ValueError."""
     return _number(text, "%", "percent; write it like 70%")
 
 
@@ -228,5 +228,5 @@ def _number(text: object, unit: str, what: str) -> int:
 
 
 def show_mib(size: int) -> str:
-    """Bytes in the unit of `nvidia-smi`: `8,192 MiB`."""
+    """Return bytes in the unit of `nvidia-smi`: `8,192 MiB`."""
     return f"{size / (1 << 20):,.0f} MiB"

@@ -1,8 +1,8 @@
-"""One function for each language that values are written into: what its reader reads is the value, and nothing else.
+"""One function for each language that values are written into: its reader reads the value, and nothing else.
 
-What comes out is `Written`, which `render.py` lets into a text as it is. A value that went through none of these may
-land in a text only as a number or a plain word, which mean themselves to every reader. A character that a language
-cannot hold is a ValueError: the models of the inventory and of the lock refuse it long before.
+The result is `Written`, which `render.py` inserts into a text unchanged. Any other value may be inserted into a text
+only as a number or a plain word, which mean themselves to every reader. A character that a language cannot hold is a
+ValueError: the models of the inventory and of the lock refuse it long before.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ _WORD = re.compile(r"[A-Za-z0-9_@+=:,./-]*")
 _IN_QUOTES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SSH_REFUSED = re.compile(r'["\\]|\$\{')
-"""Of a path: what older clients cannot escape, and the begin of a variable (ssh_config(5), TOKENS)."""
+"""The characters of a path that older clients cannot escape, and the begin of a variable (ssh_config(5), TOKENS)."""
 _POWERSHELL_QUOTES = re.compile("['\u2018\u2019\u201a\u201b]")
 
 
 class Written(str):
-    """A text in the language of the file that it lands in."""
+    """A text in the language of the file that contains it."""
 
     __slots__ = ()
 
 
 def is_word(text: str) -> bool:
-    """Whether a text means itself to every reader: letters, digits, and marks that none gives a meaning."""
+    """Return whether a text means itself to every reader: letters, digits, and marks without a meaning."""
     return _WORD.fullmatch(text) is not None
 
 
 def sh(value: object) -> Written:
-    """One word of a POSIX shell, where it stands outside of quotes (POSIX, Shell Command Language, 2.2.2)."""
+    """Quote one word for a POSIX shell, outside of quotes (POSIX, Shell Command Language, 2.2.2)."""
     return Written(shlex.quote(_storable(value)))
 
 
 def here_document(text: str) -> Written:
-    """Whole lines between `<<'END'` and `END`, which a shell takes as they are."""
+    """Return whole lines for the place between `<<'END'` and `END`, which a shell reads unchanged."""
     if "END" in _storable(text).split("\n"):
         raise ValueError("a line of it is END, where the shell would stop reading")
     return Written(text)
 
 
 def systemd_argument(value: object) -> Written:
-    """One argument of ExecStart= (systemd.service(5), "Command lines"): no `%` or `$` in it is expanded."""
+    """Quote one argument of ExecStart= (systemd.service(5), "Command lines"): no `%` or `$` in it is expanded."""
     return _systemd_word(_storable(value).replace("%", "%%").replace("$", "$$"))
 
 
 def systemd_value(value: object) -> Written:
-    """One assignment of Environment= (systemd.exec(5)): `%` begins a specifier there, `$` means itself."""
+    """Quote one assignment of Environment= (systemd.exec(5)): `%` begins a specifier there, `$` means itself."""
     return _systemd_word(_storable(value).replace("%", "%%"))
 
 
 def _systemd_word(text: str) -> Written:
-    """One word as systemd takes it apart (systemd.syntax(7), "Quoting"), with C's escapes."""
+    """Quote one word for systemd (systemd.syntax(7), "Quoting"), with C's escapes."""
     plain = text and not any(sign in " \t\n\r;'\"\\" for sign in text)
     return Written(text if plain else f'"{text.translate(_IN_QUOTES)}"')
 
 
 def compose(value: object) -> Written:
-    """A value of a Compose file, as JSON, which is YAML: `$` starts a variable there, and `$$` is one dollar."""
+    """Quote a value of a Compose file, as JSON, which is YAML: `$` starts a variable there, and `$$` is one dollar."""
     return Written(yaml_value(value).replace("$", "$$"))
 
 
 def yaml_value(value: Any) -> Written:
-    """A value of a YAML file, as JSON; what YAML would refuse or take for a line's end is escaped."""
+    """Quote a value of a YAML file, as JSON; characters that YAML refuses or reads as a line's end are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return Written(re.sub("[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", _escaped, text))
 
@@ -77,17 +77,17 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def powershell(value: object) -> Written:
-    """A text of PowerShell in single quotes, of which it knows five (about_Quoting_Rules; its tokenizer)."""
+    """Quote a text of PowerShell by one of its five single quotes (about_Quoting_Rules; its tokenizer)."""
     return Written("'" + _POWERSHELL_QUOTES.sub(r"\g<0>\g<0>", _one_line(value)) + "'")
 
 
 def url_host(address: str) -> Written:
-    """A name or address as the host of a URL: an IPv6 address stands in brackets there."""
+    """Return a name or address as the host of a URL: an IPv6 address is in brackets there."""
     return Written(f"[{address}]" if ":" in address else address)
 
 
 def ssh_option(value: object) -> Written:
-    """A path as the value of an option of the OpenSSH client: split at spaces otherwise, and expanded at `%`."""
+    """Quote a path as the value of an option of the OpenSSH client: split at spaces otherwise, and expanded at `%`."""
     text = _one_line(value)
     if SSH_REFUSED.search(text):
         raise ValueError(f"{text!r} has a sign for which not every ssh has an escape")
@@ -95,12 +95,12 @@ def ssh_option(value: object) -> Written:
 
 
 def comment(value: object) -> Written:
-    """The rest of a line behind the mark of a comment: what ends lines, or is no text, becomes a space."""
+    """Return the rest of a line behind the mark of a comment: line ends and invalid characters become spaces."""
     return Written(HARMFUL.sub(" ", str(value)))
 
 
 def _storable(value: object) -> str:
-    """A text that an argument of a process can be: no NUL, and nothing that is not UTF-8."""
+    """Return a text that an argument of a process can be: no NUL, and only UTF-8."""
     text = str(value)
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
         raise ValueError(f"{text!r} cannot be handed to a program")
@@ -115,7 +115,7 @@ def _one_line(value: object) -> str:
 
 
 def haproxy(value: object) -> Written:
-    """One word of HAProxy's configuration (configuration.txt, 2.2): nothing in strong quotes has a meaning."""
+    """Quote one word of HAProxy's configuration (configuration.txt, 2.2): nothing in strong quotes has a meaning."""
     text = _storable(value)
     if _LINE_ENDS.search(text):
         raise ValueError(f"{value!r} holds the end of a line, which no word of HAProxy's can")
@@ -123,5 +123,5 @@ def haproxy(value: object) -> Written:
 
 
 def haproxy_format(value: object) -> Written:
-    """The same where HAProxy expands `%`, as in the value of a header."""
+    """Quote a word in which HAProxy expands `%`, such as the value of a header."""
     return haproxy(str(value).replace("%", "%%"))

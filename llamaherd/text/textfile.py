@@ -1,4 +1,4 @@
-"""Text files of this machine that somebody names: read within bounds, whatever lies there."""
+"""Text files of this machine, read within bounds, whatever kind of file they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 class UnreadableError(Exception):
-    """Why a file cannot be read: `it is a pipe, and no file`; `help` is the way out."""
+    """The reason why a file cannot be read: `it is a pipe, and no file`; `help` is the fix."""
 
     def __init__(self, reason: str, help_: str) -> None:
         super().__init__(reason)
@@ -26,9 +26,9 @@ class UnreadableError(Exception):
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes. Raises UnreadableError."""
+    """Return the content of a regular file of at most so many bytes. Raise UnreadableError."""
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Reading a pipe would wait, and a device has no end.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             kind = stat.S_IFMT(os.fstat(handle).st_mode)
@@ -51,7 +51,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    """The text of such a file, with `\\n` between lines. Raises UnreadableError."""
+    """Return the text of such a file, with `\\n` between lines. Raise UnreadableError."""
     try:
         return read_bytes(path, most).decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:

@@ -143,8 +143,8 @@ def refused(message: str) -> str:
 @pytest.mark.usefixtures("starts_processes")
 def test_why_the_lock_of_measurements_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT_KEY", "secret")
-    play_verb(monkeypatch, refused("another measurement goes on here, by ann"))
-    with pytest.raises(UserError, match="another measurement goes on here, by ann") as raised:
+    play_verb(monkeypatch, refused("another measurement runs on this host, by ann"))
+    with pytest.raises(UserError, match="another measurement runs on this host, by ann") as raised:
         ServerConnection(HERE, CHAT, "tom").__enter__()
     assert raised.value.help == "wait"
     play_verb(monkeypatch, "echo oh no >&2; exit 1")

@@ -73,10 +73,10 @@ def test_a_mistake_is_found(tmp_path: Path, was: str, now: str, wanted: list[str
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        (None, "is known as `porch.lan`, which is no address of IPv4"),
-        ("fd00:77::2", "is known as `fd00:77::2`, which is no address of IPv4"),
-        ("127.0.0.1", "is known as `127.0.0.1`, which is each machine's own"),
-        ("10.77.0.1", "is known as `10.77.0.1`, as rig `box` is"),
+        (None, "has the address `porch.lan`, which is not an address of IPv4"),
+        ("fd00:77::2", "has the address `fd00:77::2`, which is not an address of IPv4"),
+        ("127.0.0.1", "has the address `127.0.0.1`, which is each machine's own"),
+        ("10.77.0.1", "has the address `10.77.0.1`, like rig `box`"),
     ],
 )
 def test_hosts_that_do_not_find_each_other_are_said(tmp_path: Path, known: str | None, said: str) -> None:

@@ -36,7 +36,7 @@ CASES = {
         {OLD + "uuid": GONE, OLD + "power_limit": "280W"},
         "LH049",
         "old",
-        "GPU `old` has limits of its own, and nothing tells it from the other GPUs",
+        "GPU `old` has limits of its own, and cannot be identified among the other GPUs",
         "add its `uuid`",
     ),
     "a fan speed for a GPU that nothing tells from another": Case(
@@ -157,7 +157,7 @@ CASES = {
         {NEW + "fans": "30%"},
         "LH048",
         "fans",
-        "`fans` of GPU `new` cannot be set inside WSL, nor by what `herd up` writes for Windows",
+        "`fans` of GPU `new` cannot be set inside WSL, nor by the script of `herd up` for Windows",
         "with the tool of the GPU's maker or the NVIDIA app",
         "warning",
         wsl=True,

@@ -53,10 +53,10 @@ def pair(**other: Any) -> dict[str, Any]:
                 },
                 "LH341",
                 "card",
-                "called like an instance",
+                "has the name of an instance",
                 "call the group something else",
             ),
-            id="a group that is called like an instance",
+            id="a group that has the name of an instance",
         ),
     ],
 )
@@ -89,5 +89,5 @@ def test_a_version_that_ends_requests_is_warned_of(tmp_path: Path) -> None:
             "source": {"git": "https://git.lan/l", "commit": "cd" * 20},
         }
     }
-    case = Case(changes, "LH343", "card", "ends the requests", "July 2026", severity="warning")
+    case = Case(changes, "LH343", "card", "ends the running requests", "July 2026", severity="warning")
     assert_said(case, tmp_path)

@@ -35,10 +35,10 @@ HELD = {"gpus/cards/new/power_limit": 450, "gpus/cards/old/power_limit": 250}
 EXPECTING = {
     "power that its GPUs can take": Case(HELD | {TWO + "expect": {"power": 700}, ONE + "expect": {"power": 250}}),
     "more than both can take": Case(
-        HELD | {TWO + "expect": {"power": 701}}, "LH080", "701", "held to 700 W together", "`700W`", "warning"
+        HELD | {TWO + "expect": {"power": 701}}, "LH080", "701", "limited to 700 W together", "`700W`", "warning"
     ),
     "more than its own can take": Case(
-        HELD | {ONE + "expect": {"power": 300}}, "LH080", "300", "held to 250 W together", "`250W`", "warning"
+        HELD | {ONE + "expect": {"power": 300}}, "LH080", "300", "limited to 250 W together", "`250W`", "warning"
     ),
     "one limit is not declared": Case({"gpus/cards/old/power_limit": 250, TWO + "expect": {"power": 3000}}),
     "power without a GPU": Case(
@@ -76,7 +76,9 @@ JUDGING = {
 EFFICIENCY = {"for": "efficiency"}
 SAVING = {
     "on a GPU": Case({ONE + "tune": EFFICIENCY}),
-    "on none": Case({SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another aim"),
+    "on none": Case(
+        {SMALL + "tune": EFFICIENCY}, "LH082", "efficiency", "`small` is on no GPU", "choose another objective"
+    ),
     "power limits on none": Case(
         {SMALL + "tune": {"power": {"max": 120}}}, "LH083", "max", "`small` is on no GPU", "take `power` out"
     ),
@@ -300,7 +302,7 @@ PROCESSOR = {
     ),
     "more than performance cores": Case({"host/cpu/performance": 8, SMALL + "threads": 12}),
     "more performance cores than cores": Case(
-        {"host/cpu/performance": 16}, "LH063", "16", "16 of the cores", "`performance: 12` at most"
+        {"host/cpu/performance": 16}, "LH063", "16", "16 performance cores", "`performance: 12` at most"
     ),
     "more than cores, with performance cores": Case(
         {"host/cpu/performance": 8, SMALL + "threads": 24}, "LH060", "24", "12 physical", "`threads: 8`"
@@ -346,7 +348,7 @@ PROCESSOR = {
         {SMALL + "cpus": "0-5,24"},
         "LH062",
         "0-5,24",
-        "wants logical processor 24, and there are at most 24",
+        "uses logical processor 24, and there are at most 24",
         "up to 23",
     ),
     "processors without number": Case(

@@ -77,7 +77,7 @@ CASES: dict[str, tuple[str, Mapping[str, Header], dict[str, Any], str, str]] = {
         ONE,
         {"instances/chat/experts_on_cpu": 41},
         "LH172",
-        "in 40 layers, and 41 are wanted.*`experts_on_cpu: 40`",
+        "in 40 layers, and 41 are requested.*`experts_on_cpu: 40`",
     ),
     "ik of April": ("duo", DUO, {"engines/ik/flags": "67268c8fd"}, "LH173", "cannot load `122b`.*newer commit"),
     "llama.cpp drafts through the RAM": (
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[str, Mapping[str, Header], dict[str, Any], str, str]] = {
         {"35b": qwen_35b("Q4_K", "Q5_K")},
         {},
         "LH150",
-        r"wants [\d,]+ MiB more of GPU `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
+        r"needs [\d,]+ MiB more of GPU `card` .*any one of these makes it fit: .*`experts_on_cpu: 3`",
     ),
     "two on one GPU": (
         "one",
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[str, Mapping[str, Header], dict[str, Any], str, str]] = {
         ONE,
         {"host/ram": "8GB", "instances/chat/experts_on_cpu": "all"},
         "LH151",
-        r"of RAM, [\d,]+ MiB more than the host can give; `chat` wants",
+        r"of RAM, [\d,]+ MiB more than the host can give; `chat` needs",
     ),
 }
 
@@ -168,7 +168,7 @@ SIDECARS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a model that drafts for vLLM": (
         {"engines/main/kind": "vllm", "instances/chat/draft": {"model": "s"}},
-        "vLLM is told of no model that drafts.*--speculative-config",
+        "llamaherd sets no draft model for vLLM.*--speculative-config",
         "s",
     ),
     "a head of its own for ik of April": (

@@ -60,7 +60,7 @@ def test_a_neighbour_that_cannot_be_read_is_not_said_to_be_none(tmp_path: Path) 
             {"store/from": ["sixx", "hub"]},
             "LH180",
             "sixx",
-            "`sixx`, which is none of this fleet",
+            "`sixx`, which is not in this fleet",
             "did you mean `six`?",
         ),
         ({"store/from": []}, "LH181", "[]", "`from` is empty", "`from: [hub]`"),
@@ -85,7 +85,7 @@ def test_a_neighbour_that_cannot_be_read_is_not_said_to_be_none(tmp_path: Path) 
             {"store/path": "/srv/my models"},
             "LH012",
             "/srv/my",
-            "does not do for `store.path`",
+            "for `store.path`",
             "absolute path of the host",
         ),
         ({"store/path": "/srv/../etc"}, "LH012", "/srv/..", "no absolute path of the host", ""),
@@ -93,7 +93,7 @@ def test_a_neighbour_that_cannot_be_read_is_not_said_to_be_none(tmp_path: Path) 
         ({"store/from": "~/models"}, "LH012", "~/models", "`~/models` is neither", ""),
         ({"store/bandwidth": "8Mb/s"}, "LH012", "8Mb/s", "64Mbit/s where bits are meant", ""),
         ({"store/form": ["hub"]}, "LH010", "form", "there is no key `form`", "did you mean `from`?"),
-        ({"models/from": ["hub"]}, "LH186", "from:", "a model of that name", "`store: {from: [hub]}` beside `models`"),
+        ({"models/from": ["hub"]}, "LH186", "from:", "a model of that name", "`store: {from: [hub]}` next to `models`"),
     ],
 )
 def test_what_is_wrong_with_one_store(

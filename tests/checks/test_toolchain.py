@@ -60,7 +60,7 @@ CASES = {
         '`cuda: "11.8"`',
     ),
     "11.8 for Ada": Case({"gpus/cuda": "11.8", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"}),
-    "13.0 for Pascal": Case(PASCAL, "LH041", "'13.0'", "any more: 13.0 took that away", '`cuda: "12.9"`'),
+    "13.0 for Pascal": Case(PASCAL, "LH041", "'13.0'", "any more: 13.0 dropped it", '`cuda: "12.9"`'),
     "12.9 for Pascal": Case(PASCAL | {"gpus/cuda": "12.9"}),
     "a Pascal that only an image uses": Case(
         PASCAL | {"instances/worker/on": ["new"], "instances/reasoner/on": ["new"], "instances/small/on": ["old"]}
@@ -69,7 +69,7 @@ CASES = {
         PASCAL | {"gpus/cuda": "12.8", "host/os": "ubuntu-26.04"},
         "LH069",
         "'12.8'",
-        "the C library of ubuntu-26.04, glibc 2.43: the newest that it does with is 2.40",
+        "the C library of ubuntu-26.04, glibc 2.43: the newest that it supports is 2.40",
         "no toolkit compiles for all of these GPUs on this system: leave one out of `on`, or run an image",
     ),
     "12.8 for glibc 2.41": Case(
@@ -93,7 +93,7 @@ CASES = {
         "LH043",
         "'12.3'",
         "takes gcc up to 12, and ubuntu-24.04 compiles with gcc 13",
-        "g++-12 is installed beside it",
+        "also installs g++-12",
         "note",
     ),
     "12.4 for gcc 13": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"} | MIRROR),
@@ -115,9 +115,9 @@ CASES = {
     "12.3 from NVIDIA for Debian 12": Case({"gpus/cuda": "12.3", "host/os": "debian-12", NEW + "model": "RTX 4090"}),
     "12.4 under WSL": Case({"gpus/cuda": "12.4", NEW + "model": "RTX 4090"}, wsl=True),
     "a toolkit with a zero too many": Case(
-        {"gpus/cuda": "13.00"}, "LH230", "'13.00'", "`cuda: 13.00` is no name", 'write `cuda: "13.0"`'
+        {"gpus/cuda": "13.00"}, "LH230", "'13.00'", "`cuda: 13.00` is not the name", 'write `cuda: "13.0"`'
     ),
-    "a toolkit with a zero before it": Case({"gpus/cuda": "013.0"}, "LH230", "'013.0'", "is no name", '"13.0"'),
+    "a toolkit with a zero before it": Case({"gpus/cuda": "013.0"}, "LH230", "'013.0'", "is not the name", '"13.0"'),
     "a 3090 as a 4090": Case(
         {OLD + "model": "RTX 3090", OLD + "architecture": "89"},
         "LH232",
@@ -147,7 +147,7 @@ CASES = {
         {"gpus/cuda": "13.2", "models/35b": {"hf": "unsloth/Qwen", "quant": "UD-IQ3_XXS"}},
         "LH042",
         "'13.2'",
-        "`35b` would answer gibberish",
+        "`35b` would write gibberish",
         '`cuda: "13.3"`',
     ),
     "13.2 and other quants": Case(
@@ -164,8 +164,8 @@ CASES = {
         {"gpus/cuda": "13.3", "models/35b": {"hf": "unsloth/Qwen", "files": "*IQ2_M*.gguf"}},
     ),
     "13.2 and images": Case({"gpus/cuda": "13.2"} | IMAGES),
-    "a CUDA to come": Case({"gpus/cuda": "13.6"}, "LH044", "'13.6'", "is not known here", "11.7 to 13.5", "note"),
-    "no CUDA": Case({"gpus/cuda": "9" * 5000 + ".0"}, "LH044", "'999", "is not known here", "", "note"),
+    "a CUDA to come": Case({"gpus/cuda": "13.6"}, "LH044", "'13.6'", "is unknown", "11.7 to 13.5", "note"),
+    "no CUDA": Case({"gpus/cuda": "9" * 5000 + ".0"}, "LH044", "'999", "is unknown", "", "note"),
     "an old driver for 13": Case(driver(575), "LH045", "575", "needs 580 or newer", "`branch: 580`"),
     "a driver for 13": Case(driver(580)),
     "a driver for 12": Case(driver(580) | {"gpus/cuda": "12.8"}),
@@ -181,14 +181,14 @@ CASES = {
         driver(580) | KEPLER | {"gpus/cuda": "11.8", "host/os": "ubuntu-22.04", NEW + "model": "RTX 4090"},
         "LH046",
         "580",
-        "does not know `old` (Tesla K80) any more: 470 was the last that did",
-        "no branch that NVIDIA supports knows it",
+        "does not support `old` (Tesla K80) any more: 470 was the last that did",
+        "no branch that NVIDIA maintains supports it",
     ),
     "an old driver for 12": Case(
         driver(520) | {"gpus/cuda": "12.8", NEW + "model": "RTX 4090"}, "LH045", "520", "too old for CUDA 12.8"
     ),
     "an old driver for Blackwell": Case(
-        driver(550) | {"gpus/cuda": "12.8"}, "LH046", "550", "does not know `new` (RTX 5090)", "`branch: 580`"
+        driver(550) | {"gpus/cuda": "12.8"}, "LH046", "550", "does not support `new` (RTX 5090)", "`branch: 580`"
     ),
     "a new driver for Pascal": Case(
         driver(595) | PASCAL | {"gpus/cuda": "12.9", NEW + "model": "RTX 4090"},

@@ -67,7 +67,7 @@ def test_a_server_that_is_not_there_yet_cannot_be_drained(fleet: Fleet) -> None:
     (fleet.folder / "fleet" / "box.yaml").write_text(yaml.safe_dump(rig))
     done = fleet.herd("drain", "box.three")
     assert done.exit_code == 1
-    assert "its gateway does not respond as it should: it has no such server" in done.stderr
+    assert "its gateway does not respond correctly: it has no such server" in done.stderr
     assert "`herd up` makes it as declared" in done.stderr
 
 
@@ -131,7 +131,7 @@ def test_a_time_that_is_none_is_wrong_usage(fleet: Fleet) -> None:
     ("program", "said"),
     [
         ("exit 2", "its gateway is of another version of llamaherd"),
-        ("printf 'no \\033[31msocket\\n' >&2; exit 1", r"its gateway does not respond as it should: no \x1b[31msocket"),
+        ("printf 'no \\033[31msocket\\n' >&2; exit 1", r"its gateway does not respond correctly: no \x1b[31msocket"),
         ("exit 0", "its program has printed something else than its state"),
         ("printf 'left\\t\\033]0;a\\007\\n'", "its program has printed something else than its state"),
         ("head -c 20000000 /dev/zero | tr '\\0' a", "its program has printed something else than its state"),

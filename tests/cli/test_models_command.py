@@ -213,14 +213,14 @@ def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
     said = bench.herd("verify", "--deep", "here")
     assert said.returncode == 1
     assert "m.gguf is damaged: its sha256 is " in said.stdout
-    assert "help: it is no longer vouched for: `herd up here` brings it again" in said.stdout
+    assert "help: its hash is no longer listed: `herd up here` fetches it again" in said.stdout
     assert bench.model.with_name(".manifest").read_text() == ""
     (model,) = bench.json("verify", "--deep", "here")["models"]
     assert (model["ok"], model["files"][0]["status"]) == (False, "damaged")
     (listed, _) = bench.json("models", "here")["revisions"]
     assert listed["state"] == "unfinished"
     bench.model.unlink()
-    assert "m.gguf is missing: it is not there" in bench.herd("verify", "--deep", "here").stdout
+    assert "m.gguf is missing: it does not exist" in bench.herd("verify", "--deep", "here").stdout
 
 
 def test_verify_without_deep_reads_no_model(bench: Bench) -> None:

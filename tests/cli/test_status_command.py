@@ -226,7 +226,7 @@ def test_a_slow_host_holds_the_others_once(fleet: Fleet) -> None:
     process.communicate(timeout=30)
     for look in looks:
         attic, duo = look["rigs"]
-        assert attic["away"].startswith("it has not answered within 15 s")
+        assert attic["away"].startswith("it has not responded within 15 s")
         assert duo["instances"][0]["state"] == "serves"
     assert fleet.execs.count("attic") == 1
     assert fleet.execs.count("duo") >= 3
@@ -267,7 +267,7 @@ def test_the_gateway_is_asked_in_the_same_connection(fleet: Fleet) -> None:
     assert fleet.execs == ["attic", "duo"]
     talk.unlink()
     done = fleet.status()
-    assert (done.returncode, "duo: there is no gateway on its host; `herd up` brings it" in done.stdout) == (1, True)
+    assert (done.returncode, "duo: there is no gateway on its host; `herd up` installs it" in done.stdout) == (1, True)
     assert "duo    one       serves" in done.stdout
 
 

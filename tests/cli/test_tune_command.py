@@ -114,7 +114,7 @@ def test_without_a_gpu_nothing_is_asked_about_energy(inventory: Path) -> None:
     assert ended.exit_code == 1, ended.output
     line = inventory.read_text().splitlines().index("  chat:") + 2
     said = "error LH082: no energy of box/chat is known: it is on no GPU, whose energy could be counted"
-    assert f"{inventory}:{line}:5: {said}\n  help: choose another aim" in ended.stderr
+    assert f"{inventory}:{line}:5: {said}\n  help: choose another objective" in ended.stderr
     assert searches(inventory.parent / "results", "box", "chat") == []
 
 
@@ -178,7 +178,7 @@ def with_other_weights(inventory: Path) -> TuneTarget:
 def test_other_weights_are_tried_where_they_are_declared(inventory: Path) -> None:
     of = with_other_weights(inventory)
     assert of.space.axis("model").values == ("gemma", "finer")
-    assert [each.name for each in of.others] == ["finer"], "`herd up` brings it"
+    assert [each.name for each in of.others] == ["finer"], "`herd up` installs it"
     assert judged(inventory).identity != of.identity
 
 

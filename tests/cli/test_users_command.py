@@ -94,8 +94,8 @@ def test_a_key_that_lies_elsewhere_is_left_there(fleet: Path, tmp_path_factory: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", "Tom Smith"], "does not do as a name"),
-        (["add", "../tom"], "does not do as a name"),
+        (["add", "Tom Smith"], "is not a valid"),
+        (["add", "../tom"], "is not a valid"),
         (["add", "bob", "--model", "codr"], "no model `codr`"),
         (["add", "ann"], "there is a user `ann` already"),
         (["revoke", "bob"], "no user `bob`"),

@@ -93,7 +93,7 @@ def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeyp
     message = "this version of the program has no verb `serve.removal.explode`"
     assert (done, said.combined_lines) == (False, [])
     assert noted_failures(here) == [
-        f"reboot: {message}\n  help: run `herd up` again: it brings its own version of the program"
+        f"reboot: {message}\n  help: run `herd up` again: it sends its own version of the program"
     ]
     assert any(message in line for line in shown)
     assert not any(KEY in line for line in shown)

@@ -38,8 +38,8 @@ OTHER_DIGITS = (
     "\N{SUPERSCRIPT TWO}",
 )
 SHAPES = re.compile(
-    r"\^|\\d|\[0-9|\[A-Z|\$`|constrained|valid |tuple|dictionary|function-|Input should|instance of|\bKEY\b|\bVALUE\b|"
-    r"pydantic|"
+    r"\^|\\d|\[0-9|\[A-Z|\$`|constrained|(?<!in)valid |tuple|dictionary|function-|Input should|instance of|"
+    r"\bKEY\b|\bVALUE\b|pydantic|"
     r"\bNone\b|Literal|greater than|less than or|parsable|unable to"
 )
 
@@ -118,7 +118,7 @@ def test_a_misspelt_word_is_asked_about(path: Path_) -> None:
     changed = put(declared, at, word[:-1] + "~") if len(word) > 4 else None
     if changed:
         said = " ".join(each.help for each in findings(changed))
-        assert f"{word}`?" in said or "known here: " in said
+        assert f"{word}`?" in said or "known names: " in said
 
 
 @pytest.mark.parametrize("path", drawn(PATHS), ids=named)

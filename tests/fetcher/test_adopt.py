@@ -98,7 +98,7 @@ def test_a_folder_that_is_not_mounted_is_named(host: Path) -> None:
     put(host / "full/x.gguf", OTHER)
     adopt(job(host, host / "usb", host / "gone", host / "full"), host / "run", root=host)
     assert (host / "run/warnings").read_text() == "".join(
-        f"{host / name}, which is in `store: from:`, is empty or not there: is it mounted?\n"
+        f"{host / name}, which is in `store: from:`, is empty or does not exist: is it mounted?\n"
         for name in ("usb", "gone")
     )
 

@@ -71,7 +71,7 @@ def test_blocks_come_by_several_connections_at_once(host: Host, hub: Hub) -> Non
 
 def test_a_file_without_a_source_fails_alone(host: Host, hub: Hub) -> None:
     (said,) = host.fetch(wanted("lost", b"lost", []), wanted("a", WHOLE, [source(hub, "a.gguf")]))
-    assert said.startswith("tiny: lost is not on this host, and there is nowhere to fetch it from\n  help: ")
+    assert said.startswith("tiny: lost is not on this host, and has no source\n  help: ")
     assert host.arrived(WHOLE)
 
 
@@ -143,7 +143,7 @@ def test_the_line_says_what_comes_from_where_and_how_long_it_takes(host: Host, h
 
 def test_the_line_says_what_is_waited_for(host: Host) -> None:
     with gone({REPO: FILES}) as hub, host.start(wanted("a", WHOLE, [source(hub, "a.gguf")])) as run:
-        line = r"no answer from hub: connection refused; (again in \d+ s|asking again) \(0 of 5\.2 MB\)\n"
+        line = r"no response from hub: connection refused; (again in \d+ s|asking again) \(0 of 5\.2 MB\)\n"
         assert seen(host, run, line)
         run.terminate()
 
@@ -159,7 +159,7 @@ def test_nothing_of_a_token_or_a_signature_is_said(host: Host) -> None:
         with host.start(wanted("a", WHOLE, [source(hub, "a.gguf")]), *files) as run:
             text, _ = run.communicate(timeout=120)
     assert run.returncode == 1
-    assert "tiny: a is whole" in text
+    assert "tiny: a is complete" in text
     assert "canary" not in text + (host.run / "failed").read_text() + (host.run / "progress").read_text()
 
 
@@ -259,7 +259,7 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(tmp_path: Path, 
     with mounted(tmp_path / "models", f"size={2 * BLOCK}"):
         host = Host(tmp_path)
         (said,) = host.fetch(wanted("a", WHOLE, [source(hub, "a.gguf")]))
-        assert re.match(r"5\.2 MB are still to come, but .+/\.incoming has room for 2\.\d MB\n  help: make room", said)
+        assert re.match(r"5\.2 MB are still missing, but .+/\.incoming has room for 2\.\d MB\n  help: make room", said)
         assert hub.requests == []
 
 
@@ -321,7 +321,7 @@ def test_a_disk_that_is_read_only_is_said(tmp_path: Path, hub: Hub) -> None:
         host = Host(tmp_path)
         subprocess.run(["mount", "-o", "remount,ro", tmp_path / "models"], check=True)
         (said,) = host.fetch(wanted("a", WHOLE, [source(hub, "a.gguf")]))
-        assert re.match(r".+/\.incoming is read-only\n  help: see `dmesg`", said)
+        assert re.match(r".+/\.incoming is read-only\n  help: check `dmesg`", said)
 
 
 def test_the_pieces_of_a_file_are_where_they_belong(host: Host, hub: Hub) -> None:

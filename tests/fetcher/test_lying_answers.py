@@ -114,15 +114,15 @@ LENGTH = b"Content-Length: %d\r\n\r\n" % len(WHOLE)
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        (raw(OK + LENGTH, then=b"x", drip=True), "liar gave less than 512 B a second for 1 s"),
-        (raw(OK, then=b"X", drip=True), "liar gave nothing for 1 s: no answer in time"),
-        (raw(then=b"HTTP/1.1 100 Continue\r\n\r\n"), "liar gave nothing for 1 s: no answer in time"),
-        (raw(then=b"HTTP/1.1 103 Early Hints\r\n\r\n", drip=True), "liar gave nothing for 1 s: no answer in time"),
-        (raw(OK, then=b"X-Y: z\r\n" * 1000), "liar gave nothing for 1 s: no HTTP"),
-        (raw(OK + b"X-Y: ", then=NOISE), "liar gave nothing for 1 s: no HTTP"),
-        (raw(b"220 mail.lan ESMTP\r\n"), "liar gave nothing for 1 s: no HTTP"),
-        (raw(OK + CHUNKED, then=b"0", drip=True), "liar gave nothing for 1 s: no answer in time"),
-        (raw(OK + CHUNKED + b"0\r\n", then=b"X-Y: z\r\n", drip=True), "liar gave nothing for 1 s: no answer in time"),
+        (raw(OK + LENGTH, then=b"x", drip=True), "liar sent less than 512 B a second for 1 s"),
+        (raw(OK, then=b"X", drip=True), "liar sent nothing for 1 s: no response in time"),
+        (raw(then=b"HTTP/1.1 100 Continue\r\n\r\n"), "liar sent nothing for 1 s: no response in time"),
+        (raw(then=b"HTTP/1.1 103 Early Hints\r\n\r\n", drip=True), "liar sent nothing for 1 s: no response in time"),
+        (raw(OK, then=b"X-Y: z\r\n" * 1000), "liar sent nothing for 1 s: no HTTP"),
+        (raw(OK + b"X-Y: ", then=NOISE), "liar sent nothing for 1 s: no HTTP"),
+        (raw(b"220 mail.lan ESMTP\r\n"), "liar sent nothing for 1 s: no HTTP"),
+        (raw(OK + CHUNKED, then=b"0", drip=True), "liar sent nothing for 1 s: no response in time"),
+        (raw(OK + CHUNKED + b"0\r\n", then=b"X-Y: z\r\n", drip=True), "liar sent nothing for 1 s: no response in time"),
         (
             raw(b"HTTP/1.1 302 Found\r\nLocation: /y\r\n" + CHUNKED, then=b"1\r\nx\r\n", drip=True),
             "liar redirects more than 10 times",
@@ -182,4 +182,4 @@ def test_a_server_that_has_the_file_and_parts_it_not(host: Host) -> None:
 
 def test_a_server_that_never_gives_it_is_quoted(host: Host) -> None:
     no = b"HTTP/1.1 416 No\r\nContent-Range: bytes */%d\r\nContent-Length: 0\r\n\r\n" % len(WHOLE)
-    assert "liar answered with status 416" in refusal(host, raw(no))
+    assert "liar returned status 416" in refusal(host, raw(no))

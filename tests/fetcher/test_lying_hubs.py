@@ -76,7 +76,7 @@ def test_a_hub_that_closes_at_once_is_given_up_after_some_time(host: Host, hub: 
     said = refused(host, hub, limits=HASTY)
     assert time.monotonic() - began >= HASTY.patience
     assert said.startswith(
-        "tiny: model.gguf cannot be fetched: hub gave nothing for 1 s: the connection was closed without an answer\n"
+        "tiny: model.gguf cannot be fetched: hub sent nothing for 1 s: the connection was closed without a response\n"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_hub_that_comes_back_is_gone_on_with(host: Host, hub: Hub) -> None:
 
 def test_a_hub_that_is_not_there(host: Host) -> None:
     with gone({REPO: {FILE: WHOLE}}) as hub:
-        assert "hub gave nothing for 1 s: connection refused" in refused(host, hub, limits=HASTY)
+        assert "hub sent nothing for 1 s: connection refused" in refused(host, hub, limits=HASTY)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
@@ -280,7 +280,7 @@ def test_redirects_without_end(host: Host, hub: Hub) -> None:
 @pytest.mark.parametrize("location", ["ftp://example.org/x", "http://[::1/", "file:///etc/passwd", "http://h:99999/"])
 def test_redirects_to_nowhere(host: Host, hub: Hub, location: str) -> None:
     hub.redirects = {f"/{REPO}/resolve/{hub.commit(REPO)}/{FILE}": location}
-    assert "hub redirects to what is no http or https address" in refused(host, hub)
+    assert "hub redirects to an address without http or https" in refused(host, hub)
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
@@ -317,7 +317,7 @@ def test_tls(host: Host, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_token_that_is_missing(host: Host, hub: Hub) -> None:
     hub.token = "hf_secret"
     said = refused(host, hub)
-    assert f"hub wants a token for {REPO} (401)\n  help: give one as HF_TOKEN" in said
+    assert f"hub requires a token for {REPO} (401)\n  help: give one as HF_TOKEN" in said
 
 
 def test_a_token_that_is_refused(host: Host, hub: Hub) -> None:
@@ -340,8 +340,8 @@ def test_a_gated_repository(host: Host, hub: Hub, token: str | None) -> None:
     if token:
         host.secret("hub", token)
     said = refused(host, hub)
-    assert f"hub gives {REPO} only to accounts that its owner has granted access (40{3 if token else 1})" in said
-    assert f"open {hub.url}/{REPO} in a browser and ask for access" in said
+    assert f"hub sends {REPO} only to accounts that its owner has granted access (40{3 if token else 1})" in said
+    assert f"open {hub.url}/{REPO} in a browser and request access" in said
 
 
 def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
@@ -353,7 +353,7 @@ def test_a_revision_that_is_gone(host: Host, hub: Hub) -> None:
 def test_a_file_that_is_too_large_for_http(host: Host, hub: Hub) -> None:
     hub.status[FILE] = 400
     (said,) = host.fetch(wanted(FILE, WHOLE, [source(hub, FILE)]))
-    assert f"hub does not give this file of {REPO} over HTTP (400)" in said
+    assert f"hub does not send this file of {REPO} over HTTP (400)" in said
     assert f"`hf download {REPO}` on this host" in said
 
 

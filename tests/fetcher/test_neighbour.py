@@ -154,4 +154,4 @@ def test_a_neighbour_whose_file_is_damaged_is_named_to_whoever_waits(
     assert process.returncode == (0 if with_hub else 1)
     said = (duo.run / ("warnings" if with_hub else "failed")).read_text()
     assert "it arrived from six with sha256 " in said
-    assert "help: `herd verify --deep six` says what is damaged there, and `herd up six` brings it again" in said
+    assert "help: `herd verify --deep six` reports what is damaged there, and `herd up six` fetches it again" in said

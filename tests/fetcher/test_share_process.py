@@ -215,7 +215,7 @@ def test_it_ends_when_nobody_asks(root: Path) -> None:
         time.sleep(0.1)
     assert lending.process.returncode == 0
     assert time.monotonic() - begin > 2
-    assert "nobody asked for 2 s" in (lending.run / "progress").read_text()
+    assert "no request for 2 s" in (lending.run / "progress").read_text()
 
 
 def ask_without(lending: Lending) -> None:
@@ -249,7 +249,7 @@ def test_a_port_that_is_taken_is_said(root: Path) -> None:
         process = started(root, "--bind", "127.0.0.1", "--idle", "60", port=port)
         assert process.wait(timeout=60) == 1
     expected = (
-        f"cannot lend models at 127.0.0.1, port {port}: Address already in use\n"
+        f"cannot share models at 127.0.0.1, port {port}: Address already in use\n"
         "  help: give an address of this host and a port that is free, in `store: share:`\n"
     )
     assert (root / "run/failed").read_text() == expected
@@ -260,7 +260,7 @@ def test_a_port_that_is_taken_is_said(root: Path) -> None:
 def test_an_address_of_another_host_is_said(root: Path) -> None:
     process = started(root, "--bind", "192.0.2.1", "--idle", "60")
     assert process.wait(timeout=60) == 1
-    assert "cannot lend models at 192.0.2.1" in (root / "run/failed").read_text()
+    assert "cannot share models at 192.0.2.1" in (root / "run/failed").read_text()
 
 
 def test_it_listens_by_ipv6(root: Path) -> None:

@@ -81,7 +81,7 @@ def test_every_reason_is_named_and_other_files_still_come(host: Host, hub: Hub) 
         (said,) = host.fetch(lost, wanted(FILE, WHOLE, [source(hub, FILE)]))
     assert said.startswith(
         f"tiny: gated.gguf cannot be fetched: six has no such file in this revision of {REPO} (404);"
-        f" hub wants a token for {REPO} (403)\n"
+        f" hub requires a token for {REPO} (403)\n"
     )
     assert host.arrived(WHOLE)
 
@@ -90,7 +90,7 @@ def test_a_source_that_stumbles_for_long_is_not_waited_for() -> None:
     """Seconds of it: then the next one is asked, and it is only looked at now and then."""
     supplier = Supplier("six", HASTY)
     supplier.served()
-    supplier.failed(time.monotonic(), LaterError("no answer in time"))
+    supplier.failed(time.monotonic(), LaterError("no response in time"))
     assert supplier.is_worth_waiting_for()
     supplier._failing_since -= 10
     assert not supplier.is_worth_waiting_for()

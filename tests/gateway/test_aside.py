@@ -54,14 +54,14 @@ def test_it_is_sent_nothing_new_until_it_is_measured(fleet: Fleet) -> None:
         assert told.endswith("gateway-talk ready box.one")
     assert fleet.states == {"box.one": "up", "box.two": "up"}
     assert fleet.timers == {}
-    assert said == ["box sends nothing new to box.one", "box sends to box.one again"]
+    assert said == ["box sends no new requests to box.one", "box sends to box.one again"]
 
 
 def test_where_nobody_answers_in_its_place_it_is_left_as_it_is(fleet: Fleet) -> None:
     said: list[str] = []
     with measured(fleet, "two", said=said):
         assert fleet.states == {"box.one": "up", "box.two": "up"}
-    assert said == ["box goes on sending to box.two: nobody else answers for small"]
+    assert said == ["box continues sending to box.two: no other server serves small"]
 
 
 def test_of_two_one_goes_on(fleet: Fleet) -> None:
@@ -70,7 +70,7 @@ def test_of_two_one_goes_on(fleet: Fleet) -> None:
     with measured(fleet, "one", "two", said=said):
         assert fleet.states == {"box.one": "draining", "box.two": "up"}
     assert fleet.states == {"box.one": "up", "box.two": "up"}
-    assert "box goes on sending to box.two: nobody else answers for coder and small" in said
+    assert "box continues sending to box.two: no other server serves coder and small" in said
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, RuntimeError])
@@ -113,7 +113,7 @@ def test_what_somebody_says_meanwhile_holds(
         time.sleep(1)
         assert (fleet.states["box.one"], fleet.timers) == (state, {})
     assert fleet.states["box.one"] == state
-    assert said[1:] == ["box is left as it is: of box.one it was told otherwise, or the time was over"]
+    assert said[1:] == ["box is left as it is: the drain of box.one was changed, or its time was over"]
 
 
 def test_one_that_somebody_has_drained_stays_so(fleet: Fleet) -> None:
@@ -165,7 +165,7 @@ def test_what_is_still_answered_when_the_wait_is_over_is_said(fleet: Fleet) -> N
         with measured(fleet, "one", said=said, wait=1):
             fleet.one.hold.set()
         assert held.result().status == 200
-    assert said[0] == "box sends nothing new to box.one; it answers 1 that were sent before"
+    assert said[0] == "box sends no new requests to box.one; 1 requests that were sent before are still running"
 
 
 def test_a_gateway_that_cannot_be_asked_is_said_and_nothing_stops(fleet: Fleet) -> None:
@@ -174,7 +174,7 @@ def test_a_gateway_that_cannot_be_asked_is_said_and_nothing_stops(fleet: Fleet) 
     with measured(fleet, "one", said=said):
         pass
     (told,) = said
-    assert told.startswith("box goes on sending to box.one: nothing listens for SSH")
+    assert told.startswith("box continues sending to box.one: nothing listens for SSH")
 
 
 def test_what_stands_behind_no_gateway_asks_nobody(fleet: Fleet) -> None:

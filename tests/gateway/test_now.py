@@ -168,9 +168,7 @@ def test_what_somebody_has_drained_stays_so_and_what_a_run_has_left_does_not(
 def test_what_comes_back_by_itself_is_said() -> None:
     now = gateway_snapshot(replace(STATE, returning=("box.chat",)))
     assert now.returning == ("box.chat",)
-    assert "box.chat is drained by `herd up` or a measurement, and comes back by itself" in "\n".join(
-        gateway_lines(now)
-    )
+    assert "box.chat is drained by `herd up` or a measurement, and returns by itself" in "\n".join(gateway_lines(now))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_what_comes_back_by_itself_is_said() -> None:
     [
         (("here", "elsewhere"), "10.0.0.1 is on box", True),
         (("elsewhere", "here"), "10.0.0.1 is on porch", True),
-        (("here", "here"), "10.0.0.1 is on box and porch at once: let what they say of it through", False),
+        (("here", "here"), "10.0.0.1 is on box and porch at once: let their VRRP messages through", False),
         (("elsewhere", "elsewhere"), "10.0.0.1 is not on box, nor on porch: see `systemctl status", False),
     ],
 )

@@ -128,8 +128,8 @@ def test_a_header_is_short_in_a_lock_and_comes_back_whole(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("type", "Q4_L", "`Q4_L` is no type of tensors"),
-        ("shape", [100, 4], "rows of 100 numbers are no whole blocks of Q4_K"),
+        ("type", "Q4_L", "`Q4_L` is not a known type of tensors"),
+        ("shape", [100, 4], "rows of 100 numbers are not whole blocks of Q4_K"),
         ("shape", [-256], "greater than or equal to 0"),
         ("shape", [], "at least 1 item"),
         ("layers", "0-99999999", "should match pattern"),
@@ -244,13 +244,13 @@ def test_shards_that_are_not_one_model_are_refused(tmp_path: Path) -> None:
     assert len(others) == 3
     with pytest.raises(GgufError, match="one of 4 shards, and there are 3"):
         join_headers([first, *others[:2]])
-    with pytest.raises(GgufError, match="file 2 of 4 says that it is shard 3 of 4"):
+    with pytest.raises(GgufError, match="file 2 of 4 is shard 3 of 4"):
         join_headers([first, others[1], others[0], others[2]])
     with pytest.raises(GgufError, match="shard 2 is of architecture llama, shard 1 of gemma3"):
         join_headers(
             [first, replace(others[0], metadata={**others[0].metadata, "general.architecture": "llama"}), *others[1:]]
         )
-    with pytest.raises(GgufError, match="hold 235 tensors; the first one says 236"):
+    with pytest.raises(GgufError, match="hold 235 tensors; the first one lists 236"):
         join_headers([first, *others[:2], replace(others[2], tensors=others[2].tensors[1:])])
     with pytest.raises(GgufError, match="same name twice"):
         join_headers([first, *others[:2], replace(others[2], tensors=first.tensors)])

@@ -87,8 +87,11 @@ def test_any_bytes_behind_the_counts_are_read_or_refused(junk: bytes, tensors: i
 
 ALIGNED = pair("general.alignment", U32, struct.pack("<I", 48))
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "another file": (b"version https://git-lfs.github.com/spec/v1\n", "no GGUF file: it begins with b'version https:/"),
-    "a page": (b"<!doctype html>", "no GGUF file"),
+    "another file": (
+        b"version https://git-lfs.github.com/spec/v1\n",
+        "not a GGUF file: it begins with b'version https:/",
+    ),
+    "a page": (b"<!doctype html>", "not a GGUF file"),
     "version 1": (raw(version=1), "GGUF version 1;"),
     "version 4": (raw(version=4), "GGUF version 4;"),
     "version 0": (raw(version=0), "GGUF version 0;"),
@@ -103,22 +106,25 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "larger than 128 MiB",
     ),
     "many numbers": (raw(pair("k", ARRAY, struct.pack("<IQ", U32, 2**61)), pairs=1), "larger than 128 MiB"),
-    "an array of arrays": (raw(pair("k", ARRAY, struct.pack("<IQ", ARRAY, 1)), pairs=1), "key k has a value of type 9"),
-    "an unknown value": (raw(pair("k", 13, b""), pairs=1), "key k has a value of type 13"),
+    "an array of arrays": (
+        raw(pair("k", ARRAY, struct.pack("<IQ", ARRAY, 1)), pairs=1),
+        "key k has a value of the unknown type 9",
+    ),
+    "an unknown value": (raw(pair("k", 13, b""), pairs=1), "key k has a value of the unknown type 13"),
     "a key twice": (raw(pair("k", 7, b"\1"), pair("k", 7, b"\1"), pairs=2), "the key k twice"),
     "no key": (raw(pair("", 7, b"\1"), pairs=1), "a key has a name that cannot be read"),
-    "an odd alignment": (raw(ALIGNED, pairs=1), "no power of two"),
-    "a wide alignment": (raw(pair("general.alignment", 10, bytes(8)), pairs=1), "no 32-bit number"),
+    "an odd alignment": (raw(ALIGNED, pairs=1), "not a power of two"),
+    "a wide alignment": (raw(pair("general.alignment", 10, bytes(8)), pairs=1), "not a 32-bit number"),
     "a tensor twice": (raw(tensor("a"), tensor("a", offset=32), tensors=2), "tensor a twice"),
     "a gap": (raw(tensor("a"), tensor("b", offset=64), tensors=2), "tensor b does not begin where"),
     "five dimensions": (raw(tensor("a", shape=(1,) * 5), tensors=1), "tensor a has 5 dimensions"),
     "a long name": (raw(tensor("a" * 64), tensors=1), "is too long"),
     "an odd name": (raw(tensor(b"a\x1b[31m"), tensors=1), "a tensor has a name that cannot be read"),
     "a name of no letters": (raw(tensor(b"\xff\xfe"), tensors=1), "a tensor has a name that cannot be read"),
-    "an unknown type": (raw(tensor("a", 43), tensors=1), "tensor a is of type 43"),
-    "a removed type": (raw(tensor("a", 4), tensors=1), "tensor a is of type 4,"),
-    "a negative type": (raw(tensor("a", -1), tensors=1), "tensor a is of type -1"),
-    "half a block": (raw(tensor("a", 2, (48,)), tensors=1), "no whole blocks of 32 \\(Q4_0\\)"),
+    "an unknown type": (raw(tensor("a", 43), tensors=1), "tensor a is of the unknown type 43"),
+    "a removed type": (raw(tensor("a", 4), tensors=1), "tensor a is of the unknown type 4:"),
+    "a negative type": (raw(tensor("a", -1), tensors=1), "tensor a is of the unknown type -1"),
+    "half a block": (raw(tensor("a", 2, (48,)), tensors=1), "not whole blocks of 32 \\(Q4_0\\)"),
     "a huge tensor": (raw(tensor("a", shape=(2**32, 2**32)), tensors=1), "tensor a would be larger than any file"),
     "huge tensors": (raw(tensor("a", shape=(2**62,)), tensors=1), "its tensors would be larger than any file"),
 }
@@ -161,5 +167,5 @@ def test_an_architecture_that_is_no_name_is_refused(architecture: str) -> None:
         pair("general.architecture", TEXT, text(architecture.encode())),
         pair("x.block_count", U32, struct.pack("<I", 1)),
     ]
-    with pytest.raises(GgufError, match="no text or number of a model: architecture"):
+    with pytest.raises(GgufError, match="not a text or number of a model: architecture"):
         join_headers([whole(raw(*parts, pairs=len(parts)))])

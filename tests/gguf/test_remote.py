@@ -249,20 +249,20 @@ def test_what_was_fetched_is_not_fetched_again(plain: bytes) -> None:
     ("answer", "message", "requests"),
     [
         (Answer(cut=0), r"the connection for http\S+ failed", 3),
-        (Answer(silence=0.8), "was not answered in time", 3),
-        (Answer(most=0, headers={"Content-Range": "bytes 0-0/{size}"}), "was answered with less than it has", 3),
-        (Answer(200, {"Content-Length": None}, cut=MIB), "was answered with less than it has", 4),
-        (Answer(500), r"the hub is in trouble \(500\)", 3),
+        (Answer(silence=0.8), "did not respond in time", 3),
+        (Answer(most=0, headers={"Content-Range": "bytes 0-0/{size}"}), "returned fewer bytes than it has", 3),
+        (Answer(200, {"Content-Length": None}, cut=MIB), "returned fewer bytes than it has", 4),
+        (Answer(500), r"the hub has a failure \(500\)", 3),
         (Answer(429), r"too many requests \(429\)", 3),
         (Answer(429, {"Retry-After": "3600"}), r"too many requests \(429\)", 1),
         (Answer(503, {"Retry-After": "3600"}), r"in trouble \(503\)", 1),
         (Answer(416), "has fewer than the {size} bytes", 1),
-        (Answer(418), "was answered with status 418", 1),
-        (Answer(204), "was answered with status 204", 1),
+        (Answer(418), "returned status 418", 1),
+        (Answer(204), "returned status 204", 1),
         (Answer(410), r"is not there \(410\)", 1),
-        (Answer(headers={"Content-Range": "bytes 7-99/{size}"}), "another part than was asked for", 1),
-        (Answer(headers={"Content-Range": None}), "another part than was asked for", 1),
-        (Answer(headers={"Content-Range": "bytes 0-9/" + "9" * 5000}), "another part than was asked for", 1),
+        (Answer(headers={"Content-Range": "bytes 7-99/{size}"}), "another part than was requested", 1),
+        (Answer(headers={"Content-Range": None}), "another part than was requested", 1),
+        (Answer(headers={"Content-Range": "bytes 0-9/" + "9" * 5000}), "another part than was requested", 1),
         (Answer(headers={"Content-Range": "bytes 0-9/5"}), "has 5 bytes, and not the {size} that are expected", 1),
         (Answer(200, most=1000), "has 1000 bytes, and not the {size} that are expected", 1),
         (Answer(302, {"Location": "/m.gguf"}), "leads nowhere", 6),
@@ -319,7 +319,7 @@ def test_a_file_shorter_than_its_header_says_is_broken(plain: bytes) -> None:
     offset = len(plain) - 4 * 2**21
     for size in (offset + 1000, offset - 1000, CHUNK, 10):
         with serving(plain[:size]) as server:
-            assert f"its header speaks of more than {size} bytes" in refusal(server.url, size).message
+            assert f"its header needs more than {size} bytes" in refusal(server.url, size).message
     with serving(b"") as server:
         assert "is an empty file" in refusal(server.url, 0).message
 
@@ -327,7 +327,9 @@ def test_a_file_shorter_than_its_header_says_is_broken(plain: bytes) -> None:
 def test_what_is_no_model_is_named(plain: bytes) -> None:
     with serving(b"<!doctype html>" + plain) as server:
         error = refusal(server.url, server.size)
-        assert error.message == f"{server.url} cannot be used: it is no GGUF file: it begins with b'<!doctype html>G'"
+        assert (
+            error.message == f"{server.url} cannot be used: it is not a GGUF file: it begins with b'<!doctype html>G'"
+        )
         assert len(server.ranges) == 1
 
 
@@ -372,20 +374,20 @@ def test_bodies_that_are_cut_are_put_together(hub: Hub, plain: bytes) -> None:
 
 def test_a_private_repository_wants_a_token(hub: Hub, plain: bytes) -> None:
     error = refusal(address(hub), len(plain), None)
-    assert error.message == f"{address(hub)} is not given out (401)"
+    assert error.message == f"{address(hub)} requires access (401)"
     assert "HF_TOKEN" in error.help
     error = refusal(address(hub), len(plain), "hf_wrong")
-    assert "is not given out (401)" in error.message
+    assert "requires access (401)" in error.message
     assert "the token in use" in error.help
     hub.gated.add(REPO)
     error = refusal(address(hub), len(plain))
-    assert "is not given out (403)" in error.message
+    assert "requires access (403)" in error.message
     assert "accepted the owner's terms" in error.help
 
 
 def test_a_file_that_is_gone_is_said(hub: Hub, plain: bytes) -> None:
     url = address(hub, "absent.gguf")
-    assert refusal(url, len(plain)).message == f"{url} is not there (404)"
+    assert refusal(url, len(plain)).message == f"{url} does not exist (404)"
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\n", f"{TOKEN}…", f"{TOKEN}\0"])

@@ -247,7 +247,7 @@ def test_ours_refuses_another_version_and_an_unknown_verb(host: Host) -> None:
     assert host.run(program, request("serve.removal.explode", KeyRemovalInput("a"))) == 2
     assert host.err == [
         "this version of the program has no verb `serve.removal.explode`",
-        "  help: run `herd up` again: it brings its own version of the program",
+        "  help: run `herd up` again: it sends its own version of the program",
     ]
     newer = dump({"version": VERSION + 1, "verb": "a.b", "input": {}}).encode()
     assert host.run(program, newer) == 2

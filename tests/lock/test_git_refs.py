@@ -129,7 +129,7 @@ def test_where_there_is_no_repository(tmp_path: Path) -> None:
 )
 def test_a_url_is_never_an_option(url: str, tmp_path: Path) -> None:
     here = tmp_path / "made"
-    assert "is no git URL" in refusal(url.replace("HERE", str(here))).message
+    assert "is not a git URL" in refusal(url.replace("HERE", str(here))).message
     assert not here.exists()
 
 
@@ -137,7 +137,7 @@ def test_a_url_is_never_an_option(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["ext::touch HERE", "ext::sh -c touch% HERE", "fd::17", "foo://x/y"])
 def test_a_url_never_runs_a_command(url: str, tmp_path: Path) -> None:
     here = tmp_path / "made"
-    assert "no protocol that is allowed" in refusal(url.replace("HERE", str(here))).message
+    assert "no protocol that is not allowed" in refusal(url.replace("HERE", str(here))).message
     assert not here.exists()
 
 
@@ -185,7 +185,7 @@ def test_git_that_closes_its_output_and_stays_is_left(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(git_refs, "TIMEOUT", 1)
     began = time.monotonic()
-    assert "did not answer within 1 seconds" in refusal("file:///x").message
+    assert "did not respond within 1 seconds" in refusal("file:///x").message
     assert time.monotonic() - began < 15
 
 

@@ -75,7 +75,7 @@ def test_three_at_once_lose_nothing(fleet: Path) -> None:
         # All three have begun, and are told to wait, before the first goes on.
         for run in runs:
             assert run.stderr
-            assert run.stderr.readline() == f"another `herd lock` is at work in {fleet}: waiting for it\n"
+            assert run.stderr.readline() == f"another `herd lock` is running in {fleet}: waiting for it\n"
     for run in runs:
         out, err = run.communicate()
         assert run.returncode == 0, err
@@ -114,7 +114,7 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
         lock_held(tmp_path / "herd.lock", said.append, 0),
     ):
         raise AssertionError
-    assert f"another `herd lock` has been at work in {tmp_path}" in caught.value.message
+    assert f"another `herd lock` has been running in {tmp_path}" in caught.value.message
     assert caught.value.help
 
 

@@ -275,9 +275,9 @@ def test_sizes_are_held_against_what_is_known_of_them() -> None:
         (f"commit: {COMMIT}", "commit: master", "`engines.0.commit`: must be a full commit"),
         ("shape: [64, 32]", "shape: []", "`models.0.header.tensors.0.shape`"),
         ("layers: '0-1,3'", "layers: all", "`models.0.header.tensors.1.layers`"),
-        ("type: Q8_0", "type: Q9_0", "no type of tensors"),
+        ("type: Q8_0", "type: Q9_0", "not a known type of tensors"),
         ("    vocabulary: 32", "    vocabulary: many", "`models.0.header.vocabulary`"),
-        ("    vocabulary: 32", "    tokens: 32", "`models.0.header.tokens` is no key"),
+        ("    vocabulary: 32", "    tokens: 32", "`models.0.header.tokens` is not a key"),
     ],
 )
 def test_broken_entries_say_what_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -354,7 +354,7 @@ def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
         (f"  commit: {COMMIT}\n", "", 5, "`models.0.commit` is missing"),
         (COMMIT, COMMIT[:12], 8, "40 hex digits"),
         (SHA, SHA.upper(), 13, "64 hex digits"),
-        ("  revision: main\n", "  revison: main\n", 6, "`models.0.revison` is no key"),
+        ("  revision: main\n", "  revison: main\n", 6, "`models.0.revison` is not a key"),
         ("size: 291545280", "size: -1", 12, "greater than or equal to 0"),
         ("size: 291545280", "size: '291545280'", 12, "integer"),
         ("path: gemma-3-270m-it-Q8_0.gguf", "path: ../../etc/passwd", 11, "inside the repository"),

@@ -212,7 +212,7 @@ def test_gpg_is_installed_where_it_is_missing() -> None:
 def test_a_repository_that_does_not_respond_is_removed_again() -> None:
     said = "Get:1 x\nErr:2 x\nE: a\nW: b\nE: c\nE: d\nE: e\n"
     host = AptHost({}, ends={"apt-get": Ended(100, said)})
-    with pytest.raises(FailedError, match="does not answer as a repository of apt; it was not added") as caught:
+    with pytest.raises(FailedError, match="does not respond as a repository of apt; it was not added") as caught:
         add(repository(), host)
     assert caught.value.log == ("Err:2 x", "E: a", "W: b", "E: c", "E: d")
     assert not host.entry(SOURCES)

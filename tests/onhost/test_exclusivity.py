@@ -40,7 +40,7 @@ def test_it_is_held_until_the_connection_ends() -> None:
 )
 def test_another_measurement_is_named(holder: str, by: str) -> None:
     host = PlayedHost({}, holders={LOCK: holder})
-    with pytest.raises(HeldError, match=f"another measurement goes on here, by {by}") as raised:
+    with pytest.raises(HeldError, match=f"another measurement runs on this host, by {by}") as raised:
         hold(ExclusivityInput("tom"), host)
     assert raised.value.fix == "wait until it has ended"
     assert (host.log, host.holders) == ([], {LOCK: holder})
@@ -78,7 +78,7 @@ def test_a_program_holds_it_for_its_controller(tmp_path: Path) -> None:
         second = subprocess.run(command, input=document, stdout=pipe, cwd=ROOT, check=False)
         error = json.loads(second.stdout)
         assert (second.returncode, error["help"]) == (1, "wait until it has ended")
-        assert error["message"].startswith("another measurement goes on here, by tom since ")
+        assert error["message"].startswith("another measurement runs on this host, by tom since ")
         assert first.poll() is None
         first.stdin.close()
         assert json.loads(first.stdout.readline()) == {"event": "result", "value": None}

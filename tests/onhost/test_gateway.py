@@ -96,8 +96,11 @@ def test_a_program_that_prints_something_else_fails(output: str) -> None:
     ("ended", "message"),
     [
         (Ended(2, "", "usage: gateway-talk"), OTHER_VERSION[0]),
-        (Ended(1, "", "the gateway does not do as it is told: [Errno 111] refused\n"), "should: [Errno 111] refused"),
-        (Ended(1, "a" * 5000, ""), f"should: {'a' * 200}"),
+        (
+            Ended(1, "", "the gateway does not do as it is told: [Errno 111] refused\n"),
+            "correctly: [Errno 111] refused",
+        ),
+        (Ended(1, "a" * 5000, ""), f"correctly: {'a' * 200}"),
         (Ended(TIMED_OUT), "it did not respond within"),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_limit_that_a_gpu_does_not_take() -> None:
     host.refuses = True
     hold(GIVEN, host)
     assert host.log[3] == f"failed GPU {OLD} is not limited to 200 W: Insufficient Permissions"
-    assert host.log[4:] == [f"GPU {uuid} was limited to {host.watts[uuid]} W, and is not again" for uuid in (OLD, NEW)]
+    assert host.log[4:] == [f"GPU {uuid} was limited to {host.watts[uuid]} W, and is no longer" for uuid in (OLD, NEW)]
 
 
 def test_a_gpu_without_a_limit_is_reported_and_not_restored() -> None:

@@ -375,7 +375,7 @@ def test_a_lock_that_a_script_holds(host: Host, lock: Path, lines: Lines, held_b
     with pytest.raises(FailedError) as raised, host.lock("host", 0.1, "waiting in vain"):
         raise AssertionError
     assert raised.value.message == (f"after 0 s another run still holds {lock}: process 7 since 09:00:00: a script")
-    assert raised.value.fix == "see with `ps` whether it works or hangs, wait or end it, and run again"
+    assert raised.value.fix == "check with `ps` whether it works or hangs, wait or end it, and run again"
     assert lines.reported == ["waiting for another run, for up to 0 s: process 7 since 09:00:00: a script"]
     held_by_script()
 

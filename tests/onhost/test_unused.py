@@ -144,7 +144,7 @@ def test_killed_anywhere_nothing_lies_half_in_its_place() -> None:
 
 def test_what_builds_work_with_stays_while_one_runs() -> None:
     done = remove(ALL, built(building=True))
-    assert done.kept == dict.fromkeys((f"source {SOURCE}", "work x"), "something is built just now")
+    assert done.kept == dict.fromkeys((f"source {SOURCE}", "work x"), "a build is running now")
 
 
 def test_what_cannot_be_removed_is_kept() -> None:

@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
         "prot: 1",
         "did you mean `port`?",
     ),
-    "unknown key, far off": ("ram: 64GB", "ram: 64GB, colour: red", "LH010", "colour", "known here: cpu, os, ram"),
+    "unknown key, far off": ("ram: 64GB", "ram: 64GB, colour: red", "LH010", "colour", "known names: cpu, os, ram"),
     "unknown key at the top": ("models:\n", "modles: {}\nmodels:\n", "LH010", "modles", "did you mean `models`?"),
     "unknown key of a card": ("uuid: GPU-1", "uuid: GPU-1, uid: 1", "LH010", "uid: 1", "did you mean `uuid`?"),
     "unknown key of a source": (
@@ -178,8 +178,14 @@ WRONG: dict[str, tuple[str, str, str, str, str]] = {
         "[gemma]",
         "add `quality: {kld: 0.02}`",
     ),
-    "card of nobody": ("on: [ti]", "on: [ti, it]", "LH020", "it]", "known here: ti"),
-    "one port twice": ("port: 8081", "port: 8080 # again", "LH021", "8080 # again", "taken by instance `chat`"),
+    "card of nobody": ("on: [ti]", "on: [ti, it]", "LH020", "it]", "known names: ti"),
+    "one port twice": (
+        "port: 8081",
+        "port: 8080 # again",
+        "LH021",
+        "8080 # again",
+        "already the port of instance `chat`",
+    ),
     "open to all": ("    on: [ti]", "    listen: 0.0.0.0", "LH022", "0.0.0.0", "no API key"),
     "ik drafts for one": (
         "port: 8081",
@@ -298,7 +304,7 @@ def test_choosing_rigs(folder: Path) -> None:
         choose_rigs(fleet, ["bx", "duo", "zebra"], folder)
     assert [(finding.code, finding.help) for finding in caught.value.findings] == [
         ("LH007", "did you mean `box`?"),
-        ("LH007", "known here: box, duo"),
+        ("LH007", "known names: box, duo"),
     ]
 
 
@@ -327,7 +333,7 @@ def test_findings_as_json(folder: Path) -> None:
     ("word", "known", "help_"),
     [
         ("prot", ["port", "model"], "did you mean `port`?"),
-        ("xyz", ["port", "model"], "known here: model, port"),
+        ("xyz", ["port", "model"], "known names: model, port"),
         ("xyz", [], "there is none to choose from yet"),
     ],
 )

@@ -347,7 +347,7 @@ def test_what_keys_become_names_each_flag(engine: str) -> None:
 @pytest.mark.parametrize("rule", drawn(rules().values()), ids=lambda rule: rule.code)
 def test_examples_of_rules_find_them(rule: Rule, tmp_path: Path) -> None:
     assert rule.title.endswith(".")
-    assert rule.way_out
+    assert rule.fix
     assert (rule.language == "console") == (rule.code in NOT_EXAMINED)
     if rule.language == "console":
         assert set(CODE.findall(rule.example)) == {rule.code}

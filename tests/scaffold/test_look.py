@@ -301,7 +301,7 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
     [
         (replace(FoundHost(), os="fedora-44"), "runs fedora-44"),
         (replace(FoundHost(), os="debian-"), "runs debian-"),
-        (FoundHost(), "does not say in /etc/os-release"),
+        (FoundHost(), "has no known system in /etc/os-release"),
         (replace(FoundHost(), os="debian-13"), "cores and memory"),
         (replace(FoundHost(), os="debian-13", cores=2), "cores and memory"),
     ],

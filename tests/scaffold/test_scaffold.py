@@ -326,7 +326,7 @@ def test_a_link_into_nothing_is_somebodys(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_a_folder(tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text("a file")
-    with pytest.raises(ScaffoldError, match=r"/fleet is no folder"):
+    with pytest.raises(ScaffoldError, match=r"/fleet is not a folder"):
         write_files(tmp_path / "fleet", fleet_files({}))
     with pytest.raises(ScaffoldError, match=r"cannot write .*/fleet/below/.*: Not a directory"):
         write_files(tmp_path / "fleet" / "below", fleet_files({}))

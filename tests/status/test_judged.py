@@ -17,7 +17,7 @@ from tests.support.rigs import cpu_rig, gpu_rig, planned
 
 BOX = planned(cpu_rig())
 DUO = planned(gpu_rig())
-IDLE = "it answers nobody, and does nothing"
+IDLE = "it does not respond, and is idle"
 FINE = ServerStatus(
     active="active", doing="running", ended="success", health="200", slots=2, busy=1, reading=0, waiting=0
 )
@@ -78,20 +78,20 @@ def test_a_group_that_does_not_run_is_one_problem() -> None:
     ("server", "state", "why"),
     [
         (FINE, "serves", ""),
-        (ServerStatus("active", "running", "success", "silent"), "busy", "it answers later than in 2 s"),
-        (ServerStatus("active", "running", "success", "200", silent=True), "busy", "it answers later than in 2 s"),
+        (ServerStatus("active", "running", "success", "silent"), "busy", "it responds later than in 2 s"),
+        (ServerStatus("active", "running", "success", "200", silent=True), "busy", "it responds later than in 2 s"),
         (
             ServerStatus("active", "running", "success", "silent", "idle"),
             "hangs",
-            "it answers nobody, and does nothing",
+            "it does not respond, and is idle",
         ),
         (ServerStatus("active", "running", "success", "silent", "stopped"), "hangs", "its process is stopped"),
-        (ServerStatus("active", "running", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerStatus("active", "running", "success", "503"), "loads", "it reports that it is not ready"),
         (ServerStatus("activating", "start-post", "success", "refused"), "loads", "it starts"),
-        (ServerStatus("activating", "start-post", "success", "503"), "loads", "it says that it is not ready"),
+        (ServerStatus("activating", "start-post", "success", "503"), "loads", "it reports that it is not ready"),
         (ServerStatus("active", "running", "success", "refused"), "down", "nothing listens at port 8080"),
-        (ServerStatus("active", "running", "success", "broken"), "down", "what listens at port 8080 breaks off"),
-        (ServerStatus("active", "running", "success", "500"), "down", "it answers 500 when it is asked for its health"),
+        (ServerStatus("active", "running", "success", "broken"), "down", "the program at port 8080 breaks off"),
+        (ServerStatus("active", "running", "success", "500"), "down", "it returns 500 when its health is requested"),
         (ServerStatus("failed", "failed", "exit-code"), "down", "its unit is failed (exit-code)"),
         (ServerStatus("inactive", "dead", "success"), "down", "its unit is inactive"),
         (
@@ -104,9 +104,9 @@ def test_a_group_that_does_not_run_is_one_problem() -> None:
             "down",
             "its unit fails, and is started again (signal)",
         ),
-        (ServerStatus("absent", "dead", "success"), "down", "there is no unit of it"),
-        (ServerStatus("active", "running", "success"), "busy", "it answers later than in 2 s"),
-        (ServerStatus(), "down", "nothing is known of it"),
+        (ServerStatus("absent", "dead", "success"), "down", "its unit does not exist"),
+        (ServerStatus("active", "running", "success"), "busy", "it responds later than in 2 s"),
+        (ServerStatus(), "down", "its state is unknown"),
         (ServerStatus(health="200", slots=2, busy=0), "serves", ""),
     ],
 )
@@ -123,7 +123,7 @@ def test_states_of_a_unit(server: ServerStatus, state: str, why: str) -> None:
         (ServerStatus("running", "starting", health="refused"), "loads", "it starts"),
         (ServerStatus("restarting", ""), "down", "its container fails, and is started again"),
         (ServerStatus("exited", ""), "down", "its container is exited"),
-        (ServerStatus("absent", ""), "down", "there is no container of it"),
+        (ServerStatus("absent", ""), "down", "its container does not exist"),
     ],
 )
 def test_states_of_a_container(server: ServerStatus, state: str, why: str) -> None:
@@ -135,11 +135,11 @@ def test_a_problem_says_where_to_look() -> None:
     down = told(BOX, chat=ServerStatus("failed", "failed", "exit-code"), drafter=ServerStatus("absent", ""))
     assert rig_snapshot(BOX, down, {}).problems == (
         "chat is down: its unit is failed (exit-code); see `journalctl -u llama-chat` there",
-        "drafter is down: there is no container of it; `herd up box` makes it",
+        "drafter is down: its container does not exist; `herd up box` creates it",
     )
     hangs = told(BOX, chat=ServerStatus("active", "running", "success", "silent", "idle"))
     assert rig_snapshot(BOX, hangs, {}).problems == (
-        "chat hangs: it answers nobody, and does nothing; `herd up box` starts it again",
+        "chat hangs: it does not respond, and is idle; `herd up box` starts it again",
     )
 
 
@@ -185,10 +185,12 @@ def test_gpus_are_called_as_declared_and_others_by_their_address() -> None:
 def test_a_gpu_that_is_gone_is_a_problem_and_so_is_a_driver_that_says_nothing() -> None:
     host = told(DUO)
     host.cards = [card("GPU-5090")]
-    assert rig_snapshot(DUO, host, {}).problems == ("GPU old is not there; `herd preflight duo` says which are",)
+    assert rig_snapshot(DUO, host, {}).problems == (
+        "GPU old does not exist; `herd preflight duo` lists the missing ones",
+    )
     host.cards, host.driver = [], "nvidia-smi does not answer within 5 s"
     (problem,) = rig_snapshot(DUO, host, {}).problems
-    assert problem.startswith("its GPUs are not known: nvidia-smi does not answer within 5 s")
+    assert problem.startswith("its GPUs are unknown: nvidia-smi does not answer within 5 s")
 
 
 def test_the_last_change() -> None:

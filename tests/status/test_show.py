@@ -26,7 +26,7 @@ def lines(now: FleetSnapshot, width: int | None = None) -> list[str]:
 
 def test_the_table_of_a_fleet() -> None:
     assert lines(FLEET) == [
-        "2 of 3 instances serve, 1 of 3 rigs not reached, 2026-11-25 10:00:00 UTC",
+        "2 of 3 instances serve, 1 of 3 rigs unreachable, 2026-11-25 10:00:00 UTC",
         "duo: code is down: its unit is failed; see there",
         "six: nothing listens for SSH at six.lan; is it on?",
         "",
@@ -103,6 +103,6 @@ def test_what_others_say_is_text_on_the_page() -> None:
 
 def test_the_page_says_all_that_the_terminal_does() -> None:
     page = re.sub(r"<[^>]*>", " ", to_html(FLEET))
-    for said in ("qwen3.6-35b-a3b", "43.10 ± 0.6", "20.0 of 32.0 GiB", "restart chat", "six.chat", "not reached"):
+    for said in ("qwen3.6-35b-a3b", "43.10 ± 0.6", "20.0 of 32.0 GiB", "restart chat", "six.chat", "unreachable"):
         assert said in page
     assert "//" not in to_html(FLEET)

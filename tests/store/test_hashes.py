@@ -49,7 +49,7 @@ def test_damage_is_found_and_no_longer_vouched_for(host: StoreHost) -> None:
         ("missing", False),
     ]
     assert "its sha256 is" in checks[1].detail
-    assert checks[2].detail == "it has 1 bytes, the lock says 7"
+    assert checks[2].detail == "it has 1 bytes, the lock has 7"
     manifest = host.store / folder / ".manifest"
     assert [line.split("\t")[3] for line in manifest.read_text().splitlines()] == [names[0], names[3]]
     assert manifest.stat().st_mode & 0o777 == 0o644

@@ -84,7 +84,7 @@ def test_links_are_not_followed(host: StoreHost, tmp_path: Path) -> None:
     assert folders(holdings) == {}
     assert "org/name is a symbolic link" in holdings.notes[0]
     told = host.prune(Removal(f"org/name/{OLD}"))
-    assert told.kept == {f"org/name/{OLD}": "it is no longer there"}
+    assert told.kept == {f"org/name/{OLD}": "it no longer exists"}
     assert (outside / "a.gguf").read_bytes() == b"theirs"
 
 

@@ -163,7 +163,7 @@ def test_what_leads_out_of_the_store_is_not_there(folder: str) -> None:
     host = littered()
     host.files["/etc/passwd"] = File("root")
     before = {path for path in host.files if "trash" not in path}
-    assert prune(PruneInput(STORE, (Item(folder),)), host).kept == {folder: "it is no longer there"}
+    assert prune(PruneInput(STORE, (Item(folder),)), host).kept == {folder: "it no longer exists"}
     assert set(host.files) == before
 
 

@@ -207,8 +207,8 @@ def test_a_file_of_two_models_is_read_once() -> None:
             FileHash("hashed", "dd" * 32, dropped=True),
             FileCheck("a.gguf", "damaged", f"its sha256 is {'dd' * 32}, declared is {'cc' * 32}", dropped=True),
         ),
-        (FileHash("sized", "7"), FileCheck("a.gguf", "damaged", "it has 7 bytes, the lock says 100")),
-        (FileHash("missing"), FileCheck("a.gguf", "missing", "it is not there")),
+        (FileHash("sized", "7"), FileCheck("a.gguf", "damaged", "it has 7 bytes, the lock has 100")),
+        (FileHash("missing"), FileCheck("a.gguf", "missing", "it does not exist")),
         (
             FileHash("unreadable", "Input/output error"),
             FileCheck("a.gguf", "damaged", "it cannot be read: Input/output error; is the disk failing?"),
@@ -248,7 +248,7 @@ def test_a_store_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"org/next/{OLD} - 0 missing unused" in said
     assert "aaaaaaaaaaaa 1.0 MB 9.0 GB next.gguf" in said
     assert "bbbbbbbbbbbb 700 B 700 B nothing: unwanted" in said
-    assert "note: mine is a symbolic link: what it leads to is not looked at" in said
+    assert "note: mine is a symbolic link: its target is not inspected" in said
 
 
 def test_names_are_no_markup_and_no_terminal_obeys_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,16 +266,16 @@ def test_what_is_damaged_is_said_with_a_way_out(capsys: pytest.CaptureFixture[st
         FileCheck("a.gguf", "ok"),
         FileCheck("b.gguf", "damaged", "its sha256 is x", dropped=True),
         FileCheck("c.gguf", "damaged", "its sha256 is y"),
-        FileCheck("d.gguf", "missing", "it is not there"),
+        FileCheck("d.gguf", "missing", "it does not exist"),
     )
     print_checks("duo", [ModelCheck("good", "/g", files_[:1]), ModelCheck("bad", "/b", files_)], console())
     assert capsys.readouterr().out == (
         "  ✓ good: 1 file as declared, by sha256\n"
         "  ✗ bad in /b:\n"
         "      b.gguf is damaged: its sha256 is x\n"
-        "      help: it is no longer vouched for: `herd up duo` brings it again\n"
+        "      help: its hash is no longer listed: `herd up duo` fetches it again\n"
         "      c.gguf is damaged: its sha256 is y\n"
         "      help: it was being changed meanwhile: run `herd verify --deep duo` again\n"
-        "      d.gguf is missing: it is not there\n"
-        "      help: `herd up duo` brings it\n"
+        "      d.gguf is missing: it does not exist\n"
+        "      help: `herd up duo` fetches it\n"
     )

@@ -43,7 +43,7 @@ def listening(process: subprocess.Popen[str], root: Path) -> Lending:
     """The process, once it says where it listens."""
     assert process.stdout
     line = process.stdout.readline()
-    assert line.startswith("lending models at "), line
+    assert line.startswith("sharing models at "), line
     return Lending(process, int(line.split()[-1]), root / "store", root / "run")
 
 

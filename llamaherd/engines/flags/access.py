@@ -31,12 +31,12 @@ FILES = {
 NOT_ENCRYPTED = Rule(
     "LH221",
     "A key or a certificate alone encrypts nothing.",
-    why="llama-server speaks TLS where both are given. Otherwise it speaks plain HTTP, without a word.",
+    why="llama-server uses TLS where both are given. Otherwise it uses plain HTTP, without a warning.",
     example="""
     llama-server -m model.gguf -c 8192 --ssl-key-file key.pem
     """,
     language="sh",
-    way_out="give both, or neither.",
+    fix="give both, or neither.",
 )
 
 
@@ -52,16 +52,16 @@ def find_missing_encryption(meant: EffectiveOptions, _around: ServerContext) -> 
 
 OPENS = Rule(
     "LH211",
-    "An option lets clients do more than ask the model.",
+    "An option lets clients do more than send requests to the model.",
     why="""
-    Tools for agents run commands on the host. A folder that is served, or settings that anybody changes, want a
-    key. It is an error where others reach the server and no key is asked for.
+    Tools for agents run commands on the host. A folder that is served, or settings that every client can change, need a
+    key. It is an error where other machines reach the server without a key.
     """,
     example="""
     llama-server -m model.gguf --tools all
     """,
     language="sh",
-    way_out="leave the option out.",
+    fix="leave the option out.",
     sometimes=("warning",),
 )
 
@@ -84,7 +84,7 @@ def find_openings(meant: EffectiveOptions, around: ServerContext) -> Iterator[Co
 
 NO_ADDRESS = Rule(
     "LH257",
-    "An address is no address, or a port no port.",
+    "An address or a port is invalid.",
     why="""
     `--host` takes an address or a name, without scheme, port or path. Ports end at 65535. Each server of `--rpc`
     is `HOST:PORT`.
@@ -93,7 +93,7 @@ NO_ADDRESS = Rule(
     llama-server -m model.gguf --host 127.0.0.1:8080
     """,
     language="sh",
-    way_out="write the address alone, and the port by `--port`.",
+    fix="write the address alone, and the port by `--port`.",
 )
 
 

@@ -31,31 +31,31 @@ def as_typed(arguments: Sequence[str]) -> str:
 IDLE_FLAG = Rule(
     "LH112",
     "A flag has no effect.",
-    why="The engine takes it and does nothing, or does nothing because of another flag.",
+    why="The engine accepts it and ignores it, or ignores it because of another flag.",
     example="""
     instances:
       coder: {extra_args: [--defrag-thold, "0.1"]}
     """,
-    way_out="leave it out.",
+    fix="leave it out.",
     severity="warning",
 )
 
 
 DEPRECATED = Rule(
     "LH114",
-    "A flag or value still works and will go.",
+    "A flag or value still works and will be removed.",
     example="""
     instances:
       coder: {extra_args: [--chat-template-kwargs, '{"enable_thinking": false}']}
     """,
-    way_out="write the new spelling, or the key of the inventory: here `thinking: false`.",
+    fix="write the new spelling, or the key of the inventory: here `thinking: false`.",
     severity="warning",
 )
 
 
 SECRET = Rule(
     "LH115",
-    "A secret stands among the arguments, where every user of the host reads it.",
+    "A secret is among the arguments, where every user of the host can read it.",
     why="""
     `ps` shows arguments, and so do units, plans and this repository. In a recipe it is a note: a key there is its
     owner's.
@@ -64,7 +64,7 @@ SECRET = Rule(
     instances:
       coder: {extra_args: [--api-key, sk-123456]}
     """,
-    way_out="write `api_key: {file: PATH}` or `api_key: {env: NAME}`.",
+    fix="write `api_key: {file: PATH}` or `api_key: {env: NAME}`.",
     sometimes=("note",),
 )
 
@@ -77,8 +77,8 @@ DOWNLOADS = Rule(
     instances:
       coder: {extra_args: [-hf, unsloth/Qwen3.6-35B-A3B-MTP-GGUF]}
     """,
-    after="Beside the rig's own model it is a contradiction, too (LH210).",
-    way_out="declare it under `models`, and name it by `model`.",
+    after="Together with the rig's own model it is a contradiction, too (LH210).",
+    fix="declare it under `models`, and name it by `model`.",
     severity="warning",
 )
 
@@ -90,7 +90,7 @@ OPEN = Rule(
     instances:
       coder: {api_key: null, extra_args: [--host, 0.0.0.0]}
     """,
-    way_out="""
+    fix="""
     write `listen: 0.0.0.0` with an `api_key`. With a key, `--host` among `extra_args` still contradicts `listen`
     (LH210).
     """,
@@ -104,7 +104,7 @@ ENDS = Rule(
     instances:
       coder: {extra_args: [--list-devices]}
     """,
-    way_out="leave it out.",
+    fix="leave it out.",
 )
 
 
@@ -156,7 +156,7 @@ FAILS_TO_LOAD = Rule(
     instances:
       coder: {extra_args: [--split-mode, row]}
     """,
-    way_out="do what the help line says.",
+    fix="apply the fix of the help line.",
 )
 
 

@@ -30,7 +30,7 @@ SWALLOWS = Rule(
     instances:
       coder: {extra_args: [--cache-ram, --no-slots]}
     """,
-    way_out="write the value.",
+    fix="write the value.",
 )
 
 MISSING_VALUE = Rule(
@@ -40,29 +40,29 @@ MISSING_VALUE = Rule(
     instances:
       coder: {extra_args: [--cache-ram]}
     """,
-    way_out="write the value.",
+    fix="write the value.",
 )
 
 
 SWITCH_VALUE = Rule(
     "LH107",
-    "A value stands after a switch, which takes none.",
+    "A value follows a switch, which takes none.",
     why="`--op-offload 1` is the usual case: the engine takes the 1 for an argument of its own, and does not start.",
     example="""
     instances:
       coder: {extra_args: [--op-offload, "1"]}
     """,
-    way_out="leave the value out. To switch it off, write `--no-op-offload`.",
+    fix="leave the value out. To switch it off, write `--no-op-offload`.",
 )
 
 EQUALS = Rule(
     "LH108",
-    "A flag and its value are written with `=`, and this engine wants two arguments.",
+    "A flag and its value are written with `=`, and this engine needs two arguments.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram=2048]}
     """,
-    way_out="write two arguments: here `--cache-ram 2048`.",
+    fix="write two arguments: here `--cache-ram 2048`.",
 )
 
 STRAY = Rule(
@@ -72,7 +72,7 @@ STRAY = Rule(
     instances:
       coder: {extra_args: [--no-slots, please]}
     """,
-    way_out="leave it out, or write the flag before it.",
+    fix="leave it out, or write the flag before it.",
 )
 
 TWICE = Rule(
@@ -82,7 +82,7 @@ TWICE = Rule(
     instances:
       coder: {extra_args: [--cache-ram, "2048", --cache-ram, "4096"]}
     """,
-    way_out="keep one.",
+    fix="keep one.",
     severity="warning",
 )
 
@@ -95,8 +95,8 @@ MANAGED = Rule(
     instances:
       coder: {extra_args: [--batch-size, "1024"]}
     """,
-    after="Where the key says something else, that is an error (LH210).",
-    way_out="write the key of the help line.",
+    after="Where the key has another value, that is an error (LH210).",
+    fix="write the key of the help line.",
     severity="warning",
 )
 
@@ -111,12 +111,12 @@ QUOTES = str.maketrans(
 TYPOGRAPHY = Rule(
     "LH125",
     "A dash or quotation mark is one of a word processor.",
-    why='Blogs and chat programs turn `--` and `"` into signs that look alike and mean nothing to a command line.',
+    why='Blogs and chat programs turn `--` and `"` into similar characters that mean nothing to a command line.',
     example="""
     llama-server -m model.gguf \N{EN DASH}-ctx-size 8192
     """,
     language="sh",
-    way_out="write the plain signs of the help line.",
+    fix="write the plain characters of the help line.",
 )
 
 
@@ -150,10 +150,10 @@ def typographic_quotes(value: str, index: int, length: int) -> Problem | None:
 
 JOINED = Rule(
     "LH255",
-    "A flag and its value stand in one argument.",
+    "A flag and its value are in one argument.",
     why="""
-    An item of a list, or what stands in one pair of quotes, is one argument: the engine looks for a flag of that
-    whole name.
+    An item of a list, or the text in one pair of quotes, is one argument: the engine searches for a flag of that whole
+    name.
     """,
     example="""
     services:
@@ -163,7 +163,7 @@ JOINED = Rule(
         volumes: ["/srv/models:/models:ro"]
         ports: ["127.0.0.1:8080:8080"]
     """,
-    way_out="write flag and value as two items.",
+    fix="write flag and value as two items.",
 )
 
 
@@ -215,13 +215,13 @@ def check_value(given: GivenValue, value: Value) -> Iterator[Problem]:
 
 CUT_SHORT = Rule(
     "LH111",
-    "A number has more behind it, which the engine does not read.",
+    "A number is followed by text that the engine does not read.",
     why="`32k` means 32 to it.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram, 8k]}
     """,
-    way_out="write the number out.",
+    fix="write the number out.",
     severity="warning",
 )
 
@@ -236,13 +236,13 @@ def _cut_short(given: GivenValue, value: Value) -> Problem:
 
 NO_NUMBER = Rule(
     "LH105",
-    "A value is no number, or out of its range.",
-    why="It is a warning where the version is newer than all that are known here: it may take more.",
+    "A value is not a number, or out of its range.",
+    why="It is a warning where the version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {extra_args: [--cache-ram, much]}
     """,
-    way_out="write a number, as the help line says.",
+    fix="write a number, as the help line says.",
     sometimes=("warning",),
 )
 
@@ -255,13 +255,13 @@ def _no_number(given: GivenValue, value: Value) -> Problem:
 
 NO_CHOICE = Rule(
     "LH106",
-    "A value is none of those that a flag takes.",
-    why="It is a note where the version is newer than all that are known here: it may take more.",
+    "A value is not one of those that a flag takes.",
+    why="It is a note where the version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {extra_args: [--reasoning-format, jsno]}
     """,
-    way_out="write one of the words in the help line.",
+    fix="write one of the words in the help line.",
     sometimes=("note",),
 )
 

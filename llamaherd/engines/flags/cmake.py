@@ -99,27 +99,27 @@ def check_options(kind: str, options: Mapping[str, str], *, newer: str = "") -> 
 
 OPTION_GONE = Rule(
     "LH130",
-    "A CMake option is gone from this engine.",
+    "A CMake option was removed from this engine.",
     example="""
     engines:
       main: {options: {LLAMA_CUBLAS: true}}
     """,
-    way_out="write the option that took its place. CUDA is switched on by itself for instances that are `on` a GPU.",
+    fix="write the option that replaced it. llamaherd switches CUDA on for instances that are `on` a GPU.",
 )
 
 
 OPTION_UNKNOWN = Rule(
     "LH131",
-    "No engine that is known here has such a CMake option.",
+    "No known engine has such a CMake option.",
     why="""
     CMake would ignore it. llamaherd stops the build, since something else was meant. It is a note where the engine's
-    version is newer than all that are known here.
+    version is newer than the catalogues.
     """,
     example="""
     engines:
       main: {options: {LLAMA_MTP: true}}
     """,
-    way_out="leave it out, or correct it. There is no build option for MTP.",
+    fix="leave it out, or correct it. There is no build option for MTP.",
     sometimes=("note",),
 )
 
@@ -131,18 +131,18 @@ OPTION_FOREIGN = Rule(
     engines:
       main: {options: {GGML_IQK_FA_ALL_QUANTS: true}}
     """,
-    way_out="write what this engine calls it, as the help line says.",
+    fix="write this engine's name of it, as the help line says.",
 )
 
 
 OPTION_DEPRECATED = Rule(
     "LH133",
-    "A CMake option works and will go.",
+    "A CMake option works and will be removed.",
     example="""
     engines:
       main: {options: {GGML_CUDA_FA_ALL_QUANTS: true}}
     """,
-    way_out="write `GGML_CUDA_FA_QUANTS: all`, which llamaherd gives by itself.",
+    fix="write `GGML_CUDA_FA_QUANTS: all`, which is llamaherd's default.",
     severity="warning",
 )
 
@@ -196,7 +196,7 @@ def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
 
 OPTION_TAKEN = Rule(
     "LH276",
-    "CMake takes the value of an option, and does something else with it.",
+    "CMake accepts the value of an option, and uses it otherwise.",
     why="""
     CMake compiles a build type that it has no flags for without optimisation, and `Debug` too. Any word that does
     not mean off switches an option on, `flase` and `disabled` too.
@@ -205,7 +205,7 @@ OPTION_TAKEN = Rule(
     engines:
       main: {options: {CMAKE_BUILD_TYPE: Relase}}
     """,
-    way_out="write the value of the help line, if that was meant.",
+    fix="write the value of the help line, if that was meant.",
     sometimes=("warning",),
 )
 
@@ -245,15 +245,14 @@ OPTION_VALUE = Rule(
     "LH134",
     "A CMake option has a value at which the build stops.",
     why="""
-    `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty element ends
-    the configuration. A pair of other types is a note where the engine's version is newer than all that are known
-    here.
+    `GGML_CUDA_FA_QUANTS` is `all`, or pairs of a K and a V type with `;` or `,` between. An empty element ends the
+    configuration. A pair of other types is a note where the engine's version is newer than the catalogues.
     """,
     example="""
     engines:
       main: {options: {GGML_CUDA_FA_QUANTS: "q8_0-q8_0;"}}
     """,
-    way_out="write the value of the help line.",
+    fix="write the value of the help line.",
     sometimes=("note",),
 )
 

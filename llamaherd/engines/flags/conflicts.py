@@ -41,16 +41,16 @@ OTHER_FORMATS = (".safetensors", ".safetensors.index.json", ".pt", ".pth", ".onn
 
 NO_MODEL = Rule(
     "LH273",
-    "What stands for a model is none that the engine loads.",
+    "The engine cannot load the value as a model.",
     why="""
-    llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another
-    format, no vision projector alone.
+    llama.cpp and ik_llama.cpp load a GGUF file by its path: no address, no repository, no weights of another format, no
+    vision projector alone.
     """,
     example="""
     llama-server -m unsloth/Qwen3-8B-GGUF:Q4_K_M --port 8080
     """,
     language="sh",
-    way_out="give the path of a GGUF file.",
+    fix="give the path of a GGUF file.",
 )
 
 
@@ -96,13 +96,13 @@ WITH_JINJA = "chatml"
 
 PATH_AS_TEXT = Rule(
     "LH216",
-    "A path stands where a text is taken.",
+    "A path is given in place of a text.",
     why="`--chat-template` takes the template itself, or the name of one that is built in.",
     example="""
     llama-server -m model.gguf -c 8192 --chat-template ./qwen.jinja
     """,
     language="sh",
-    way_out="write `--chat-template-file`.",
+    fix="write `--chat-template-file`.",
 )
 
 
@@ -121,18 +121,17 @@ def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iter
 
 NO_TEMPLATE = Rule(
     "LH277",
-    "A name stands for no chat template.",
+    "A name is not a chat template.",
     why="""
-    With Jinja, which llama.cpp has switched on, `--chat-template` takes the text of a template, and one name:
-    `chatml`. Any other word is the whole template: the model gets this word for every prompt. Without Jinja
-    (`--no-jinja`, and ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does
-    not start with others.
+    With Jinja, which is llama.cpp's default, `--chat-template` takes the text of a template, and one name: `chatml`.
+    Any other word is the whole template: the model gets this word for every prompt. Without Jinja (`--no-jinja`, and
+    ik_llama.cpp unless `--jinja` is given) about fifty names are known, and the server does not start with others.
     """,
     example="""
     llama-server -m model.gguf -c 8192 --chat-template chatlm
     """,
     language="sh",
-    way_out="leave it out: models bring their own template. Or write `--chat-template-file`.",
+    fix="leave it out: models bring their own template. Or write `--chat-template-file`.",
 )
 
 
@@ -155,7 +154,7 @@ def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
 
 BAD_BUILD = Rule(
     "LH177",
-    "An engine's build has a known fault with what a server is told.",
+    "An engine's build has a known fault with an argument of a server.",
     why="""
     llama.cpp b10741 to b10748 do not start with `draft-mtp` (ggml-org/llama.cpp#28196). Toolkits with known faults
     are reported by LH042.
@@ -164,7 +163,7 @@ BAD_BUILD = Rule(
     engines:
       main: {ref: b10745}
     """,
-    way_out="write a newer build, as the help line says.",
+    fix="write a newer build, as the help line says.",
     severity="warning",
 )
 
@@ -204,7 +203,7 @@ NO_ATTENTION = Rule(
     instances:
       coder: {kv: q8_0, flash_attention: "off"}
     """,
-    way_out="leave `flash_attention` out.",
+    fix="leave `flash_attention` out.",
 )
 
 
@@ -227,7 +226,7 @@ TOO_MANY_THREADS = Rule(
     instances:
       helper: {threads: 24}
     """,
-    way_out="leave `threads` out, or write at most `host.cpu.cores`.",
+    fix="leave `threads` out, or write at most `host.cpu.cores`.",
 )
 
 
@@ -239,7 +238,7 @@ ALL_PROCESSORS = Rule(
     llama-server -m model.gguf -c 8192 -t -1
     """,
     language="sh",
-    way_out="leave it out, or give the number of physical cores.",
+    fix="leave it out, or give the number of physical cores.",
     severity="warning",
 )
 
@@ -267,7 +266,7 @@ SMALL_SLOTS = Rule(
     llama-server -m model.gguf -c 8192 -np 4
     """,
     language="sh",
-    way_out="write the context of the help line, if each request must have as much.",
+    fix="write the context of the help line, if each request must have as much.",
     severity="note",
 )
 
@@ -294,13 +293,13 @@ def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict
 
 CUT_BATCH = Rule(
     "LH219",
-    "More is to be computed at once than is queued.",
+    "The computed batch is larger than the queued batch.",
     why="`--ubatch-size` is cut to `--batch-size`, which is 2048 unless you set it.",
     example="""
     instances:
       coder: {ubatch: 4096}
     """,
-    way_out="set both: in a rig, `batch` and `ubatch`.",
+    fix="set both: in a rig, `batch` and `ubatch`.",
     severity="warning",
 )
 
@@ -322,13 +321,13 @@ KEY_VALUE = re.compile(r"[^=,]{1,127}=(?:int:-?[0-9]+|float:[-+0-9.eE]+|bool:(?:
 
 BAD_METADATA = Rule(
     "LH126",
-    "A replaced hyperparameter is not written as the engine wants it.",
+    "A replaced hyperparameter has a form that the engine refuses.",
     why="`--override-kv` takes `KEY=TYPE:VALUE`, and the type is `int`, `float`, `bool` or `str`.",
     example="""
     instances:
       coder: {extra_args: [--override-kv, "tokenizer.ggml.add_bos_token=false"]}
     """,
-    way_out="write it in the form of the help line.",
+    fix="write it in the form of the help line.",
 )
 
 
@@ -343,16 +342,16 @@ def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Confl
 
 NOT_REUSED = Rule(
     "LH222",
-    "Parts of the cache are to be reused that cannot be moved.",
+    "`cache_reuse` cannot move parts of the cache.",
     why="""
-    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server says so in
-    its log and reuses the common beginning alone.
+    A hybrid model's state, positions of several numbers, and pictures cannot be shifted. The server logs this and
+    reuses the common beginning alone.
     """,
     example="""
     llama-server -m model.gguf -c 8192 --mmproj mmproj.gguf --cache-reuse 256
     """,
     language="sh",
-    way_out="leave it out.",
+    fix="leave it out.",
     severity="warning",
 )
 

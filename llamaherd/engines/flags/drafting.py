@@ -24,14 +24,14 @@ OF_DRAFT_MODEL = (
 NO_MTP = Rule(
     "LH023",
     "ik_llama.cpp would drop speculative decoding.",
-    why="It does so without a word when it serves more than one slot.",
+    why="It does so without a warning when it serves more than one slot.",
     example="""
     engines:
       main: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
     instances:
       coder: {draft: {mtp: 2}, parallel: 2}
     """,
-    way_out="set `parallel: 1`, or leave `draft` out, or use llama.cpp.",
+    fix="set `parallel: 1`, or leave `draft` out, or use llama.cpp.",
 )
 
 
@@ -39,14 +39,14 @@ MANY_STATES = Rule(
     "LH213",
     "The automatic number of slots multiplies what drafting holds.",
     why="""
-    llama.cpp serves four slots unless it is told. A model with recurrent layers, such as Qwen3.5, holds its state
-    once for each slot and each drafted token.
+    llama.cpp serves four slots by default. A model with recurrent layers, such as Qwen3.5, holds its state once for
+    each slot and each drafted token.
     """,
     example="""
     llama-server -m model.gguf -c 8192 --spec-type draft-mtp --spec-draft-n-max 3
     """,
     language="sh",
-    way_out="write `--parallel 1`, or as many slots as there are users.",
+    fix="write `--parallel 1`, or as many slots as there are users.",
     severity="note",
 )
 
@@ -81,15 +81,15 @@ def _head(meant: EffectiveOptions) -> Option | None:
 
 DRAFTS_NOTHING = Rule(
     "LH212",
-    "Drafting is set up, and nothing drafts.",
-    why="llama.cpp since b9246 wants to be told how to draft: without that, it loads the model and does not use it.",
+    "Drafting is configured, and has no effect.",
+    why="llama.cpp since b9246 needs the method of drafting: without that, it loads the model and does not use it.",
     example="""
     llama-server -m big.gguf -md small.gguf -c 8192 -np 1
     """,
     language="sh",
-    way_out="""
-    add `--spec-type draft-simple` beside a model that drafts, `draft-mtp` for a prediction head. In a rig, write
-    the key `draft`.
+    fix="""
+    add `--spec-type draft-simple` for a draft model, `draft-mtp` for a prediction head. In a rig, write the key
+    `draft`.
     """,
     severity="warning",
 )
@@ -127,7 +127,7 @@ OWN_DRAFT = Rule(
     instances:
       helper: {draft: {model: small}}
     """,
-    way_out="""
+    fix="""
     name a smaller model of the same vocabulary, or write `draft: {mtp: 2}` where the model has a prediction head.
     """,
 )

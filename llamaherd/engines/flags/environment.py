@@ -69,12 +69,12 @@ def _undecided(catalogue: Catalogue, rule: Rule, name: str) -> bool:
 ENV_UNKNOWN = Rule(
     "LH120",
     "A variable looks like one of the engine's, and the engine does not read it.",
-    why="It is a note where the engine's version is newer than all that are known here: it may read more.",
+    why="It is a note where the engine's version is newer than the catalogues: it may read more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_CTXSIZE: 4096}}
     """,
-    way_out="write the name of the help line, or better the key of the inventory.",
+    fix="write the name of the help line, or better the key of the inventory.",
     severity="warning",
     sometimes=("note",),
 )
@@ -88,13 +88,13 @@ ENV_PRESENCE = Rule(
     instances:
       coder: {environment: {GGML_CUDA_P2P: "0"}}
     """,
-    way_out="leave it out to have it off.",
+    fix="leave it out to have it off.",
 )
 
 
 ENV_BEATS = Rule(
     "LH122",
-    "A variable beats the command line.",
+    "A variable overrides the command line.",
     why="ik_llama.cpp reads its `LLAMA_ARG_` variables last.",
     example="""
     engines:
@@ -102,7 +102,7 @@ ENV_BEATS = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_CTX_SIZE: "4096"}}
     """,
-    way_out="leave it out: `context` says it.",
+    fix="leave it out: `context` sets it.",
 )
 
 
@@ -110,8 +110,8 @@ ENV_OFF = Rule(
     "LH123",
     "A variable's value switches off what it seems to switch on.",
     why="""
-    ik_llama.cpp takes `1` and `true` of its switches for on, and anything else for off. That the variable beats
-    the command line is LH122.
+    ik_llama.cpp reads `1` and `true` of its switches as on, and anything else as off. That the variable overrides the
+    command line is LH122.
     """,
     example="""
     engines:
@@ -119,7 +119,7 @@ ENV_OFF = Rule(
     instances:
       coder: {environment: {LLAMA_ARG_MLOCK: "yes"}}
     """,
-    way_out="write `1` or `true`, or the key of the inventory.",
+    fix="write `1` or `true`, or the key of the inventory.",
 )
 
 
@@ -240,13 +240,13 @@ def _instead(catalogue: Catalogue, name: str, value: str) -> str:
 
 ENV_VALUE = Rule(
     "LH124",
-    "A variable has a value that the engine does not take, or is of a flag that is gone.",
-    why="It is a note where the engine's version is newer than all that are known here: it may take more.",
+    "A variable has a value that the engine does not accept, or is of a flag that was removed.",
+    why="It is a note where the engine's version is newer than the catalogues: it may accept more.",
     example="""
     instances:
       coder: {environment: {LLAMA_ARG_FLASH_ATTN: maybe}}
     """,
-    way_out="do what the help line says, or better write the key of the inventory.",
+    fix="apply the fix of the help line, or better write the key of the inventory.",
     sometimes=("note",),
 )
 

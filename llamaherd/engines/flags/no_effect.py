@@ -21,16 +21,16 @@ def find_options_without_effect(meant: EffectiveOptions, around: ServerContext) 
 
 NO_EFFECT = Rule(
     "LH256",
-    "An option has no effect beside another one.",
+    "An option has no effect together with another one.",
     why="""
-    The engine takes both and goes by one of them: a router's settings beside a model, shares beside one GPU, a
-    template's arguments without Jinja.
+    The engine accepts both and uses one of them: a router's settings with a model, shares with one GPU, a template's
+    arguments without Jinja.
     """,
     example="""
     llama-server -m model.gguf --models-preset models.ini --port 8080
     """,
     language="sh",
-    way_out="leave out the one that is not meant.",
+    fix="leave out the one that is not meant.",
     severity="warning",
 )
 

@@ -191,16 +191,16 @@ _PARTS = (
 
 BAD_OVERRIDE = Rule(
     "LH218",
-    "The engine refuses an override of tensors, or it finds nothing.",
+    "The engine refuses an override of tensors, or it matches nothing.",
     why="""
-    The pattern is a regular expression of C++ (std::regex), searched for in the tensors' names. The buffer is
-    `CPU`, or `CUDA0` and so on by the GPUs that the server sees.
+    The pattern is a regular expression of C++ (std::regex), searched for in the tensors' names. The buffer is `CPU`, or
+    `CUDA0` and so on by the GPUs that the server uses.
     """,
     example="""
     instances:
       coder: {extra_args: ["-ot", "*exps*=CPU"]}
     """,
-    way_out="write the pattern or buffer of the help line. For experts, write the key `experts_on_cpu`.",
+    fix="write the pattern or buffer of the help line. For experts, write the key `experts_on_cpu`.",
     sometimes=("warning",),
 )
 
@@ -253,7 +253,7 @@ OVERTAKEN = Rule(
     llama-server -m model.gguf -ot "exps=CPU" -ot "blk.[0-9].ffn_.*_exps=CUDA0"
     """,
     language="sh",
-    way_out="put the narrower pattern first.",
+    fix="put the narrower pattern first.",
     severity="warning",
 )
 

@@ -38,12 +38,12 @@ def variable_option(meant: EffectiveOptions, name: str) -> Option:
 CUDA_ORDER = Rule(
     "LH224",
     "GPUs are chosen by numbers that may mean other GPUs.",
-    why="CUDA counts the fastest GPU first unless it is told to count as nvidia-smi does.",
+    why="CUDA counts the fastest GPU first, unless a variable sets nvidia-smi's order.",
     example="""
     CUDA_VISIBLE_DEVICES=1 llama-server -m model.gguf -c 8192
     """,
     language="sh",
-    way_out="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
+    fix="add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or write UUIDs. A rig names its GPUs.",
     severity="note",
 )
 
@@ -69,14 +69,14 @@ HIDDEN_GPUS = Rule(
     "LH258",
     "A variable leaves the server no GPU, and it must use one.",
     why="""
-    CUDA reads `CUDA_VISIBLE_DEVICES` up to what is no GPU, and offers none where one stands twice. Empty, it
-    hides all of them: the server then computes on the CPU.
+    CUDA reads `CUDA_VISIBLE_DEVICES` up to an invalid entry, and offers no GPU if one occurs twice. Empty, it hides all
+    of them: the server then computes on the CPU.
     """,
     example="""
     CUDA_VISIBLE_DEVICES=cuda:0 llama-server -m model.gguf -ngl 99
     """,
     language="sh",
-    way_out="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
+    fix="write numbers, or UUIDs as `nvidia-smi -L` shows them, with commas between.",
 )
 
 
@@ -130,14 +130,14 @@ NO_FIT = Rule(
     "LH057",
     "The engine must fit the model to the GPU by itself, and something is placed by hand.",
     why="""
-    llama.cpp fits nothing where layers, experts or shares are given (a note); ik_llama.cpp does not start with
-    `--fit` beside placed tensors (an error).
+    llama.cpp fits nothing where layers, experts or shares are given (a note); ik_llama.cpp does not start with `--fit`
+    and placed tensors (an error).
     """,
     example="""
     instances:
       coder: {gpu_layers: 30, extra_args: [--fit, "on"]}
     """,
-    way_out="leave out one of the two. `herd plan` works out what fits.",
+    fix="leave out one of the two. `herd plan` calculates what fits.",
     sometimes=("note",),
 )
 
@@ -169,7 +169,7 @@ NO_SPLIT = Rule(
     instances:
       coder: {split: row}
     """,
-    way_out="write `split: layer`, which every engine and model takes. The help line names the fast one of the engine.",
+    fix="write `split: layer`, which every engine and model takes. The help line names the fast one of the engine.",
 )
 
 
@@ -189,13 +189,13 @@ def find_impossible_split(meant: EffectiveOptions, around: ServerContext) -> Ite
 
 TOO_MANY = Rule(
     "LH220",
-    "More GPUs or slots are asked for than there are.",
-    why="What CUDA_VISIBLE_DEVICES or `on` leaves is counted from 0. llama.cpp serves 256 slots at most.",
+    "More GPUs or slots are requested than there are.",
+    why="The GPUs of CUDA_VISIBLE_DEVICES or `on` are counted from 0. llama.cpp serves 256 slots at most.",
     example="""
     CUDA_VISIBLE_DEVICES=0 llama-server -m model.gguf -c 8192 -mg 1
     """,
     language="sh",
-    way_out="name GPUs that are there, or fewer slots.",
+    fix="name existing GPUs, or fewer slots.",
     sometimes=("warning",),
 )
 
@@ -219,16 +219,16 @@ def _counted(number: int, what: str) -> str:
 
 NEGATIVE_LAYERS = Rule(
     "LH259",
-    "A number of layers is negative, and each engine takes that for something else.",
+    "A number of layers is negative, which each engine reads in another way.",
     why="""
-    llama.cpp takes -1 for `auto`, and what is below for `all`. ik_llama.cpp takes -1 for its default, and puts no
-    layer on a GPU below that.
+    llama.cpp reads -1 as `auto`, and lower numbers as `all`. ik_llama.cpp reads -1 as its default, and puts no layer on
+    a GPU below that.
     """,
     example="""
     llama-server -m model.gguf -ngl -1
     """,
     language="sh",
-    way_out="write `-ngl all`, or 999 for ik_llama.cpp.",
+    fix="write `-ngl all`, or 999 for ik_llama.cpp.",
     sometimes=(
         "warning",
         "note",

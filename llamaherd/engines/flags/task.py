@@ -50,7 +50,7 @@ SHORT_INPUTS = Rule(
     llama-server -m bge-m3.gguf -c 8192 --embeddings --port 8080
     """,
     language="sh",
-    way_out="""
+    fix="""
     set `--batch-size` and `--ubatch-size` to the tokens of your longest input: in a rig, `batch` and `ubatch`. RAM for
     the outputs grows with them: each token takes four bytes for each entry of the vocabulary.
     """,

@@ -297,17 +297,17 @@ def spell_way(catalogue: Catalogue, way: Spelling, value: str) -> tuple[str, ...
 
 UNKNOWN_FLAG = Rule(
     "LH100",
-    "No engine that is known here has such a flag.",
+    "No known engine has such a flag.",
     why="""
-    It is misspelt, or was made up: the engine does not start. `--mtp-draft` is such a one. It is a warning where
-    not all flags of the version are known. It is a note where the version is newer than all that are known here: the
-    built engine decides, before a server is switched.
+    It is misspelt, or was made up: the engine does not start. `--mtp-draft` is an example. It is a warning where not
+    all flags of the version are known. It is a note where the version is newer than the catalogues: the built engine
+    decides, before a server is switched.
     """,
     example="""
     instances:
       coder: {extra_args: [--mtp-draft, "2"]}
     """,
-    way_out="write what the help line gives: a key of the inventory, or the right spelling.",
+    fix="write what the help line gives: a key of the inventory, or the right spelling.",
     sometimes=("warning", "note"),
 )
 
@@ -323,7 +323,7 @@ REMOVED_FLAG = Rule(
     instances:
       coder: {extra_args: --draft-min 2}
     """,
-    way_out="write the spelling of this version, which the help line gives.",
+    fix="write the spelling of this version, which the help line gives.",
     sometimes=("warning",),
 )
 
@@ -336,9 +336,7 @@ FOREIGN_FLAG = Rule(
     instances:
       coder: {extra_args: [-rtr]}
     """,
-    way_out="""
-    write what this engine calls it. Leave it out where the engine does so by itself. Or use the other engine.
-    """,
+    fix="write this engine's name of it. Leave it out where the engine does so by itself. Or use the other engine.",
     sometimes=("warning",),
 )
 

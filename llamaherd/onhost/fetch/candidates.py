@@ -14,13 +14,13 @@ from llamaherd.onhost.fetch.manifest import Vouched
 
 _IN_A_HOME = (
     # Files are named by their etag, which is the sha256 of those in LFS: https://huggingface.co/docs/hub/local-cache
-    # llama.cpp puts what `-hf` brings here too, since https://github.com/ggml-org/llama.cpp/pull/20775,
+    # llama.cpp also stores the files of `-hf` here, since https://github.com/ggml-org/llama.cpp/pull/20775,
     ".cache/huggingface/hub/models--*/blobs",
-    # Where no symlinks can be made, or they are switched off, the files themselves lie in the snapshots.
+    # Without symlinks, the files themselves are in the snapshots.
     ".cache/huggingface/hub/models--*/snapshots",
     # llama.cpp before that, here: https://github.com/ggml-org/llama.cpp/pull/7826
     ".cache/llama.cpp",
-    # LM Studio today, and of old: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/553
+    # LM Studio today, and in old versions: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/553
     ".lmstudio/models",
     ".cache/lm-studio/models",
     # Files are sha256-<hex>: https://github.com/ollama/ollama/blob/main/docs/faq.md; a colon in place of the dash
@@ -28,7 +28,7 @@ _IN_A_HOME = (
     ".ollama/models/blobs",
 )
 _OF_SERVICES = (
-    # What ollama's own installer makes: https://github.com/ollama/ollama/blob/main/scripts/install.sh
+    # The folder of ollama's own installer: https://github.com/ollama/ollama/blob/main/scripts/install.sh
     "usr/share/ollama/.ollama/models/blobs",
     # Packages of distributions: NixOS, and Arch of old and today: https://github.com/ollama/ollama/issues/4455, 6668
     "var/lib/ollama/models/blobs",
@@ -41,9 +41,9 @@ _NAMED = re.compile(r"(?:sha256[-:])?([0-9a-f]{64})")
 
 
 class Candidate(NamedTuple):
-    """A file that may be one that is wanted, because it has its size.
+    """A file of the right size, which may be one of the job's.
 
-    `claimed` is the sha256 by its name or by the store's manifest, which is `vouched`; None where nothing tells.
+    `claimed` is the sha256 by its name or by the store's manifest, which is `vouched`; None if it is unknown.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
 
 
 def find_candidates(store: Path, others: Iterable[Path], sizes: Collection[int], but: Path) -> list[Candidate]:
-    """Every file of one of these sizes in the store and then in other folders, each once, but in one folder."""
+    """Return every file of one of these sizes in the store and then in other folders, each once, but in one folder."""
     vouched = {each.path: each for path in manifest.find_manifests(store) for each in manifest.read_manifest(path)}
     found: dict[tuple[int, int], Candidate] = {}
     for folder in (store, *others):
@@ -64,13 +64,13 @@ def find_candidates(store: Path, others: Iterable[Path], sizes: Collection[int],
 
 
 def likely_candidates(found: Iterable[Candidate], sha256: str, size: int) -> list[Candidate]:
-    """Those that may be the file, the likeliest first."""
+    """Return the candidates that may be the file, the likeliest first."""
     fitting = [each for each in found if each.size == size and not _is_another(each, sha256)]
     return sorted(fitting, key=lambda each: (each.vouched is None, each.claimed != sha256))
 
 
 def find_caches(root: Path) -> list[Path]:
-    """The folders of other programs that are on a host whose files begin at `root`."""
+    """Return the folders of other programs that are on a host whose files begin at `root`."""
     homes = [*_glob(root, "home/*"), root / "root"]
     in_homes = [folder for home in homes for pattern in _IN_A_HOME for folder in _glob(home, pattern)]
     return [*(root / place for place in _OF_SERVICES), *in_homes]
@@ -79,7 +79,7 @@ def find_caches(root: Path) -> list[Path]:
 def _glob(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
-    except OSError:  # a home on a server that does not answer hides no other home
+    except OSError:  # a home on a server that does not respond hides no other home
         return []
 
 
@@ -89,27 +89,27 @@ def _candidate(path: Path, size: int, vouched: Vouched | None) -> Candidate:
 
 
 def _is_another(candidate: Candidate, sha256: str) -> bool:
-    # Models made from the same one often have the same size: a name that can be relied on saves reading 50 GB.
+    # Models made from the same one often have the same size: a reliable name saves reading 50 GB.
     reliable = candidate.vouched is not None or candidate.path.parent.name == "blobs"
     return reliable and candidate.claimed not in (None, sha256)
 
 
 def _walk(top: Path, but: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every regular file below a folder, by way of symlinks too, each folder once, except for one folder.
+    """Yield every regular file below a folder, by way of symlinks too, each folder once, except for one folder.
 
-    Folders that cannot be read are left out, and so is what lies deeper or comes later than anybody keeps models.
+    Unreadable folders are left out, and so are files deeper or later than users keep models.
     """
-    seen = _identities(but)
+    visited = _identities(but)
     kernels = {device for device, _ in _identities(Path("/proc"), Path("/sys"), Path("/dev"))}
     left = _ENTRIES
     waiting = deque([(top, 0)])
     while waiting:
         folder, depth = waiting.popleft()
         here = _identities(folder)
-        # To read the kernel's files may do something.
-        if here <= seen or any(device in kernels for device, _ in here):
+        # Reading the kernel's files may have effects.
+        if here <= visited or any(device in kernels for device, _ in here):
             continue
-        seen |= here
+        visited |= here
         for entry in _entries(folder):
             left -= 1
             if left < 0:
@@ -124,7 +124,7 @@ def _walk(top: Path, but: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _identities(*paths: Path) -> set[tuple[int, int]]:
-    """Device and inode of each that is there."""
+    """Return device and inode of each existing path."""
     found = set()
     for path in paths:
         try:
@@ -136,7 +136,7 @@ def _identities(*paths: Path) -> set[tuple[int, int]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing if it cannot be read."""
+    """Return the entries of a folder, by name; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)

@@ -19,11 +19,11 @@ from llamaherd.onhost.fetch.transfer import Claim, Transfer
 
 _SLICE = 0.05  # seconds of the allowed rate that one read may take
 _LEAST = 512  # bytes of one read, where the rate is very low
-_CREDIT = 0.1  # seconds for which a rate that was not used may be made up
+_CREDIT = 0.1  # seconds for which an unused rate may be made up
 
 
 class Throttle:
-    """Spreads the allowed rate over all who read. The first rule that covers the local time counts."""
+    """The allowed rate, spread over all readers. The first rule that covers the local time counts."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
@@ -31,14 +31,14 @@ class Throttle:
         self._next = 0.0  # when the next byte is due
 
     def rate(self) -> int | None:
-        """Bytes per second that are allowed now; None without a limit."""
+        """Return the bytes per second that are allowed now; None without a limit."""
         if not self._rules:
             return None
         now = datetime.now().time()
         return next((rule.bytes_per_second for rule in self._rules if rule.covers(now)), None)
 
     def admit(self, wanted: int) -> int:
-        """Wait until bytes are due; returns how many may be read, up to `wanted`."""
+        """Wait until bytes are due; return how many may be read, up to `wanted`."""
         rate = self.rate()
         if rate is None:
             return wanted
@@ -51,7 +51,7 @@ class Throttle:
         return granted
 
     def give_back(self, unread: int) -> None:
-        """Let others have what was granted and not read."""
+        """Return granted bytes that were not read to the other readers."""
         rate = self.rate()
         if rate is not None and unread:
             with self._lock:
@@ -62,7 +62,7 @@ _RATE_OVER = 10.0  # seconds
 
 
 class ProgressLine:
-    """Follows the bytes of all transfers; asked every second or so."""
+    """The progress of all transfers, updated about every second."""
 
     def __init__(self, transfers: Sequence[Transfer], suppliers: Mapping[str, Supplier]) -> None:
         self._transfers = transfers
@@ -71,7 +71,7 @@ class ProgressLine:
         self._seen: deque[tuple[float, int]] = deque()
 
     def line(self) -> str:
-        """What is going on now."""
+        """Return the current activity."""
         have = sum(transfer.have for transfer in self._transfers)
         rate = self._rate(have)
         amount = show_part(have, self._size)
@@ -88,7 +88,7 @@ class ProgressLine:
         return f"fetching: {amount}"
 
     def _rate(self, have: int) -> float:
-        """Bytes per second over the last seconds; a file that was begun anew makes it 0."""
+        """Return the bytes per second over the last seconds; a file that was begun anew makes it 0."""
         now = time.monotonic()
         self._seen.append((now, have))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_OVER:
@@ -97,12 +97,12 @@ class ProgressLine:
         return max(0.0, (have - had) / (now - then)) if now > then else 0.0
 
     def _waits(self) -> str:
-        """Why nothing comes, if nothing has come since the last look but one."""
+        """Return why no bytes arrive, if none have arrived since the last call but one."""
         recent = [have for _, have in list(self._seen)[-3:]]
         failing = [supplier for supplier in self._suppliers.values() if supplier.fails]
         if recent[-1] != recent[0]:
             return ""
-        return "; ".join(f"no answer from {each.name}: {each.reason}; {_again(each)}" for each in failing)
+        return "; ".join(f"no response from {each.name}: {each.reason}; {_again(each)}" for each in failing)
 
 
 def _again(supplier: Supplier) -> str:
@@ -112,13 +112,13 @@ def _again(supplier: Supplier) -> str:
 
 _AT_ONCE = 3  # files: while one is hashed to its end, the next is fetched
 _BUFFER = 256 << 10  # bytes of one read
-_SYNC_EVERY = 5.0  # seconds; so that little is left to be written when a file is all there
-_LOOK = 0.2  # seconds between two looks for something to fetch
+_SYNC_EVERY = 5.0  # seconds; so that little is left to be written when a file is complete
+_LOOK = 0.2  # seconds between two checks for something to fetch
 _JOIN = 2.0  # seconds; a thread that still waits for a server then is left behind
 
 
 def fetch(job: Job, run: Path, limits: Limits | None = None) -> list[FetchError]:
-    """Bring what is missing of the job's files; returns what failed. Says how it goes in the folder `run`."""
+    """Fetch the missing files of a job; return the failures. The folder `run` has the progress."""
     progress = Progress(run)
     try:
         failed = Fetch(job, _tokens(job, run), progress, limits or Limits()).run()
@@ -130,7 +130,7 @@ def fetch(job: Job, run: Path, limits: Limits | None = None) -> list[FetchError]
 
 
 def _tokens(job: Job, run: Path) -> dict[str, str]:
-    """The bearer tokens by the names that the job's sources have for them, where there are any. Raises SaidError."""
+    """Return the bearer tokens by their names in the job's sources, if there are any. Raise FetchError."""
     found = {}
     for name in sorted({source.secret for file in job.files for source in file.sources}):
         try:
@@ -140,7 +140,7 @@ def _tokens(job: Job, run: Path) -> dict[str, str]:
         except OSError as error:
             raise FetchError(f"the token `{name}` cannot be read: {error.strerror}", "run `herd up` again") from None
         if token and not re.fullmatch(r"[!-~]+", token):
-            raise FetchError(f"the token `{name}` holds odd characters", "look at where it is kept; copy it anew")
+            raise FetchError(f"the token `{name}` holds odd characters", "check its file; copy it anew")
         if token:
             found[name] = token
     return found
@@ -165,7 +165,7 @@ class Fetch:
         self._left = len(self._transfers)
 
     def run(self) -> list[FetchError]:
-        """Fetch until every file is whole or has failed; returns why some have. Raises StorageError."""
+        """Fetch until every file is complete or has failed; return the failures. Raise StorageError."""
         if not self._transfers:
             return []
         self._refuse_without_room()
@@ -204,7 +204,7 @@ class Fetch:
         room = free_bytes(self._job.incoming)
         if missing > room:
             raise StorageError(
-                f"{show_size(missing)} are still to come, but {self._job.incoming} has room for {show_size(room)}",
+                f"{show_size(missing)} are still missing, but {self._job.incoming} has room for {show_size(room)}",
                 "make room there, or move the store to a larger disk, and run `herd up` again",
             )
 
@@ -222,7 +222,7 @@ class Fetch:
         return thread
 
     def _bring_all(self) -> None:
-        """Bring one file after the other, until none is waiting."""
+        """Fetch one file after the other, until none is waiting."""
         while not self._over.is_set():
             with self._changed:
                 if not self._waiting:
@@ -230,7 +230,7 @@ class Fetch:
                 transfer = self._waiting.popleft()
             transfer.bring()
             if transfer.error is None and not self._over.is_set():
-                self._progress.note(f"{transfer.file.name} is whole: {show_size(transfer.file.size)}")
+                self._progress.note(f"{transfer.file.name} is complete: {show_size(transfer.file.size)}")
             with self._changed:
                 self._left -= 1
                 if self._left == 0:
@@ -262,7 +262,7 @@ class Fetch:
                 while body.at < body.end and not claim.revoked and not self._over.is_set():
                     got += self._pass_on(claim, body, buffer)
         except LaterError as later:
-            # What broke off half-way is gone on with at once.
+            # An interrupted transfer continues at once.
             if not got and offer.supplier.failed(asked_at, later):
                 transfer.refuse(offer, offer.gave_up())
         except RefusedError as reason:
@@ -273,7 +273,7 @@ class Fetch:
             offer.ignores_ranges = True
 
     def _pass_on(self, claim: Claim, body: Body, buffer: memoryview) -> int:
-        """Read once and write it down; returns how many bytes are new."""
+        """Read once and write the bytes; return how many are new."""
         at = body.at
         granted = self._throttle.admit(min(len(buffer), body.end - at))
         count = 0
@@ -288,9 +288,9 @@ class Fetch:
         return new
 
     def _write(self, claim: Claim, body: Body, offset: int, data: memoryview) -> int:
-        """Write what came, and return how much of it is there; on a full disk, wait for room first.
+        """Write bytes, and return how many count as written; on a full disk, wait for room first.
 
-        Of an answer that does not say how long it is, nothing is there before all is. Raises StorageError.
+        Of a response without a length, no byte counts before all have arrived. Raise StorageError.
         """
         until = time.monotonic() + self._limits.room
         while True:
@@ -310,7 +310,7 @@ class Fetch:
                 return new
 
     def _sync_all(self) -> None:
-        """Bring what came to the disk now and then."""
+        """Write the received bytes to the disk every few seconds."""
         while not self._over.wait(_SYNC_EVERY):
             for transfer in self._transfers:
                 if transfer.part:
@@ -318,5 +318,5 @@ class Fetch:
 
 
 def _distinct(files: Sequence[File]) -> list[File]:
-    """The files, each content once."""
+    """Return the files, each content once."""
     return list({file.sha256: file for file in reversed(files)}.values())[::-1]

@@ -27,26 +27,26 @@ from llamaherd.onhost.fetch.source import (
 
 Origin = tuple[str, str, int]
 _PORTS = {"http": 80, "https": 443}
-# What a server may put into a Location as it is; anything else is quoted.
+# Characters that a server may put into a Location; anything else is quoted.
 _SAFE = "%/:=&?~#+!$,;'@()*[]"
 
 
 def origin_of(url: str) -> Origin:
-    """Scheme, host and port of an http or https URL. Raises ValueError for any other."""
+    """Return scheme, host and port of an http or https URL. Raise ValueError for any other."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError("no http or https URL")
+        raise ValueError("not an http or https URL")
     return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """The certificates of the host's system; to read them takes a while."""
+    """Return the certificates of the host's system, cached: reading them takes a while."""
     return ssl.create_default_context()
 
 
 class _Watched(io.RawIOBase):
-    """What comes on a connection, no later than in time."""
+    """The bytes of a connection, within a time limit."""
 
     def __init__(self, raw: io.RawIOBase, patience: float) -> None:
         self._raw = raw
@@ -54,7 +54,7 @@ class _Watched(io.RawIOBase):
         self.begin()
 
     def begin(self) -> None:
-        """Count the time anew: the head of an answer is wanted now, or a piece of its body."""
+        """Restart the time limit, for the head of a response or a piece of its body."""
         self._deadline = time.monotonic() + self._patience
 
     def readable(self) -> bool:
@@ -66,15 +66,15 @@ class _Watched(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        # The connection counts who reads from it.
+        # The connection counts its readers.
         self._raw.close()
         super().close()
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose head may neither drip nor be put off for ever, by 100 Continue or 103 Early Hints.
+    """A response whose head can neither drip nor be delayed for ever by 100 Continue or 103 Early Hints.
 
-    Nor may what lies between two pieces of its body: the size of a chunk, and the lines after the last one.
+    The same holds between two pieces of its body: the size of a chunk, and the lines after the last one.
     """
 
     def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None):
@@ -86,7 +86,7 @@ class _Response(http.client.HTTPResponse):
     def begin(self) -> None:
         super().begin()
         while 101 < self.status < 200:
-            # It was no answer yet. Nothing but this tells a response that it has not begun.
+            # It was not a response yet. Only this resets a response to its beginning.
             vars(self)["headers"] = None
             super().begin()
 
@@ -100,14 +100,14 @@ class _Response(http.client.HTTPResponse):
 
 
 class Connections:
-    """One thread's connections, one for each origin."""
+    """The connections of one thread, one for each origin."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._kept: dict[Origin, http.client.HTTPConnection] = {}
 
     def get(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """The head of the answer. Raises OSError, http.client.HTTPException, ValueError."""
+        """Return a response with its head. Raise OSError, http.client.HTTPException or ValueError."""
         parts = urlsplit(quote(url, safe=_SAFE))
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
         connection = self._kept.get(origin_of(url))
@@ -117,12 +117,12 @@ class Connections:
             except TimeoutError:
                 raise
             except (OSError, http.client.HTTPException):
-                # The server may have closed it meanwhile, which is its right. On a new one it counts.
+                # The server may have closed it since, as it may. On a new connection it counts as a failure.
                 pass
         return self._ask(self._opened(url), target, headers)
 
     def drop(self, url: str) -> None:
-        """Close the connection to this origin: what is left on it is of no use."""
+        """Close the connection to this origin: the rest on it is useless."""
         connection = self._kept.pop(origin_of(url), None)
         if connection:
             connection.close()
@@ -160,23 +160,23 @@ _MOST_REDIRECTS = 10
 _RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.IGNORECASE | re.ASCII)
 _OF_SIZE = re.compile(r"bytes +\*/(\d{1,19})", re.IGNORECASE | re.ASCII)
 _STRONG = re.compile(r'"[^"]*"')
-_LITTLE = 64 << 10  # bytes of a body without use that are read, to keep the connection
-_LONGEST_AFTER = 3600.0  # seconds; a server that wants more is asked earlier
+_LITTLE = 64 << 10  # bytes of an unneeded body that are read, to keep the connection
+_LONGEST_AFTER = 3600.0  # seconds; a server that requests more is tried earlier
 
 
 class ChangedError(Exception):
-    """The source has another file there than when it was asked first."""
+    """The source has another file there than at the first request."""
 
 
 class RangeIgnoredError(Exception):
-    """The source gives files from the beginning only."""
+    """The source sends files from the beginning only."""
 
 
 class Body:
-    """The bytes of an answer: of the file from `at`, which goes on as they are read, to `end`. A context manager.
+    """The bytes of a response: of the file from `at`, which moves as they are read, to `end`. A context manager.
 
-    `is_sure` is False where the answer does not say how long it is: a page of somebody in between, which ends early,
-    would be taken for the beginning of the file.
+    `is_sure` is False if the response has no length: a page of a proxy, which ends early, would pass for the beginning
+    of the file.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Body:
         self._response = response
 
     def read_into(self, buffer: memoryview) -> int:
-        """What there is now, at least a byte. Raises LaterError, RefusedError if there is no more of what is wanted."""
+        """Read the bytes that have arrived, at least one. Raise LaterError or RefusedError if no more arrive."""
         began = time.monotonic()
         try:
             count = self._response.readinto1(buffer[: self.end - self.at])
@@ -219,9 +219,9 @@ class Body:
 
 
 def request_range(lines: Connections, offer: Offer, start: int, end: int, size: int) -> Body:
-    """Ask for the bytes from `start` to before `end` of a file of this size; the answer may have fewer.
+    """Request the bytes from `start` to before `end` of a file of this size; the response may have fewer.
 
-    Of a source that ignores ranges, only the whole file can be had. Raises RefusedError, LaterError, ChangedError,
+    A source that ignores ranges can only send the whole file. Raise RefusedError, LaterError, ChangedError or
     RangeIgnoredError.
     """
     first = offer.target
@@ -230,7 +230,7 @@ def request_range(lines: Connections, offer: Offer, start: int, end: int, size: 
     except (RefusedError, LaterError) as error:
         if first == offer.source.url:
             raise
-        # Where a redirect leads to has an end: ask anew where it comes from, at once if nobody asks to be left alone.
+        # The target of a redirect expires: request the source again, at once if no server asks for a pause.
         offer.forget_target()
         if isinstance(error, LaterError):
             raise
@@ -239,14 +239,14 @@ def request_range(lines: Connections, offer: Offer, start: int, end: int, size: 
 
 def _asked(lines: Connections, offer: Offer, url: str, start: int, end: int, size: int) -> Body:
     headers = {"Accept-Encoding": "identity", "User-Agent": "llamaherd"}
-    # That ranges are ignored may have been found out since a part was claimed: it is not the whole for that.
+    # Another thread may have found that ranges are ignored since a part was claimed: the part stays a part.
     if not (offer.ignores_ranges and (start, end) == (0, size)):
         headers["Range"] = f"bytes={start}-{end - 1}"
         if offer.etag:
             headers["If-Range"] = offer.etag
     last, response = _followed(lines, offer, url, headers)
     try:
-        # An ETag is that of the address which gave it, and not of where we are led next.
+        # An ETag belongs to the address that returned it, and not to the next one.
         etag = _etag(response, headers.get("If-Range") if last == url else None)
         first, past = _checked(offer, response, start, end, size)
     except Exception:
@@ -259,9 +259,9 @@ def _asked(lines: Connections, offer: Offer, url: str, start: int, end: int, siz
 def _followed(
     lines: Connections, offer: Offer, url: str, headers: dict[str, str]
 ) -> tuple[str, http.client.HTTPResponse]:
-    """The answer at the end of redirects, and where that was."""
+    """Follow redirects; return the last response and its address."""
     for _ in range(_MOST_REDIRECTS + 1):
-        # The token is for the source alone, not for whoever it sends us to.
+        # The token is for the source alone, not for the targets of its redirects.
         entitled = offer.token and origin_of(url) == origin_of(offer.source.url)
         own = {"Authorization": f"Bearer {offer.token}"} if entitled else {}
         try:
@@ -289,9 +289,9 @@ def _next(offer: Offer, url: str, location: str) -> str:
         target = urljoin(url, location)
         scheme, _, _ = origin_of(target)
     except ValueError:
-        raise unexpected_response(offer, "redirects to what is no http or https address") from None
+        raise unexpected_response(offer, "redirects to an address without http or https") from None
     if not location:
-        raise unexpected_response(offer, "redirects without saying where to")
+        raise unexpected_response(offer, "redirects without a target")
     if urlsplit(url).scheme == "https" and scheme != "https":
         raise unexpected_response(offer, "redirects from https to http")
     return target
@@ -307,21 +307,21 @@ def _drain(lines: Connections, url: str, response: http.client.HTTPResponse) -> 
 
 
 def _checked(offer: Offer, response: http.client.HTTPResponse, start: int, end: int, size: int) -> tuple[int, int]:
-    """From where to before where the answer's body is wanted, if its head is that of what was asked for."""
+    """Return the range of the response's body that is needed, if its head matches the request."""
     status = response.status
     if status in (408, 425, 429) or status >= 500:
-        raise LaterError(f"it answered with status {status}", _after(response.getheader("Retry-After", "")))
-    said = response.getheader("Content-Range", "").strip()
-    if status == 416 and (known := _OF_SIZE.fullmatch(said)):
+        raise LaterError(f"it returned status {status}", _after(response.getheader("Retry-After", "")))
+    content_range = response.getheader("Content-Range", "").strip()
+    if status == 416 and (known := _OF_SIZE.fullmatch(content_range)):
         if int(known[1]) != size:
             raise wrong_size(offer, int(known[1]), size)
         if not offer.ignores_ranges:
-            # It has the file, and will not part it.
+            # It has the file, and ignores ranges.
             raise RangeIgnoredError
     if status not in (200, 206):
         raise refused_by_status(offer, status, response.getheader("X-Error-Code", ""))
     _refuse_another_kind(offer, response)
-    first, past = _range(offer, said, start, size) if status == 206 else (0, size)
+    first, past = _range(offer, content_range, start, size) if status == 206 else (0, size)
     if response.length is not None and response.length != past - first:
         if status == 200:
             raise wrong_size(offer, response.length, size)
@@ -340,22 +340,22 @@ def _refuse_another_kind(offer: Offer, response: http.client.HTTPResponse) -> No
         raise unexpected_response(offer, "sends a web page instead of the file")
 
 
-def _range(offer: Offer, said: str, start: int, size: int) -> tuple[int, int]:
-    match = _RANGE.fullmatch(said)
+def _range(offer: Offer, content_range: str, start: int, size: int) -> tuple[int, int]:
+    match = _RANGE.fullmatch(content_range)
     if match is None:
-        raise unexpected_response(offer, "sends a part of the file without saying which")
+        raise unexpected_response(offer, "sends a part of the file without its position")
     first, past = int(match[1]), int(match[2]) + 1
     if match[3] not in ("*", str(size)):
         raise wrong_size(offer, int(match[3]), size)
     if first != start or not first < past <= size:
         raise unexpected_response(
-            offer, f"sends bytes {first} to {past - 1} where those from {start} on were asked for"
+            offer, f"sends bytes {first} to {past - 1} where those from {start} on were requested"
         )
     return first, past
 
 
 def _etag(response: http.client.HTTPResponse, before: str | None) -> str | None:
-    """What tells this file from another one at the same address. Raises ChangedError if it is not as before."""
+    """Return the ETag of this file. Raise ChangedError if it differs from the one before."""
     if response.status not in (200, 206):
         return before
     etag = response.getheader("ETag", "")
@@ -367,7 +367,7 @@ def _etag(response: http.client.HTTPResponse, before: str | None) -> str | None:
 
 
 def _after(text: str) -> float | None:
-    """Seconds that `Retry-After` asks for, given as a number or a date."""
+    """Return the seconds of `Retry-After`, given as a number or a date."""
     if re.fullmatch(r"\d{1,9}", text, re.ASCII):
         seconds = float(text)
     else:
@@ -379,17 +379,17 @@ def _after(text: str) -> float | None:
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no answer, without what was asked for: a URL may be signed."""
+    """Return why there is no response, without the request: a URL may be signed."""
     match error:
         case TimeoutError():
-            return "no answer in time"
+            return "no response in time"
         case socket.gaierror():
-            return f"its name is not known ({error.strerror})"
+            return f"its name is unknown ({error.strerror})"
         case ssl.SSLError():
             return f"TLS failed ({error.reason})"
         case OSError(strerror=str(text)):
             return text[0].lower() + text[1:]
         case http.client.RemoteDisconnected():
-            return "the connection was closed without an answer"
+            return "the connection was closed without a response"
         case _:
             return f"no HTTP ({type(error).__name__})"

@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that become names o
 
 @dataclass(frozen=True)
 class Source:
-    """One place that has a file. `secret` names a file in RUN/secrets, which need not be there."""
+    """A source of a file. `secret` names a file in RUN/secrets, which is optional."""
 
     name: str
     url: str
@@ -27,7 +27,7 @@ class Source:
 
 @dataclass(frozen=True)
 class File:
-    """A file by its content; `name` is for people. Without sources it can only be adopted."""
+    """A file by its content; `name` is for messages. Without sources it can only be adopted."""
 
     name: str
     sha256: str
@@ -37,14 +37,14 @@ class File:
 
 @dataclass(frozen=True)
 class Rule:
-    """How fast to fetch from `begin` to `end`, by the host's clock; it may span midnight. Equal times mean always."""
+    """A limit from `begin` to `end`, by the host's clock; it may span midnight. Equal times mean always."""
 
     begin: time
     end: time
     bytes_per_second: int
 
     def covers(self, now: time) -> bool:
-        """Whether the rule holds at this time of day."""
+        """Return whether the rule holds at this time of day."""
         if self.begin < self.end:
             return self.begin <= now < self.end
         return self.begin == self.end or now >= self.begin or now < self.end
@@ -52,7 +52,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Job:
-    """Files that are to be in `incoming` when the job is done, and where they may come from."""
+    """Files for `incoming`, and their sources."""
 
     id: str
     incoming: Path
@@ -64,15 +64,15 @@ class Job:
 
 
 def load_job(path: Path) -> Job:
-    """The job in a file. Raises SaidError."""
+    """Return the job in a file. Raise FetchError."""
     try:
         return _job(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise FetchError(f"the job {path} cannot be read: {error.strerror}", "run `herd up` again") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Only `herd` writes jobs: this is a mistake of its own, and no person can mend the file.
+        # Only `herd` writes jobs: this is a fault of its own, and no user can fix the file.
         raise FetchError(
-            f"the job {path} is not one that this version reads: {type(error).__name__}: {error}",
+            f"the job {path} cannot be read by this version: {type(error).__name__}: {error}",
             "run `herd up` again with one version of llamaherd; if this stays, report it",
         ) from None
 
@@ -106,14 +106,14 @@ def _file(data: dict[str, Any]) -> File:
 
 def _matching(pattern: re.Pattern[str], value: str) -> str:
     if not pattern.fullmatch(value):
-        raise ValueError(f"`{value}` is none of {pattern.pattern}")
+        raise ValueError(f"`{value}` does not match {pattern.pattern}")
     return value
 
 
 def _absolute(value: str) -> Path:
     path = Path(value)
     if not path.is_absolute():
-        raise ValueError(f"`{value}` is no absolute path")
+        raise ValueError(f"`{value}` is not an absolute path")
     return path
 
 
@@ -133,15 +133,15 @@ def _url(value: str) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds, and bytes of a block. What is here is right for homes; tests are in a hurry."""
+    """Limits in seconds, and the bytes of a block. The defaults are for homes; tests use shorter ones."""
 
     # Large enough that a long line does not wait for requests; small enough that the hash, which follows the first gap,
-    # is not far behind when the last block is there.
+    # is not far behind when the last block arrives.
     block: int = 16 << 20
     connect: float = 10.0
-    stall: float = 15.0  # without a byte of an answer: then it is asked for the rest
+    stall: float = 15.0  # without a byte of a response: then the rest is requested again
     first_rest: float = 1.0  # after a source failed; doubled each time it fails again
     longest_rest: float = 60.0
     patience: float = 900.0  # with a source that fails and gives no byte
-    room: float = 60.0  # for somebody to make room on a full disk
-    slowest: int = 512  # bytes a second on each connection that is waited for, on average over `patience`
+    room: float = 60.0  # to wait for room on a full disk
+    slowest: int = 512  # bytes a second on each connection, on average over `patience`

@@ -18,8 +18,8 @@ _STOPPED = 143
 
 
 def main() -> int:
-    """Do what the arguments say; returns the exit code."""
-    # Whatever is on disk is sound at any moment, so that there is nothing to wind up.
+    """Run the command of the arguments; return the exit code."""
+    # The files on disk are valid at any moment: there is nothing to clean up.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(_STOPPED))
     arguments = _parser().parse_args()
     run: Path = arguments.run
@@ -39,18 +39,18 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="llamaherd-fetcher", description="Bring the files of models to this host.")
+    parser = argparse.ArgumentParser(prog="llamaherd-fetcher", description="Fetch the files of models to this host.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, what in (
-        ("fetch", "fetch what is missing from the job's sources"),
-        ("adopt", "take files that are on this host already"),
+        ("fetch", "fetch missing files from the job's sources"),
+        ("adopt", "adopt files that are on this host already"),
     ):
         command = commands.add_parser(name, help=what, description=what)
-        command.add_argument("job", type=Path, metavar="JOB", help="the job.json that says what is wanted")
+        command.add_argument("job", type=Path, metavar="JOB", help="the job.json with the files to fetch")
         command.add_argument(
             "run", type=Path, metavar="RUN", help="the folder for progress, with the tokens in secrets/"
         )
-    what = "serve the store to a neighbour, until nobody asks any more"
+    what = "share the store with a peer, until no requests arrive any more"
     share = commands.add_parser("share", help=what, description=what)
     share.add_argument("store", type=Path, metavar="STORE", help="the folder of models")
     share.add_argument("run", type=Path, metavar="RUN", help="the folder for progress, with the tokens in secrets/")

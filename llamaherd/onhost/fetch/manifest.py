@@ -15,21 +15,24 @@ _LINE = re.compile(r"(\d+)\t(\d+\.\d{9})\t([0-9a-f]{64})\t(.+)")
 
 
 class Vouched(NamedTuple):
-    """A file of the store, and what its manifest says of it."""
+    """A file of the store, and its entry in the manifest."""
 
     path: Path
     size: int
     modified: str
     sha256: str
 
-    def unchanged(self, seen: os.stat_result) -> bool:
-        """Whether the file, as it was seen, is still the one that was found whole."""
-        return (seen.st_size, _seconds(seen.st_mtime_ns)) == (self.size, self.modified)
+    def unchanged(self, found: os.stat_result) -> bool:
+        """Return whether a file is unchanged since it was verified."""
+        return (found.st_size, _seconds(found.st_mtime_ns)) == (self.size, self.modified)
 
 
-def is_writable_by_us_only(seen: os.stat_result) -> bool:
-    """Whether nobody but root, or whoever runs this, can write to a file. An access list shows in the group's bits."""
-    return seen.st_uid in (0, os.geteuid()) and not seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def is_writable_by_us_only(found: os.stat_result) -> bool:
+    """Return whether only root, or the user of this program, can write to a file.
+
+    An access list shows in the group's bits.
+    """
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _seconds(nanoseconds: int) -> str:
@@ -37,7 +40,7 @@ def _seconds(nanoseconds: int) -> str:
 
 
 def find_manifests(store: Path) -> Iterator[Path]:
-    """Every manifest of a store; what is in its hidden folders is not in the store yet, or no longer."""
+    """Yield every manifest of a store; files in its hidden folders are not in the store yet, or no longer."""
     for folder, folders, files in os.walk(store):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if NAME in files:
@@ -45,7 +48,7 @@ def find_manifests(store: Path) -> Iterator[Path]:
 
 
 def read_manifest(manifest: Path) -> list[Vouched]:
-    """What a manifest vouches for; nothing if it is gone or cannot be read."""
+    """Return the entries of a manifest; none if it does not exist or cannot be read."""
     try:
         text = manifest.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

@@ -16,7 +16,7 @@ from llamaherd.onhost.fetch.report import FetchError, show_size
 
 
 class StorageError(FetchError):
-    """The host's disk does not take or give bytes. What was fetched before stays."""
+    """The host's disk cannot write or read bytes. Bytes that were fetched before stay."""
 
 
 class DiskFullError(StorageError):
@@ -25,7 +25,7 @@ class DiskFullError(StorageError):
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the system says of a file into sentences. Raises StorageError."""
+    """Turn errors of the system about a file into sentences. Raise StorageError."""
     try:
         yield
     except OSError as error:
@@ -33,25 +33,27 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that may still be written to the filesystem of a folder. Raises StorageError."""
+    """Return the bytes that may still be written to the filesystem of a folder. Raise StorageError."""
     with storage_errors(folder):
-        seen = os.statvfs(folder)
-        return seen.f_bavail * seen.f_frsize
+        filesystem = os.statvfs(folder)
+        return filesystem.f_bavail * filesystem.f_frsize
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:
-    """The sentence for an error of the system about this path."""
-    again = "then run `herd up` again: it goes on from here"
+    """Return the sentence for an error of the system about this path."""
+    again = "then run `herd up` again: it continues from here"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             what = "quota is used up" if error.errno == errno.EDQUOT else "disk is full"
             return DiskFullError(f"the {what} at {path.parent}{_left(path.parent)}", f"make room, {again}")
         case errno.EROFS:
-            return StorageError(f"{path.parent} is read-only", f"see `dmesg` for why, mount it writable, {again}")
+            return StorageError(
+                f"{path.parent} is read-only", f"check `dmesg` for the reason, mount it writable, {again}"
+            )
         case errno.EIO:
-            return StorageError(f"the disk fails at {path}", f"see `dmesg` and `smartctl -a`, {again}")
+            return StorageError(f"the disk fails at {path}", f"check `dmesg` and `smartctl -a`, {again}")
         case errno.ESTALE | errno.ENODEV | errno.ENXIO:
-            return StorageError(f"the filesystem of {path.parent} went away", f"mount it again, {again}")
+            return StorageError(f"the filesystem of {path.parent} was unmounted", f"mount it again, {again}")
         case errno.EFBIG:
             return StorageError(
                 f"the filesystem of {path.parent} does not take files of this size",
@@ -60,10 +62,10 @@ def storage_error(error: OSError, path: Path) -> StorageError:
         case errno.EACCES | errno.EPERM:
             return StorageError(
                 f"{path} may not be written to by this user",
-                f"see who owns {path.parent} and how it is mounted, {again}",
+                f"check the owner of {path.parent} and how it is mounted, {again}",
             )
         case _:
-            return StorageError(f"{path} cannot be used: {error.strerror or error}", f"mend that, {again}")
+            return StorageError(f"{path} cannot be used: {error.strerror or error}", f"repair that, {again}")
 
 
 def _left(folder: Path) -> str:
@@ -81,26 +83,26 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def boot_id() -> bytes:
-    """What tells this boot of the machine from any other."""
+    """Return the id of this boot of the machine."""
     return bytes.fromhex(_BOOT.read_text(encoding="ascii").strip().replace("-", ""))
 
 
 def kept_bytes(incoming: Path, sha256: str, size: int) -> int:
-    """How many bytes of a file are there already, as far as can be told without its lock."""
+    """Return how many bytes of a file exist already, as far as is known without its lock."""
     try:
         if (incoming / sha256).stat().st_size == size:
             return size
     except OSError:
         pass
     try:
-        # What the disk has given to it: a part has its full size from the beginning, and holes in it.
+        # The space on the disk: a part has its full size from the beginning, and holes in it.
         return min(size, (incoming / f"{sha256}.part").stat().st_blocks * 512)
     except OSError:
         return 0
 
 
 def _read(path: Path, size: int, block: int) -> tuple[bytes, array[int]] | None:
-    """The boot id and the counts of a map; None if it is no map of a file of this size in such blocks."""
+    """Return the boot id and the counts of a map; None if it is not a map of a file of this size in such blocks."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -122,7 +124,7 @@ class Part:
     """
 
     def __init__(self, incoming: Path, sha256: str, size: int, block: int, waiting: Callable[[], None]) -> None:
-        """Open what is there, or begin. Calls `waiting` if another process has it. Raises StorageError."""
+        """Open an existing part, or begin a new one. Call `waiting` if another process has it. Raise StorageError."""
         self.size = size
         self._block = block
         self._folder = incoming
@@ -153,16 +155,16 @@ class Part:
 
     @property
     def have(self) -> int:
-        """Bytes that are there."""
+        """The number of bytes that have arrived."""
         return self.size if self.whole else sum(self._counts)
 
     def lacking(self, block: int) -> tuple[int, int]:
-        """From where to where a block's bytes are still to come, as offsets in the file; equal if it is complete."""
+        """Return the range of a block that is still missing, as offsets in the file; equal if it is complete."""
         start = block * self._block
         return start + self._counts[block], min(start + self._block, self.size)
 
     def prefix(self) -> int:
-        """How many bytes are there from the beginning on without a gap. For one thread."""
+        """Return how many bytes have arrived from the beginning on without a gap. For one thread."""
         while self._first < self.blocks:
             start, end = self.lacking(self._first)
             if start < end:
@@ -171,9 +173,9 @@ class Part:
         return self.size
 
     def absorb(self, offset: int, data: memoryview) -> int:
-        """Write what is new of bytes from this offset on, which leave no gap in any block; returns how many are new.
+        """Write the new ones of bytes from this offset on, which leave no gap in any block; return how many are new.
 
-        Raises StorageError.
+        Raise StorageError.
         """
         at, end, new = offset, offset + len(data), 0
         while at < end:
@@ -189,9 +191,9 @@ class Part:
         return new
 
     def hold(self, offset: int, data: memoryview) -> None:
-        """Write bytes from this offset on that may be none of this file: they are not there until `keep` says so.
+        """Write bytes from this offset on that may belong to another file: they do not count until `keep`.
 
-        What is there already stays as it is. Raises StorageError.
+        Bytes that have arrived stay as they are. Raise StorageError.
         """
         at, end = offset, offset + len(data)
         while at < end:
@@ -203,9 +205,9 @@ class Part:
             at = stop
 
     def keep(self, start: int, end: int) -> int:
-        """All bytes from `start` to before `end` have been held: they are there now. Returns how many are new.
+        """Count all bytes from `start` to before `end`, which have been held, as arrived. Return how many are new.
 
-        Raises StorageError.
+        Raise StorageError.
         """
         new = 0
         for block in range(start // self._block, -(-end // self._block)):
@@ -225,28 +227,28 @@ class Part:
                 self._count(block, offset)
 
     def _count(self, block: int, end: int) -> None:
-        """A block's bytes are there up to this offset of the file."""
+        """Record that a block's bytes have arrived up to this offset of the file."""
         self._counts[block] = end - block * self._block
         # A write, not a store into mapped memory: where the disk is full or gone, that would be a SIGBUS.
         os.pwrite(self._map, _COUNT.pack(self._counts[block]), _HEADER.size + block * _COUNT.size)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read from this offset on; returns how many bytes, at least one. Raises StorageError."""
+        """Read from this offset on; return how many bytes, at least one. Raise StorageError."""
         with storage_errors(self._path):
             count = os.preadv(self._file, [buffer], offset)
         if not count:
-            raise StorageError(f"{self._path} was made shorter by somebody else", "run `herd up` again")
+            raise StorageError(f"{self._path} was made shorter by another program", "run `herd up` again")
         return count
 
     def sync(self) -> None:
-        """Bring what came so far to the disk, and note that it is there. Raises StorageError."""
+        """Write the bytes that have arrived to the disk, and record them. Raise StorageError."""
         with self._syncing:
             counts = self._counts[:]
             if self._closed or self.whole or counts == self._snapshot:
                 return
             with storage_errors(self._path):
                 os.fdatasync(self._file)
-            # The bytes are safe; for the note of it there may be room later.
+            # The bytes are safe; for their record there may be room later.
             with suppress(DiskFullError), storage_errors(self._synced_path):
                 self._write_synced(counts)
                 self._snapshot = counts
@@ -262,14 +264,14 @@ class Part:
         self._sync_folder()
 
     def discard(self) -> None:
-        """Drop every byte and begin again. No other thread may be writing. Raises StorageError."""
+        """Drop every byte and begin again. No other thread may be writing. Raise StorageError."""
         with self._syncing, storage_errors(self._path):
             self._counts = self._begun()
             self._snapshot = self._counts[:]
             self._first = 0
 
     def finish(self) -> None:
-        """Give the file its name: it is on disk, and right. Raises StorageError."""
+        """Give the file its name: it is on disk, and verified. Raise StorageError."""
         with self._syncing, storage_errors(self._path):
             os.fsync(self._file)
             self._path.replace(self._whole)
@@ -278,7 +280,7 @@ class Part:
             self._forget()
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release the file to other processes."""
         with self._syncing:
             self._closed = True
             os.close(self._file)
@@ -296,7 +298,7 @@ class Part:
             path.unlink(missing_ok=True)
 
     def _trusted(self) -> array[int]:
-        """The counts to go on from, and a map that holds them and is of this boot."""
+        """Return the counts to continue from, and a map that holds them and is of this boot."""
         of_size = os.fstat(self._file).st_size == self.size
         known = _read(self._map_path, self.size, self._block) if of_size else None
         if known and known[0] == self._boot:
@@ -304,7 +306,7 @@ class Part:
         synced = _read(self._synced_path, self.size, self._block) if of_size else None
         if synced is None:
             return self._begun()
-        # The header comes last: with it, the counts are believed.
+        # The header comes last: with it, the counts are valid.
         _pwrite_all(self._map, synced[1].tobytes(), _HEADER.size)
         _pwrite_all(self._map, self._header(), 0)
         return synced[1]
@@ -331,7 +333,7 @@ class Part:
 
 
 def _locked(path: Path, waiting: Callable[[], None]) -> int:
-    """A handle of the map that nobody else has locked, and that is still the one of this name."""
+    """Return a handle of the map that no other process has locked, and that still has this name."""
     while True:
         handle = os.open(path, _FLAGS, 0o644)
         try:
@@ -339,7 +341,7 @@ def _locked(path: Path, waiting: Callable[[], None]) -> int:
         except BlockingIOError:
             waiting()
             fcntl.flock(handle, fcntl.LOCK_EX)
-        # Whoever had it may have finished, and removed it.
+        # Its last holder may have finished, and removed it.
         if os.fstat(handle).st_nlink:
             return handle
         os.close(handle)

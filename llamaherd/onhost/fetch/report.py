@@ -1,4 +1,4 @@
-"""Report a run: errors with a help, sizes and durations for people, the progress line and the log."""
+"""Report a run: errors with a help, sizes and durations, the progress line and the log."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 
 
 def show_size(size: float) -> str:
-    """Bytes for people, in powers of ten: `105 GB`, `11.3 MB`."""
+    """Return bytes in powers of ten: `105 GB`, `11.3 MB`."""
     unit, factor = _unit(size)
     return f"{_figure(size / factor)} {unit}" if factor > 1 else f"{size:.0f} B"
 
 
 def show_part(part: int, whole: int) -> str:
-    """How much of how much, in the unit of the whole: `41.2 of 105 GB`."""
+    """Return a part and the whole, in the unit of the whole: `41.2 of 105 GB`."""
     unit, factor = _unit(whole)
     return f"{_figure(part / factor)} of {_figure(whole / factor)} {unit}"
 
 
 def show_duration(seconds: float) -> str:
-    """Seconds for people, in two units at most: `8 s`, `4 min 05 s`, `1 h 34 min`, `2 d 3 h`."""
+    """Return seconds in two units at most: `8 s`, `4 min 05 s`, `1 h 34 min`, `2 d 3 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -47,7 +47,7 @@ def _figure(value: float) -> str:
 
 @dataclass(eq=False)
 class FetchError(Exception):
-    """One sentence that says what is wrong, and a way out. Neither may hold a secret or a URL's query."""
+    """A failure in one sentence, and a fix. Neither may hold a secret or a URL's query."""
 
     message: str
     help: str
@@ -60,7 +60,7 @@ _LOG_EVERY = 10.0  # seconds; the log keeps every line, and is read afterwards
 
 
 def atomic_write(path: Path, text: str) -> None:
-    """Replace a file by one with this text (0644), which is there whole or not at all. Raises OSError."""
+    """Replace a file by one with this text (0644), in one step. Raise OSError."""
     new = path.with_name(f"{path.name}.new")
     # The folder may belong to a user that is trusted less than the writer: no link of theirs is followed.
     new.unlink(missing_ok=True)
@@ -71,7 +71,7 @@ def atomic_write(path: Path, text: str) -> None:
 
 
 class Progress:
-    """Tells of a run in its folder: `progress`, `failed`, and the same on stdout."""
+    """The reports of a run in its folder: `progress`, `failed`, and the same on stdout."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -79,20 +79,20 @@ class Progress:
         self._lock = threading.Lock()
 
     def show(self, line: str) -> None:
-        """Make this the line that people see; for every second or so. The log gets one every ten seconds."""
+        """Show this line as the progress, every second or so. The log gets one every ten seconds."""
         with self._lock:
             self._replace(line)
             if time.monotonic() - self._logged >= _LOG_EVERY:
                 self._log(line)
 
     def note(self, line: str) -> None:
-        """Say something that happens once: it is shown, and always logged."""
+        """Report something that happens once: it is shown, and always logged."""
         with self._lock:
             self._replace(line)
             self._log(line)
 
     def warn(self, line: str) -> None:
-        """Say something that a person should know even if all goes well: whoever awaits the run prints it."""
+        """Report a problem that matters even if the run succeeds: `herd up` prints it."""
         with self._lock:
             with suppress(OSError), (self._run / "warnings").open("a", encoding="utf-8") as stream:
                 stream.write(f"{line}\n")
@@ -100,14 +100,14 @@ class Progress:
             self._log(line)
 
     def fail(self, errors: Sequence[FetchError]) -> None:
-        """Say why the run failed, each error with its way out."""
+        """Report why the run failed, each error with its fix."""
         text = "\n\n".join(str(error) for error in errors)
         with self._lock:
             atomic_write(self._run / "failed", f"{text}\n")
             self._log(text)
 
     def _replace(self, line: str) -> None:
-        # Where the folder is full or gone, files can still be fetched.
+        # If the folder is full or unmounted, files can still be fetched.
         with suppress(OSError):
             atomic_write(self._run / "progress", f"{line}\n")
 

@@ -34,7 +34,7 @@ class SharedStore:
         self._files: dict[str, list[Vouched]] = {}
 
     def names(self) -> list[str]:
-        """The sha256 of every file that can be had now."""
+        """Return the sha256 of every file that is available now."""
         return [sha256 for sha256 in sorted(self._current()) if self._has(sha256)]
 
     def _has(self, sha256: str) -> bool:
@@ -44,20 +44,20 @@ class SharedStore:
         return stream is not None
 
     def find(self, sha256: str) -> BinaryIO | None:
-        """A file, open, if it is still the one that was found whole, and nobody else can change it."""
+        """Open a file, if it is unchanged since it was verified, and only root can change it."""
         for vouched in self._current().get(sha256, []):
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-                # Without O_NONBLOCK, a named pipe that took the file's place would be waited for.
+                # Without O_NONBLOCK, opening a named pipe in place of the file would wait.
                 handle = os.open(vouched.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 stream = stack.enter_context(os.fdopen(handle, "rb"))
-                seen = os.fstat(handle)
-                if stat.S_ISREG(seen.st_mode) and vouched.unchanged(seen) and manifest.is_writable_by_us_only(seen):
+                found = os.fstat(handle)
+                if stat.S_ISREG(found.st_mode) and vouched.unchanged(found) and manifest.is_writable_by_us_only(found):
                     stack.pop_all()
                     return stream
         return None
 
     def _current(self) -> dict[str, list[Vouched]]:
-        """What the manifests say, read anew once any of them came, changed or went."""
+        """Return the entries of the manifests, read again after any of them was added, changed or removed."""
         states = {path: _state(path) for path in manifest.find_manifests(self._store)}
         with self._lock:
             if states != self._read:
@@ -70,20 +70,20 @@ class SharedStore:
 
 
 def _state(path: Path) -> tuple[int, int, int]:
-    """What differs once a file was written anew; zeros if it is gone."""
+    """Return values that change once a file is written anew; zeros if it does not exist."""
     try:
-        seen = path.stat()
+        found = path.stat()
     except OSError:
         return 0, 0, 0
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 _CONNECTIONS = 64
 _PATIENCE = 30.0  # seconds
-_LOOK = 0.25  # seconds between two looks at who is silent, and whether to end
+_LOOK = 0.25  # seconds between two checks for silent clients, and for the end
 _UNSENT = 256 * 1024
 _SENT_AT_ONCE = 64 * 1024 * 1024
-_LONGEST = 24 * 3600.0  # seconds that a token is good for, however often it is used
+_LONGEST = 24 * 3600.0  # seconds that a token is valid, however often it is used
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 
 
@@ -96,9 +96,9 @@ def serve_store(
     patience: float = _PATIENCE,
     longest: float = _LONGEST,
 ) -> None:
-    """Serve until nobody with a token wanted anything for `idle` seconds. Raises SaidError if it cannot listen.
+    """Serve until no request with a token has arrived for `idle` seconds. Raise FetchError if it cannot listen.
 
-    A client has `patience` seconds for a whole request, and to take some bytes of the answer; for all of an answer it
+    A client has `patience` seconds for a whole request, and to take some bytes of the response; for a whole response it
     has `longest`, as for its token.
     """
     progress = Progress(run)
@@ -106,22 +106,24 @@ def serve_store(
         server = _Server(SharedStore(store), run / "secrets", bind, port, patience, idle, longest)
     except OSError as error:
         raise FetchError(
-            f"cannot lend models at {bind}, port {port}: {error.strerror}",
+            f"cannot share models at {bind}, port {port}: {error.strerror}",
             "give an address of this host and a port that is free, in `store: share:`",
         ) from None
     with server:
         at = f"{bind}, port {server.server_address[1]}"
-        progress.note(f"lending models at {at}")
+        progress.note(f"sharing models at {at}")
         for sent in server.serve_while_needed(idle):
-            progress.show(f"lending models at {at}: {show_size(sent)} went out")
-    progress.note(f"no longer lending: nobody asked for {idle:g} s")
+            progress.show(f"sharing models at {at}: {show_size(sent)} were sent")
+    progress.note(f"no longer sharing: no request for {idle:g} s")
 
 
 def byte_range(header: str, size: int) -> range | None:
-    """What a Range header asks for of so many bytes: empty if there is no such part, None if it is to be ignored."""
+    """Return the range of a Range header in so many bytes: empty if there is no such part, None if it is to
+    be ignored.
+    """
     match = _RANGE.fullmatch(header.strip())
     if not match or match.groups() == ("", ""):
-        return None  # several ranges, or another unit: the whole file is a right answer too
+        return None  # several ranges, or another unit: the whole file is a valid response too
     first, last = match.groups()
     if not first:
         return range(max(0, size - int(last)), size)
@@ -131,7 +133,7 @@ def byte_range(header: str, size: int) -> range | None:
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """A thread for each connection; unlike http.server's own, it asks no DNS for its name, which may take long."""
+    """A thread for each connection; unlike http.server's own, it queries no DNS for its name, which may take long."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -148,8 +150,8 @@ class _Server(ThreadingMixIn, TCPServer):
         self._last_used: dict[Path, float] = {}
         self._secrets = secrets
         self._lock = threading.Lock()
-        # Connections, and since when each has owed us a request. One that is being answered begins to owe one when its
-        # token is no longer good.
+        # Connections, and since when each has sent no request. While a response is sent, that is when its token
+        # expires.
         self._silent_since: dict[socket.socket, float] = {}
         self._answering = 0
         self._answered = time.monotonic()
@@ -159,18 +161,20 @@ class _Server(ThreadingMixIn, TCPServer):
         super().__init__((str(address[0]), int(address[1])), _Handler)
 
     def serve_while_needed(self, idle: float) -> Iterator[int]:
-        """Serve until all is quiet for `idle` seconds; every second, give the bytes that went out if there are more."""
-        told, when = 0, time.monotonic()
+        """Serve until no request arrives for `idle` seconds; every second, yield the bytes that were sent if there are
+        more.
+        """
+        yielded, when = 0, time.monotonic()
         while self._answering or time.monotonic() - self._answered < idle:
-            # Those who come when all places are taken wait in the kernel's queue.
+            # Clients beyond the limit wait in the kernel's queue.
             if len(self._silent_since) < _CONNECTIONS:
                 self.handle_request()
             else:
                 time.sleep(_LOOK)
             self._drop_the_silent()
-            if self._sent != told and time.monotonic() - when >= 1:
-                told, when = self._sent, time.monotonic()
-                yield told
+            if self._sent != yielded and time.monotonic() - when >= 1:
+                yielded, when = self._sent, time.monotonic()
+                yield yielded
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -183,15 +187,15 @@ class _Server(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # Clients go away in the middle: a fetch that is stopped, a rig that is switched off.
+        # Clients disconnect at any time: a fetch that is stopped, a rig that is switched off.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def knows(self, authorization: str) -> Path | None:
-        """Which of the tokens, which may change at any time, a header bears, by its file; None for none."""
+        """Return the file of the token in a header; None for an invalid one. Tokens may change at any time."""
         scheme, _, token = authorization.partition(" ")
         sent = token.strip().encode("latin-1")
-        # Each is compared, and each in constant time, so that the time taken tells nothing.
+        # Each is compared, and each in constant time, so the time reveals nothing.
         same = {path for path, secret in self._tokens().items() if hmac.compare_digest(sent, secret)}
         if scheme.lower() != "bearer" or not same:
             return None
@@ -200,12 +204,12 @@ class _Server(ThreadingMixIn, TCPServer):
         return path
 
     def used(self, token: Path) -> None:
-        """Whoever has this token is still there."""
+        """Record that a client with this token is active."""
         with self._lock:
             self._last_used[token] = time.monotonic()
 
     def _tokens(self) -> dict[Path, bytes]:
-        """Those that are good. One ends when it was not used for as long as ends all of this, or is too old."""
+        """Return the valid tokens. One expires when it was unused for as long as ends the program, or is too old."""
         tokens = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self._secrets.iterdir():
@@ -224,7 +228,9 @@ class _Server(ThreadingMixIn, TCPServer):
 
     @contextlib.contextmanager
     def answering(self, connection: socket.socket, token: Path) -> Iterator[None]:
-        """For the time of an answer to somebody with a token, who may take it slowly; not for longer than a token's."""
+        """Protect a connection while a response is sent to a client with a token, which may be slow; not longer than
+        the token is valid.
+        """
         with self._lock:
             self._answering += 1
             self._silent_since[connection] = time.monotonic() + self._longest
@@ -237,12 +243,12 @@ class _Server(ThreadingMixIn, TCPServer):
                 self._answered = self._silent_since[connection] = time.monotonic()
 
     def count(self, sent: int) -> None:
-        """Add to the bytes that went out."""
+        """Add to the bytes that were sent."""
         with self._lock:
             self._sent += sent
 
     def _drop_the_silent(self) -> None:
-        """End connections on which no request came for long, be it that a few bytes of one did."""
+        """Close connections without a whole request for long."""
         with self._lock:
             for connection, since in self._silent_since.items():
                 if time.monotonic() - since > self.patience:
@@ -258,24 +264,24 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.patience)
-        # Else megabytes wait in the kernel, and a client that takes some seems to take nothing for long.
+        # Otherwise megabytes wait in the kernel, and a slow client seems to take nothing for long.
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: a fetch makes thousands of requests."""
+        """Log nothing: a fetch makes thousands of requests."""
 
     def version_string(self) -> str:
         return "llamaherd"
 
     def do_GET(self) -> None:
-        self._answer()
+        self._respond()
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self._respond()
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # a body that nobody asked for would be read as the next request
+            self.close_connection = True  # an unrequested body would be read as the next request
         token = self.server.knows(self.headers.get("Authorization", ""))
         if token is None:
             self._say(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
@@ -286,12 +292,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.OK, names, {"Content-Type": "application/json"})
             elif stream := self.server.shelf.find(self.path.removeprefix("/")):
                 with stream:
-                    self._lend(stream, f'"{self.path.removeprefix("/")}"')
+                    self._send_file(stream, f'"{self.path.removeprefix("/")}"')
             else:
                 self._say(HTTPStatus.NOT_FOUND)
 
-    def _lend(self, stream: BinaryIO, etag: str) -> None:
-        """Send a file, or the part of it that is asked for."""
+    def _send_file(self, stream: BinaryIO, etag: str) -> None:
+        """Send a file, or the requested part of it."""
         size = stream.seek(0, 2)
         wanted = None
         if self.headers.get("If-Range", etag) == etag:
@@ -313,7 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
         at = part.start
         while at < part.stop:
             sent = self.connection.sendfile(stream, at, min(_SENT_AT_ONCE, part.stop - at))
-            if not sent:  # the file was cut off meanwhile; the client must see that its answer was, too
+            if not sent:  # the file was cut off; the client must notice that its response was, too
                 self.close_connection = True
                 return
             self.server.count(sent)

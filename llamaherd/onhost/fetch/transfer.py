@@ -16,12 +16,15 @@ from llamaherd.onhost.fetch.source import Offer, RefusedError, wrong_bytes
 
 _WHOLE = -1  # in place of a block's number: all of them, in order
 _READ = 1 << 20  # bytes that are hashed at once
-_LOOK = 0.2  # seconds between two looks at what has come
+_LOOK = 0.2  # seconds between two checks for new bytes
 
 
 @dataclass(eq=False)
 class Claim:
-    """Leave to fetch the bytes from `start` to before `end`. Once it is revoked, no more of them may be written."""
+    """The permission to fetch the bytes from `start` to before `end`.
+
+    Once it is revoked, no more of them may be written.
+    """
 
     transfer: Transfer
     offer: Offer
@@ -33,9 +36,11 @@ class Claim:
 
 
 class Transfer:
-    """A file on its way. One thread brings it, following with the hash; others fetch what they have claimed.
+    """A file in transfer.
 
-    `changed` guards what they share, and is told when there may be something new to claim.
+    One thread manages it, and hashes what has arrived; others fetch the blocks that they have claimed.
+
+    `changed` guards their shared state, and is notified when there may be something new to claim.
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class Transfer:
         self._alone: Offer | None = None
 
     def bring(self) -> None:
-        """See to it that the file is whole; else `error` says why not. Raises StorageError."""
+        """Fetch the file until it is complete; else `error` has the reason. Raise StorageError."""
         self.part = part = Part(self._incoming, self.file.sha256, self.file.size, self._block, self._say_locked)
         try:
             if not part.whole and self._has_sources():
@@ -81,21 +86,21 @@ class Transfer:
 
     @property
     def have(self) -> int:
-        """How many of its bytes are on this host."""
+        """The number of its bytes that are on this host."""
         return self.part.have if self.part else self._kept
 
     @property
     def giving(self) -> Offer | None:
-        """A source that gives now."""
+        """A source that sends now."""
         return next((claim.offer for claim in list(self._claims.values())), None)
 
     @property
     def is_being_hashed(self) -> bool:
-        """Whether its hash is still behind."""
+        """Return whether its hash is still behind."""
         return self._open and self.have == self.file.size > self.hashed
 
     def claim(self) -> Claim | None:
-        """The next bytes to fetch and from where, if there are any. Needs `changed`."""
+        """Return the next bytes to fetch and their source, if there are any. Needs `changed`."""
         if not self._open or self.part is None or _WHOLE in self._claims:
             return None
         offer = self._choice()
@@ -115,7 +120,7 @@ class Transfer:
         return claim
 
     def release(self, claim: Claim) -> None:
-        """A claim is over; what it left open may be claimed again."""
+        """End a claim; its missing bytes may be claimed again."""
         with self._changed:
             claim.offer.supplier.left()
             del self._claims[claim.block]
@@ -124,11 +129,11 @@ class Transfer:
         self._arrived.set()
 
     def gave(self, offer: Offer) -> None:
-        """Bytes of the file came from there."""
+        """Record that bytes of the file came from a source."""
         self._givers.add(offer)
 
     def refuse(self, offer: Offer, reason: RefusedError) -> None:
-        """Ask this source no more; without another one, the file has failed."""
+        """Stop using this source; without another one, the file has failed."""
         with self._changed:
             if offer.refused is None:
                 offer.refused = reason
@@ -137,7 +142,7 @@ class Transfer:
                 self._fail()
 
     def source_changed(self, claim: Claim) -> None:
-        """A source has another file now: what it gave before is of no use. It happens once, or it is refused."""
+        """Drop the bytes of a source that has another file now. It happens once, or the source is refused."""
         with self._changed:
             if claim.revoked:
                 return
@@ -153,7 +158,7 @@ class Transfer:
             self._note(f"{self.file.name} has changed at {claim.offer.source.name}: starting over")
 
     def stop(self) -> None:
-        """Give up for now: what is there stays."""
+        """Give up for now: the bytes that have arrived stay."""
         with self._changed:
             self._stopped = True
             self._shut()
@@ -162,7 +167,7 @@ class Transfer:
     def _has_sources(self) -> bool:
         if not self._offers:
             self.error = FetchError(
-                f"{self.file.name} is not on this host, and there is nowhere to fetch it from",
+                f"{self.file.name} is not on this host, and has no source",
                 "put it into one of the folders that are searched, or give the model a source",
             )
         return bool(self._offers)
@@ -186,11 +191,11 @@ class Transfer:
             self._resumed, self._givers = False, set()
 
     def _followed(self, part: Part) -> str | None:
-        """The sha256 of the whole file, read as it comes; None if it will not come."""
+        """Return the sha256 of the whole file, read as it arrives; None if it fails."""
         digest = hashlib.sha256()
         buffer, other = memoryview(bytearray(_READ)), memoryview(bytearray(_READ))
         self.hashed = 0
-        # Each piece is read while the one before it is hashed: together they would be a third slower.
+        # Each piece is read while the one before it is hashed: one after the other would be a third slower.
         with ThreadPoolExecutor(1) as reader:
             reading = reader.submit(self._next, part, 0, buffer)
             while self.hashed < part.size:
@@ -204,7 +209,7 @@ class Transfer:
         return digest.hexdigest()
 
     def _next(self, part: Part, offset: int, buffer: memoryview) -> int:
-        """Read from this offset on what has come, once it is worth it; returns how much, 0 if no more is to come."""
+        """Read new bytes from this offset on, once there are enough; return how many, 0 if no more arrive."""
         while offset < part.size and self._open:
             ready = part.prefix()
             if ready >= min(offset + _READ, part.size):
@@ -214,23 +219,23 @@ class Transfer:
         return 0
 
     def _blame(self, digest: str) -> None:
-        """Find who is to blame for wrong bytes: the disk, one of several sources, or the only one."""
+        """Find the cause of wrong bytes: the disk, one of several sources, or the only one."""
         name = self.file.name
         if self._resumed:
-            self._note(f"what was kept of {name} was damaged: starting over")
+            self._note(f"the kept part of {name} was damaged: starting over")
             return
         if len(self._givers) > 1:
             self._alone = self._usable()[0] if self._usable() else None
-            self._note(f"{name} came wrong from several sources: starting over with one")
+            self._note(f"{name} arrived wrong from several sources: starting over with one")
             return
-        # Nobody gave anything to a file without bytes: then it is asked for in vain everywhere.
+        # No source has sent bytes of an empty file: then all of them are tried in vain.
         for giver in self._givers or self._offers:
             reason = wrong_bytes(giver, digest, self.file.sha256)
             self._warn(f"{self.file.name}: {reason.message}\n  help: {reason.help}")
             self.refuse(giver, reason)
 
     def _choice(self) -> Offer | None:
-        """The first source that may be asked now."""
+        """Return the first source that may be queried now."""
         for offer in self._usable():
             if offer.supplier.is_ready():
                 return offer
@@ -243,7 +248,9 @@ class Transfer:
         return [self._alone] if self._alone in usable else usable
 
     def _free(self, part: Part) -> int:
-        """The first block that lacks something and that nobody fetches; the number of blocks if there is none."""
+        """Return the first block that lacks something and that no source fetches; the number of blocks if there is
+        none.
+        """
         while self._lowest < part.blocks:
             start, end = part.lacking(self._lowest)
             if start < end and self._lowest not in self._claims:
@@ -258,7 +265,7 @@ class Transfer:
         self._arrived.set()
 
     def _close(self) -> None:
-        """Let nobody write any more."""
+        """Stop all writers."""
         with self._changed:
             self._shut()
             while self._claims:

@@ -188,10 +188,10 @@ def test_a_sound_fetch(supply: Supply) -> None:
 def test_what_a_hub_refuses(supply: Supply) -> None:
     """Each is a sentence with a way out; once it is mended, the same command goes on."""
     supply.hurry()
-    supply.refused("wants a token", "HF_TOKEN", HF_ENDPOINT=supply.hub.url, HF_TOKEN="")
+    supply.refused("requires a token", "HF_TOKEN", HF_ENDPOINT=supply.hub.url, HF_TOKEN="")
     supply.refused("does not accept the token", HF_ENDPOINT=supply.hub.url, HF_TOKEN="hf_wrong")
     supply.hub.gated.add(REPO)
-    supply.refused(f"open {supply.hub.url}/{REPO} in a browser and ask for access")
+    supply.refused(f"open {supply.hub.url}/{REPO} in a browser and request access")
     supply.hub.gated.clear()
     supply.hub.corrupt.add(FILE)
     supply.refused(FILE, "sha256", supply.sha256)

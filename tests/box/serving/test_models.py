@@ -113,7 +113,7 @@ def test_one_wrong_byte_is_found_and_brought_again(converged: Bench) -> None:
     damaged = converged.herd("verify", "--deep")
     assert damaged.code == 1, damaged.output
     assert "tiny-moe.gguf is damaged: its sha256 is " in damaged.output
-    assert "`herd up box` brings it again" in damaged.output
+    assert "`herd up box` fetches it again" in damaged.output
     assert "Traceback" not in damaged.output
     ended = converged.deploy()
     assert ended.code == 0, ended.output

@@ -251,7 +251,7 @@ def test_the_reason_of_a_failure_is_short(host: Trials) -> None:
 
 def test_another_measurement(host: Trials) -> None:
     host.holders["measure"] = "ann since now"
-    with pytest.raises(HeldError, match="another measurement goes on here, by ann since now"):
+    with pytest.raises(HeldError, match="another measurement runs on this host, by ann since now"):
         run_trials(GIVEN, host, host)
     assert not host.has_done("systemd-run")
 
