@@ -154,7 +154,7 @@ def test_nothing_goes_without_being_asked_for(bench: Bench) -> None:
     refused = bench.herd("models", "prune")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "error: nobody can be asked whether to remove models\n"
+        "error: removing models needs a confirmation, and this is no terminal\n"
         "  help: look with `--dry-run` at what would go, then say `--yes`\n"
     )
     shown = bench.herd("models", "prune", "--dry-run")

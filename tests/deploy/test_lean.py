@@ -156,4 +156,4 @@ preview.Hosts.outlooks = lambda hosts, planned, roles, **_: dict.fromkeys(planne
 ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
 print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))
 """
-    assert run(script) == ["0 one: as planned, nothing to do", " set()"]
+    assert run(script) == ["0 one: up to date, nothing to do", " set()"]

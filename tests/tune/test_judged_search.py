@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.cli.tune_run import SearchLines
+from llamaherd.cli.tune import SearchLines
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.tune.analysis import pareto_front
 from llamaherd.measure.tune.candidate import Candidate, Outcome

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -260,19 +258,3 @@ def render_report(gathered: Gathered, form: Form) -> str:
     searches = [search_json(each) for each in gathered.searches]
     every = {"results": results_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
     return json.dumps(every) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Put a text into a file, whole or not at all. Raises UserError."""
-    try:
-        handle, part = mkstemp(".part", ".herd-", path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8", "replace"))
-            Path(part).chmod(0o644)
-            Path(part).replace(path)
-        finally:
-            Path(part).unlink(missing_ok=True)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None
