@@ -28,6 +28,7 @@ from llamaherd.cli.common import (
     read_or_exit,
 )
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.host_lock import HostLock
@@ -204,8 +205,6 @@ def _confirm(two: PlannedPair, run: CompareOptions) -> None:
 
 
 def _measure(two: PlannedPair, run: CompareOptions) -> tuple[JournalPair, Ended]:
-    from llamaherd.deploy.origin import origin
-
     conditions = trial_conditions(run.cells, two.context)
     user = origin(run.path).who
     lock = HostLock(two.rig.rig, two.rig.connect, user)

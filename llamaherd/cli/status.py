@@ -88,7 +88,7 @@ def status(
       herd status --json              as JSON
     """
     if output and output.suffix.lower() not in (".html", ".htm"):
-        echo(f"error: {output} must end with .html\n  help: the status is written as a page", err=True)
+        echo(f"error: {output} does not end with .html\n  help: choose a file name with .html", err=True)
         sys.exit(UNUSABLE)
     planned = _planned(inventory, rigs)
     query = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))

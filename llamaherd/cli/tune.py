@@ -29,6 +29,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.compare import parse_budget, read_server_key, report_restored
 from llamaherd.cli.rigs import instance_argument, rig_argument, roles_or_exit
+from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.host_lock import HostLock
@@ -253,8 +254,6 @@ def _confirm(tuned: TuneTarget, aim: Objective, budget: int, yes: bool, *, resum
 
 def _hold_host(journal: SearchJournal, tuned: TuneTarget, budget: int, lock_wait: int) -> None:
     """Search while holding the host's lock and with the declared server stopped."""
-    from llamaherd.deploy.origin import origin
-
     user = origin(tuned.inventory).who
     lock = HostLock(tuned.rig.rig, tuned.rig.connect, user)
     lock.take(_report, lock_wait)
