@@ -47,13 +47,13 @@ def defaults_schema() -> Schema:
     """Return the schema of `defaults.yaml`: the keys that a rig can inherit."""
     schema = _declared()
     shared = {key: value for key, value in schema["properties"].items() if key not in OWN_KEYS}
-    return _finished("defaults", "What every rig of a fleet takes over", schema, shared, [])
+    return _finished("defaults", "Defaults for all rigs of a fleet", schema, shared, [])
 
 
 def fleet_schema() -> Schema:
     """Return the schema of `fleet.yaml`, which is about all rigs of a fleet together."""
     schema = _model(FleetFile)
-    return _finished("fleet", "What the rigs of a fleet are together", schema, schema["properties"], [])
+    return _finished("fleet", "Settings of a fleet", schema, schema["properties"], [])
 
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {"rig": rig_schema, "defaults": defaults_schema, "fleet": fleet_schema}
