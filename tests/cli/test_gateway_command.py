@@ -75,7 +75,7 @@ def test_a_server_is_drained_and_made_ready_again(fleet: Fleet) -> None:
     done = fleet.herd("drain", "box.one")
     assert done.exit_code == 0, done.output
     assert done.stdout == "box: drained box.one; no streams left\n"
-    assert "`herd ready box.one` takes it back" in done.stderr
+    assert "`herd ready box.one` ends this" in done.stderr
     assert fleet.states == {"box.one": "draining", "box.two": "up"}
     assert fleet.herd("gateway", "status").exit_code == 0, "nothing is down"
     done = fleet.herd("ready", "box.one")
@@ -87,7 +87,7 @@ def test_the_last_server_of_a_model_is_drained_only_where_that_is_meant(fleet: F
     done = fleet.herd("drain", "box.two")
     assert done.exit_code == 1
     assert "box.two is the only running server of small; requests would fail" in done.stderr
-    assert "say `--anyway`" in done.stderr
+    assert "use `--anyway`" in done.stderr
     assert fleet.states["box.two"] == "up"
     assert fleet.herd("drain", "box.two", "--anyway").exit_code == 0
     assert fleet.states["box.two"] == "draining"
