@@ -230,7 +230,7 @@ def checked(bench: Bench, fault: Round) -> None:
     rig = bench.declare(case.change if fault.goes_on and case.good else case.before)
     bench.expect(0, "up", "--yes")
     bench.answers(rig)
-    if ": as planned, nothing to do\n" not in bench.expect(0, "up", "--yes"):
+    if ": up to date, nothing to do\n" not in bench.expect(0, "up", "--yes"):
         raise FaultError("a second run finds something to do")
     if left := bench.box.exec("sh", "-c", LEFT):
         raise FaultError(f"something is left over: {left}")

@@ -222,7 +222,7 @@ def tried(inventory: Path, case: Case, *, both: bool, streams: bool) -> tuple[in
 
 def why(said: str) -> str:
     """The sentence that a run ended with."""
-    about = ("-->", "not every host", "help:", "explained by:", "[box] Error")
+    about = ("-->", "some hosts", "help:", "explained by:", "[box] Error")
     return [line for line in map(str.strip, said.splitlines()) if line and not line.startswith(about)][-1]
 
 

@@ -1,1 +1,1 @@
-"""`herd`, the command: a module for each of its commands, of its name."""
+"""The command line of `herd`: one module per command, of the same name."""

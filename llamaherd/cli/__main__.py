@@ -1,6 +1,6 @@
-"""`herd` from its first moment to its last: signals, and an output that takes nothing, never end in a traceback.
+"""The entry point of `herd`: signals and a failing output end it without a traceback.
 
-Only what Python has loaded anyway is imported before that holds.
+Until the signal handlers are set, it imports only modules that Python has loaded anyway.
 """
 
 import errno
@@ -12,16 +12,16 @@ import sys
 from typing import Any, NoReturn
 
 UNWRITABLE = 1
-"""The exit code where what was to be said could not be."""
+"""The exit code if the output cannot be written."""
 
 
 class Output(io.FileIO):
-    """Stdout's file, which remembers why it takes nothing."""
+    """The file of stdout, which stores why it cannot be written."""
 
     problem: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write what it takes."""
+        """Write data."""
         try:
             return super().write(data)
         except OSError as error:
@@ -30,12 +30,12 @@ class Output(io.FileIO):
 
 
 def main() -> NoReturn:
-    """Run a command of `herd`; 130 where it is interrupted, 143 or 129 where it is ended from outside."""
-    gc.set_threshold(50_000)  # nearly all that is made while Python loads us stays: looking through it frees nothing
+    """Run a command of `herd`. The exit code is 130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP."""
+    gc.set_threshold(50_000)  # nearly all objects that are created while modules load stay: collecting frees nothing
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup, and shells' background jobs
             signal.signal(ending, _leave)
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads all that is installed
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search reads all packages
     output = _output()
     code: Any = UNWRITABLE
     try:
@@ -52,22 +52,22 @@ def main() -> NoReturn:
 
 
 def _leave(number: int, _frame: object) -> NoReturn:
-    """At once: nothing is begun yet, or all is done. Past Python's own buffers, which refuse to be entered twice."""
+    """Exit at once: no command is running. Write to the file descriptor: Python's buffers are not reentrant."""
     if number == signal.SIGINT:
         os.write(2, b"interrupted\n")
     os._exit(128 + number)
 
 
 def _output() -> Output:
-    """Stdout, made such that a character it has no bytes for is shown as `?`."""
+    """Open stdout again, so that a character outside its encoding is printed as `?`."""
     try:
         os.fstat(2)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the next file that is opened would be stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the next opened file would become stderr
     try:
         os.fstat(1)
     except OSError:
-        os.write(2, b"herd: stdout is closed\n  help: leave it open, or say `>/dev/null`\n")
+        os.write(2, b"herd: stdout is closed\n  help: leave it open, or use `>/dev/null`\n")
         os._exit(UNWRITABLE)
     output = Output(1, "w", closefd=False)
     old = sys.stdout
@@ -78,16 +78,16 @@ def _output() -> Output:
 
 
 def _end(output: Output, code: int) -> int:
-    """The exit code, once all is written that can be."""
+    """Flush the output, and return the exit code."""
     try:
         sys.stdout.flush()
     except OSError as error:
         output.problem = output.problem or error
     if output.problem:
-        # Whoever reads no further, as `head`, need not be told.
+        # A reader that closes the pipe early, such as `head`, is no error.
         if output.problem.errno != errno.EPIPE:
             os.write(2, f"herd: cannot write the output: {output.problem.strerror}\n".encode())
         os._exit(code or UNWRITABLE)
     if code > 128:
-        os._exit(code)  # threads that wait for hosts are not waited for
+        os._exit(code)  # do not wait for threads that wait for hosts
     return code

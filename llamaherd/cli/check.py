@@ -1,4 +1,4 @@
-"""`herd check`: everything that is wrong with an inventory, or with a recipe."""
+"""`herd check`: report mistakes in an inventory or in a recipe."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, inventory_option, json_option, say, show
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, inventory_option, json_option, print_findings
 from llamaherd.diagnostics.findings import Finding, to_print
 from llamaherd.inventory.yaml_file import UNREADABLE
+from llamaherd.pipeline.load import examined, inventory_path
 from llamaherd.pipeline.rules import NO_INVENTORY
+from llamaherd.recipes import is_recipe, understand
+from llamaherd.recipes.suggestions import inventory_fragment
 
 UNREAD = frozenset({UNREADABLE.code, NO_INVENTORY.code})
-"""Codes of what could not be read at all."""
+"""Codes of files that cannot be read at all."""
 
 
 @click.command()
@@ -24,42 +27,37 @@ UNREAD = frozenset({UNREADABLE.code, NO_INVENTORY.code})
 @json_option
 @click.pass_obj
 def check(inventory: Path | None, paths: tuple[Path, ...], as_json: bool) -> None:
-    """Say what is wrong with an inventory, or with a recipe. Touches no host.
+    """Report mistakes in an inventory or in a recipe. Connects to no host.
 
-    A PATH is a rig's YAML file, a folder of them, or what one pastes from elsewhere: a script that starts a server, a
-    Compose file, a .wslconfig. Exit codes: 0 nothing wrong (there may be warnings), 1 errors, 2 something cannot be
-    read.
+    A PATH is a rig's YAML file, a folder of them, or a recipe: a script that starts a server, a Compose file, a
+    .wslconfig.
+
+    Exit codes: 0 no errors, perhaps warnings; 1 errors; 2 a file cannot be read.
 
     \b
     Examples:
       herd check                      the inventory
       herd check ~/fleet/duo.yaml     one rig
-      herd check start.sh             a recipe: what is wrong, and how a rig says the same
+      herd check start.sh             a recipe: its mistakes, and the same as a rig
     """
-    from llamaherd.pipeline.load import inventory_path
-
-    findings, suggested, rigs, recipes = _examined(paths or (inventory_path(inventory),))
+    findings, suggested, rigs, recipes = _check_paths(paths or (inventory_path(inventory),))
     ok = not any(finding.severity == "error" for finding in findings)
     if as_json:
-        told = [finding.as_json() for finding in to_print(findings)]
-        click.echo(json.dumps({"ok": ok, "findings": told, "total": len(findings)}))
+        shown = [finding.as_json() for finding in to_print(findings)]
+        click.echo(json.dumps({"ok": ok, "findings": shown, "total": len(findings)}))
     else:
-        show(findings)
+        print_findings(findings)
         for text in suggested:
-            say(f"\nIn an inventory, that is:\n\n{text}")
+            echo(f"\nThe same in an inventory:\n\n{text}")
         parts = [counted(rigs, "rig")] if rigs or not recipes else []
         parts += [counted(recipes, "recipe")] if recipes else []
-        say(", ".join([*parts, counted(len(findings), "finding")]))
+        echo(", ".join([*parts, counted(len(findings), "finding")]))
     if not ok:
         sys.exit(UNUSABLE if any(finding.code in UNREAD for finding in findings) else FAILED)
 
 
-def _examined(paths: Iterable[Path]) -> tuple[list[Finding], list[str], int, int]:
-    """What is wrong, what recipes are as a rig, and how many rigs and recipes were read."""
-    from llamaherd.pipeline.load import examined
-    from llamaherd.recipes import is_recipe, understand
-    from llamaherd.recipes.suggestions import inventory_fragment
-
+def _check_paths(paths: Iterable[Path]) -> tuple[list[Finding], list[str], int, int]:
+    """Return the findings, the recipes as parts of a rig, and the numbers of rigs and recipes read."""
     findings: list[Finding] = []
     suggested: list[str] = []
     rigs = recipes = 0

@@ -3,69 +3,77 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+from llamaherd import __version__
 from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
+    echo,
     fail,
     inventory_option,
     json_option,
-    looking_or_exit,
+    print_findings,
+    write_output,
+)
+from llamaherd.cli.rigs import (
+    inspecting_or_exit,
     only_option,
+    print_changes,
+    print_left_out,
+    print_problems,
     rigs_argument,
-    roles_of,
-    say,
-    show,
-    show_changes,
-    show_left,
+    roles_or_exit,
 )
 from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.host.remote import Remote, RemoteError, as_they_come
+from llamaherd.inventory.file_writer import write_atomically
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.diff import (
+    MOST_SAVED_BYTES,
+    SAVED_PREFIX,
+    Causes,
+    SavedDiff,
+    SavedDifference,
+    SavedRig,
+    compare_with_saved,
+    parse_saved_diff,
+    query_diffs,
+    saved_diff_bytes,
+    saved_rig,
+)
+from llamaherd.pipeline.drift_metrics import MonitoredFleet, deliver_metrics, metrics_text, monitored_fleet
+from llamaherd.pipeline.history import query_causes
+from llamaherd.pipeline.load import inventory_path, rigs
+from llamaherd.pipeline.preview import Preview
+from llamaherd.plan import Plan
 from llamaherd.text.terminal import plain
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
-if TYPE_CHECKING:
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.pipeline.diff import Causes, SavedDiff, SavedDifference, SavedRig
-    from llamaherd.pipeline.drift_metrics import MonitoredFleet
-    from llamaherd.pipeline.preview import Preview
-    from llamaherd.plan import Plan
-
 
 def write_saved(path: Path, saved: SavedDiff) -> None:
-    """Put it at `path` in one atomic step, for its owner alone. Raises UserError."""
-    from llamaherd.pipeline.diff import SAVED_PREFIX, saved_diff_bytes
-
-    data = saved_diff_bytes(saved, _save_command("RIG", path))
+    """Write a saved diff to `path` in one atomic step, readable by its owner alone. Raise UserError."""
+    text = saved_diff_bytes(saved, _save_command("RIG", path)).decode()
     try:
-        target = path.resolve()  # through a link, the file that it leads to is replaced rather than the link
+        target = path.resolve()  # a link stays, and the file that it leads to is replaced
         if target.exists() and not _is_replaceable(target, SAVED_PREFIX):
-            raise UserError(f"{path} is no saved diff, and is left as it is", "name another file, or remove that one")
-        handle, part = mkstemp(".part", ".herd-", target.parent)  # of mode 0600
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(handle)
-            Path(part).replace(target)
-        finally:
-            Path(part).unlink(missing_ok=True)
+            raise UserError(f"{path} exists and is not a saved diff", "choose another file, or remove this one")
+        write_atomically(target, text, 0o600)
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
-        why = error.strerror if isinstance(error, OSError) else "its links lead nowhere"
+        why = error.strerror if isinstance(error, OSError) else "its links form a loop"
         raise UserError(f"cannot write {path}: {why}", "check the folder and its mode") from None
 
 
 def _is_replaceable(target: Path, begins: bytes) -> bool:
-    """Whether it may be replaced: a slip of the fingers must not cost anybody an inventory."""
+    """Return whether a file is a saved diff or empty: a typing mistake must not overwrite an inventory."""
     if not target.is_file():
         return False
     with target.open("rb") as stream:
@@ -73,9 +81,7 @@ def _is_replaceable(target: Path, begins: bytes) -> bool:
 
 
 def read_saved_or_exit(path: Path) -> SavedDiff:
-    """The saved diff at `path`; where there is none that can be used, a sentence ends the program."""
-    from llamaherd.pipeline.diff import MOST_SAVED_BYTES, parse_saved_diff
-
+    """Return the saved diff at `path`. Print an error and end the program if it is unusable."""
     try:
         try:
             data = read_bytes(path, MOST_SAVED_BYTES)
@@ -89,55 +95,65 @@ def read_saved_or_exit(path: Path) -> SavedDiff:
 def require_saved_or_exit(
     path: Path, saved: SavedDiff, planned: Mapping[str, tuple[Rig, Plan]], found: Mapping[str, Preview]
 ) -> None:
-    """Nothing, where inventory and hosts are as they were saved; else what is not is said, and ends the program."""
-    from llamaherd.pipeline.diff import compare_with_saved
-
+    """Compare a saved diff with inventory and hosts. Print the differences, if any, and end the program."""
     unreached = {name: each.unreached for name, each in found.items() if each.unreached}
-    gone = [rig.rig for rig in saved.rigs if rig.rig not in planned]  # by `--only`, it has no such instance any more
+    gone = [rig.rig for rig in saved.rigs if rig.rig not in planned]  # by `--only`: the rig lost that instance
     there = [rig for rig in saved.rigs if rig.rig in planned]
     differing = [each for rig in there if (each := compare_with_saved(rig, *planned[rig.rig], found[rig.rig]))]
     for name, why in unreached.items():
-        say(f"{name}: {why}", err=True)
+        echo(f"{name}: {why}", err=True)
     for each in differing:
         if each.rig not in unreached:
-            _show_difference(each, path, saved, found[each.rig].problems)
+            _print_difference(each, path, saved, found[each.rig].problems)
     if unreached or differing or gone:
         chosen = [word for name in saved.only or () for word in ("--only", shlex.quote(name))]
         again = _save_command(" ".join([*saved.names, *chosen]), path)
-        say(f"nothing was changed: {path} does not say what would be done now", err=True)
-        say(f"  help: look at what would change, and save that: `{again}`", err=True)
+        echo(f"nothing was changed: {path} is out of date", err=True)
+        echo(f"  help: run `{again}` to review and save the current changes", err=True)
         sys.exit(FAILED)
 
 
-def _show_difference(each: SavedDifference, path: Path, saved: SavedDiff, problems: Sequence[str]) -> None:
-    from llamaherd import __version__
-
+def _print_difference(each: SavedDifference, path: Path, saved: SavedDiff, problems: Sequence[str]) -> None:
     if each.another_plan:
-        of = f", which llamaherd {saved.llamaherd} made; this is {__version__}"
-        other = of if saved.llamaherd != __version__ else ""
-        say(f"{each.rig}: the inventory's plan is another than that of {path}{other}", err=True)
+        by = f", which llamaherd {saved.llamaherd} wrote; this is {__version__}"
+        version = by if saved.llamaherd != __version__ else ""
+        echo(f"{each.rig}: the plan differs from the plan in {path}{version}", err=True)
     for problem in problems:
-        say(f"{each.rig}: {problem}", err=True)
+        echo(f"{each.rig}: {problem}", err=True)
     for change in each.new:
-        say(f"{each.rig}: new since {path}: {change}", err=True)
+        echo(f"{each.rig}: new since {path}: {change}", err=True)
     for change in each.gone:
-        say(f"{each.rig}: gone since {path}: {change}", err=True)
+        echo(f"{each.rig}: gone since {path}: {change}", err=True)
 
 
 def _save_command(rigs: str, path: Path) -> str:
-    """The command that saves a diff there."""
+    """Return the command that saves a diff to `path`."""
     return " ".join(filter(None, ["herd diff", rigs, "--save", shlex.quote(str(path))]))
 
 
 CHANGES = 2
+"""The exit code if there are changes."""
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def _for_an_exporter(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    """A file that an exporter reads; so no other file is written over by a slip of the fingers."""
+def _check_metrics_file(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Return a file that ends with .prom: a typing mistake must not overwrite another file."""
     if value is not None and value.suffix != ".prom":
-        raise click.BadParameter("exporters read files whose names end with .prom")
+        raise click.BadParameter("name a file that ends with .prom: exporters read no other files")
     return value
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """The options of `herd diff`."""
+
+    inventory: Path | None
+    rigs: tuple[str, ...]
+    as_json: bool
+    only: tuple[str, ...]
+    save: Path | None
+    metrics: Path | None
+    tell: bool
 
 
 @click.command()
@@ -150,140 +166,129 @@ def _for_an_exporter(_context: click.Context, _parameter: click.Parameter, value
     "--metrics",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.prom",
-    callback=_for_an_exporter,
-    help="Write figures of it, for the textfile collector of Prometheus' exporter.",
+    callback=_check_metrics_file,
+    help="Write metrics for the textfile collector of Prometheus' node exporter.",
 )
-@click.option("--tell", is_flag=True, help="Give these figures to the rig that watches the fleet.")
+@click.option("--tell", is_flag=True, help="Send the metrics to the rig that runs monitoring.")
 @click.pass_obj
-def diff(
-    inventory: Path | None,
-    rigs: tuple[str, ...],
-    as_json: bool,
-    only: tuple[str, ...],
-    save: Path | None,
-    metrics: Path | None,
-    tell: bool,
-) -> None:
+def diff(inventory: Path | None, /, **options: Any) -> None:
     """Show what `herd up` would change, and why. Changes nothing.
 
-    Every change comes with its reason; of files of ours that have another text, a unified diff. What follows only from
-    a change itself, as a restart that a new build brings, shows once that is made. Exit codes: 0 all is as planned, 2
-    there are changes, 1 the inventory cannot be used, or a host cannot be asked or cannot become as planned.
+    Each change has a reason. Files that differ are shown as a unified diff. A change that follows from another change,
+    such as a restart after a new build, appears once the first change is applied.
 
-    With `--only` it is about an instance, such as `chat`, or a role, such as `power`. One line counts what else there
-    is.
+    Exit codes: 0 all rigs are up to date; 2 there are changes; 1 the inventory is unusable, a host cannot be inspected,
+    or a host cannot become up to date.
 
-    With `--save` it is written to a file, too: `herd up --plan FILE` makes it so, if all is still as it was then.
+    With `--only`, the diff covers one instance, such as `chat`, or one role, such as `power`. One line counts the other
+    changes.
 
-    With `--tell`, Prometheus learns how many changes there are: one file is written, on the rig that watches. People
-    are told of drift, as far as `fleet.yaml` says `monitoring: {drift: true}`. `herd monitoring timer` has it done each
-    night.
+    With `--save`, the diff is also written to a file. `herd up --plan FILE` applies it if nothing has changed since.
+
+    With `--tell`, the number of changes is written as metrics to the rig that runs monitoring. If `fleet.yaml` contains
+    `monitoring: {drift: true}`, Prometheus alerts on drift. `herd monitoring timer` runs this each night.
 
     \b
     Examples:
       herd diff                       the whole fleet
-      herd diff duo --json            one rig, for machines
+      herd diff duo --json            one rig, as JSON
       herd diff --only chat           one instance, with what it needs
-      herd diff --save monday.json    to be carried out later
-      herd diff --tell                for Prometheus, which tells people of drift
+      herd diff --save monday.json    to apply later
+      herd diff --tell                as metrics, for alerts on drift
     """
-    from llamaherd.host.remote import as_they_come
-    from llamaherd.pipeline.diff import SavedDiff
-    from llamaherd.pipeline.history import query_causes
+    _diff(DiffOptions(inventory, **options))
 
-    _whole_or_exit(rigs, only, metrics, tell=tell)
-    watcher = _watcher_or_exit(inventory) if tell else None
-    found: dict[str, SavedRig] = {}
+
+def _diff(run: DiffOptions) -> None:
+    """Print the diff, save and deliver it, and end the program with its exit code."""
+    _check_scope(run)
+    watcher = _watcher_or_exit(run.inventory) if run.tell else None
     try:
-        roles = roles_of(inventory)
-        with looking_or_exit(inventory, rigs, only=only) as (planned, hosts):
-
-            def more(name: str, each: Preview) -> tuple[Preview, Sequence[Causes], SavedRig]:
-                causes = query_causes({name: planned[name]}, {name: each}, roles).get(name, ())
-                return each, causes, _with_texts(*planned[name], each, causes)
-
-            for name, (each, causes, saved) in as_they_come(hosts.begin(planned, roles, more)):
-                found[name] = saved
-                if not as_json:
-                    _show(name, each, causes, saved.diffs, saved.unreached)
+        shown = _compare_rigs(run)
     except SystemExit as ended:
-        sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 says that there are changes
-    shown = [found[name] for name in planned]
-    if as_json:
-        click.echo(json.dumps({"rigs": [each.shown() for each in shown]} | ({"only": only} if only else {})))
-    if save:
-        write_saved(save, SavedDiff.of(shown, only))
-        say(f"saved to {save}: `herd up --plan {shlex.quote(str(save))}` does this, if it is still so then", err=True)
-    told = not (metrics or watcher) or _export_metrics(shown, metrics, watcher)
-    if not told or any(each.unreached or each.problems for each in shown):
+        sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 means that there are changes
+    if run.as_json:
+        click.echo(json.dumps({"rigs": [each.shown() for each in shown]} | ({"only": run.only} if run.only else {})))
+    if run.save:
+        write_saved(run.save, SavedDiff.of(shown, run.only))
+        again = f"herd up --plan {shlex.quote(str(run.save))}"
+        echo(f"saved to {run.save}: `{again}` applies it, if nothing changes until then", err=True)
+    delivered = not (run.metrics or watcher) or _export_metrics(shown, run.metrics, watcher)
+    if not delivered or any(each.unreached or each.problems for each in shown):
         sys.exit(FAILED)
     sys.exit(CHANGES if any(each.changes for each in shown) else 0)
 
 
-def _whole_or_exit(rigs: Sequence[str], only: Sequence[str], metrics: Path | None, *, tell: bool) -> None:
-    """End the program where figures would be of less than people take them for."""
-    if only and (metrics or tell):
-        raise click.UsageError("figures are of all that a rig is; leave out --only")
-    if rigs and tell:
-        raise click.UsageError("what is told is of the whole fleet; name no rig")
+def _check_scope(run: DiffOptions) -> None:
+    """Raise UsageError if metrics would cover less than their names promise."""
+    if run.only and (run.metrics or run.tell):
+        raise click.UsageError("metrics cover the whole rig; leave out --only")
+    if run.rigs and run.tell:
+        raise click.UsageError("--tell covers the whole fleet; name no rig")
+
+
+def _compare_rigs(run: DiffOptions) -> list[SavedRig]:
+    """Return the diff of each rig; without `--json`, print each as soon as it is known."""
+    found: dict[str, SavedRig] = {}
+    roles = roles_or_exit(run.inventory)
+    with inspecting_or_exit(run.inventory, run.rigs, only=run.only) as (planned, hosts):
+
+        def explain(name: str, each: Preview) -> tuple[Preview, Sequence[Causes], SavedRig]:
+            causes = query_causes({name: planned[name]}, {name: each}, roles).get(name, ())
+            return each, causes, _with_texts(*planned[name], each, causes)
+
+        for name, (each, causes, saved) in as_they_come(hosts.begin(planned, roles, explain)):
+            found[name] = saved
+            if not run.as_json:
+                _print_rig(name, each, causes, saved.diffs, saved.unreached)
+    return [found[name] for name in planned]
 
 
 def _watcher_or_exit(inventory: Path | None) -> MonitoredFleet:
-    """The rig that is to be told; a sentence ends the program where none is."""
-    from llamaherd.pipeline.drift_metrics import monitored_fleet
-    from llamaherd.pipeline.load import inventory_path, rigs
-
+    """Return the rig that runs monitoring. Print an error and end the program if there is none."""
     path = inventory_path(inventory)
     try:
         found = monitored_fleet(path)
         found.require_all(rigs(path).rigs)
     except UserError as error:
-        say(f"error: {error}", err=True)
+        fail(error, FAILED)
     except InventoryError as error:
-        show(error.findings)
-    else:
-        return found
-    sys.exit(FAILED)
+        print_findings(error.findings)
+        sys.exit(FAILED)
+    return found
 
 
 def _export_metrics(shown: Sequence[SavedRig], metrics: Path | None, watcher: MonitoredFleet | None) -> bool:
-    """Whether figures of it are where they are wanted; why not is said."""
-    from llamaherd.measure.report.export import write_text
-    from llamaherd.pipeline.drift_metrics import deliver_metrics, metrics_text
-
+    """Write and deliver the metrics. Print an error and return False if that fails."""
     text = metrics_text(shown, int(time.time()))
     try:
         if metrics:
-            write_text(metrics, text)
-            say(f"written: {metrics}", err=True)
+            write_output(metrics, text)
+            echo(f"written: {metrics}", err=True)
         if watcher:
             deliver_metrics(watcher.rig, text)
-            say(f"told {watcher.rig.rig}, which watches the fleet", err=True)
-    except UserError as error:  # of a host that cannot be reached, too
-        say(f"error: {error}", err=True)
+            echo(f"sent the metrics to {watcher.rig.rig}, which runs monitoring", err=True)
+    except UserError as error:  # also of a host that cannot be reached
+        echo(f"error: {error}", err=True)
         return False
     return True
 
 
 def _with_texts(rig: Rig, plan: Plan, found: Preview, causes: Sequence[Causes]) -> SavedRig:
-    """What is shown of a rig, with how its files differ, which is asked now."""
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.diff import query_diffs, saved_rig
-
+    """Return the diff of a rig, with the unified diffs of its files, which are read from the host now."""
     try:
         return saved_rig(rig, plan, found, causes, query_diffs(Remote(rig.connect), found.stale), found.unreached)
     except RemoteError as error:
         return saved_rig(rig, plan, found, causes, {}, str(error))
 
 
-def _show(name: str, found: Preview, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str) -> None:
-    for sentence in (*found.problems, *filter(None, [unreached])):
-        say(f"{name}: {sentence}", err=True)
+def _print_rig(name: str, found: Preview, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str) -> None:
+    print_problems(name, found, unreached)
     if found.as_planned and not unreached:
-        say(f"{name}: as planned")
+        echo(f"{name}: up to date")
     if found.changes:
-        show_changes(name, found, causes)
+        print_changes(name, found, causes)
     for text in texts.values():
         for line in text.splitlines():
             click.secho(f"    {plain(line)}", fg=COLOURS.get(line[:1]))
-    show_left(name, found)
+    print_left_out(name, found)

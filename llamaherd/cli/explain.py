@@ -1,4 +1,4 @@
-"""`herd explain`: what the rules say of findings, and the pages that come along, for who has no checkout at hand."""
+"""`herd explain`: print the page of a finding, or another page of docs/, without a checkout."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import say
+from llamaherd.cli.common import echo
+from llamaherd.pipeline.rules import rules
+from llamaherd.resources import DOCS
 
 
 def _pages() -> dict[str, str | Path]:
-    """Every page by its name, as text or as a file: findings by their codes, then the others."""
-    from llamaherd.pipeline.rules import rules  # which loads all that finds anything
-    from llamaherd.resources import DOCS
-
+    """Return every page by its name, as text or as a file: findings by their codes, then the other pages."""
     codes = {code: rule.page for code, rule in rules().items()}
     return {**codes, **{page.stem: page for page in sorted(DOCS.glob("*.md"))}}
 
@@ -26,20 +25,20 @@ def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) 
 @click.command()
 @click.argument("names", metavar="CODE|PAGE...", nargs=-1, required=True, shell_complete=_complete)
 def explain(names: tuple[str, ...]) -> None:
-    """Print what a finding means, or another page of docs/.
+    """Print the page of a finding, or another page of docs/.
 
     \b
     Examples:
       herd explain LH031        one finding
-      herd explain findings     all of them, a line each
+      herd explain findings     all findings, one line each
       herd explain inventory    every key of a rig
     """
-    known = {name.casefold(): page for name, page in _pages().items()}
-    wanted = {name: known.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
+    pages = {name.casefold(): page for name, page in _pages().items()}
+    wanted = {name: pages.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
     if missing := [name for name, page in wanted.items() if page is None]:
         others = ", ".join(name for name, page in _pages().items() if isinstance(page, Path))
         raise click.UsageError(
-            f"there is no page `{missing[0]}`\n  help: say a code, such as LH031, or one of: {others}"
+            f"there is no page `{missing[0]}`\n  help: name a code, such as LH031, or one of: {others}"
         )
     texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
-    say("\n".join(texts).rstrip("\n"))
+    echo("\n".join(texts).rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`herd fit`: what a model would take on given GPUs, before it is in any inventory."""
+"""`herd fit`: show whether a model fits on given GPUs, before it is in an inventory."""
 
 from __future__ import annotations
 
@@ -7,26 +7,44 @@ import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_option, say, usable_or_exit
-
-if TYPE_CHECKING:
-    from llamaherd.gguf.header import Header
-    from llamaherd.lock import Lock, ModelKey
-    from llamaherd.measure.tune.prior_results import PriorResult
-    from llamaherd.memory.fit import FitResult, Room
-    from llamaherd.memory.placement import Placement
-    from llamaherd.pipeline.fit import ArgumentPlacement
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.engines import SIZED
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema.serving import split_as_shell
+from llamaherd.lock import Lock, ModelKey
+from llamaherd.measure.results.store import results_folder
+from llamaherd.measure.tune.prior_results import (
+    PriorResult,
+    prior_result_json,
+    prior_result_lines,
+    prior_results,
+    results_of_model,
+)
+from llamaherd.memory.fit import USUAL_CONTEXT, FitResult, Room, best_fit, changes
+from llamaherd.memory.placement import Placement
+from llamaherd.pipeline.fit import (
+    ArgumentPlacement,
+    FitError,
+    answer_table,
+    check_cache_type,
+    header_of,
+    parse_gpu_sizes,
+    parse_room,
+    place_by_arguments,
+)
+from llamaherd.pipeline.load import examined, inventory_path, read_lock
+from llamaherd.text.terminal import shown
 
 NAMED = 4
-"""Changes that are named where a model does not fit."""
+"""The most changes to suggest for a model that does not fit."""
 
 
 class Tokens(click.IntRange):
-    """A number of tokens, of which `8k` is none: whether it is 8000 or 8192 is for its owner to say."""
+    """A number of tokens. `8k` is refused: it could mean 8000 or 8192."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,5}) ?k", value, re.IGNORECASE)):
@@ -35,20 +53,18 @@ class Tokens(click.IntRange):
 
 
 class SizedEngine(click.ParamType[str]):
-    """An engine whose memory is worked out; which there are is asked when one is named."""
+    """An engine whose memory can be computed."""
 
     name = "engine"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from llamaherd.engines import SIZED
-
         return click.Choice(tuple(SIZED)).convert(value, param, ctx)
 
 
 @click.command()
 @click.argument("model")
-@click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each GPU. None: everything on the CPU.")
-@click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as it takes.")
+@click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each GPU. Default: no GPU.")
+@click.option("--ram", metavar="192G", help="Memory of the host. Default: as much as needed.")
 @click.option("--context", type=Tokens(256, 1 << 31), metavar="N", help="Tokens. Default: 32768, or the model's own.")
 @click.option("--kv", default="f16", show_default=True, metavar="TYPE", help="Type of the cache, such as q8_0.")
 @click.option("--parallel", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Slots.")
@@ -73,13 +89,13 @@ def fit(
     as_json: bool,
     **wanted: int | str | None,
 ) -> None:
-    """What MODEL takes on these GPUs, and how it goes there. Fetches its header alone.
+    """Show whether a model fits on given GPUs, and how.
 
-    MODEL is a GGUF file, a model on the hub (OWNER/NAME:QUANT), or one of the inventory that is locked. Sizes are in
-    powers of two, as memory is sold. What `herd tune` has found best for this model, engine, context and slots on GPUs
-    of these sizes is said, where the results beside the inventory have such a search.
+    MODEL is a GGUF file, a model on the hub (OWNER/NAME:QUANT), or a locked model of the inventory. Only its header is
+    fetched. Sizes are powers of two: 24G is 24 GiB. If `results/` has a search of `herd tune` for the same model,
+    engine, context and slots on GPUs of these sizes, its best settings are printed too.
 
-    Exit codes: 0 it fits, 1 it does not, 2 it cannot be told.
+    Exit codes: 0 it fits; 1 it does not fit; 2 it cannot be computed.
 
     \b
     Examples:
@@ -87,62 +103,50 @@ def fit(
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
       herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """
-    from llamaherd.memory.fit import changes
-    from llamaherd.pipeline.fit import FitError, answer_table, parse_room
-
     try:
         there = parse_room(vram, ram)
-        header, given = _answered(inventory, model, there, wanted, extra_args)
+        header, given = _fit_model(inventory, model, there, wanted, extra_args)
         others = () if given.fit.fits else changes(header, given.placement, there)[:NAMED]
     except (FitError, ValueError) as error:
         fail(error, UNUSABLE)
     texts = [change.text for change in others]
-    measured = _measured(inventory, header, given, vram)
+    measured = _prior_results(inventory, header, given, vram)
     if as_json:
-        from llamaherd.measure.tune.prior_results import prior_result_json as told
-
-        click.echo(json.dumps(_as_json(given) | {"changes": texts, "measured": [told(each) for each in measured]}))
+        click.echo(
+            json.dumps(_as_json(given) | {"changes": texts, "measured": [prior_result_json(each) for each in measured]})
+        )
     else:
-        _show(header, given, answer_table(given))
+        _print_fit(header, given, answer_table(given))
         for text in texts:
-            say(f"it would with: {text}")
-        _show_measured(measured)
+            echo(f"it would fit with: {text}")
+        _print_prior_results(measured)
     if not given.fit.fits:
         sys.exit(FAILED)
 
 
-def _answered(
+def _fit_model(
     inventory: Path | None, model: str, there: Room, wanted: dict[str, int | str | None], extra_args: str
 ) -> tuple[Header, FitResult]:
-    """The model's header, and how it goes there. Raises FitError, and ValueError with a sentence."""
-    from llamaherd.memory.fit import best_fit
-    from llamaherd.pipeline.fit import check_cache_type, header_of
-
+    """Return the model's header, and how it fits. Raise FitError or ValueError."""
     check_cache_type(str(wanted["kv"]))
-    header = header_of(model, *_known(inventory))
-    asked = _told(header, _wanted(header, wanted), there, extra_args)
+    header = header_of(model, *_locked_models(inventory))
+    asked = _place(header, _placement(header, wanted), there, extra_args)
     return header, best_fit(header, there, asked.placement, by_hand=asked.by_hand)
 
 
-def _known(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
-    """The models of the inventory, if there is one, and its lock."""
-    from llamaherd.lock import Lock
-    from llamaherd.pipeline.load import examined, inventory_path, read_lock
-
+def _locked_models(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
+    """Return the models of the inventory and its lock; none without an inventory."""
     path = inventory_path(inventory)
     if inventory is None and not path.exists():
         return {}, Lock()
     models = [each for rig in examined(path)[0].rigs.values() for each in rig.models.items()]
-    return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, usable_or_exit(
+    return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, read_or_exit(
         lambda: read_lock(path)
     )
 
 
-def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> ArgumentPlacement:
-    """What is wanted, and what `--extra-args` say besides. Raises FitError, and ValueError with a sentence."""
-    from llamaherd.inventory.schema.serving import split_as_shell
-    from llamaherd.pipeline.fit import FitError, place_by_arguments
-
+def _place(header: Header, wanted: Placement, there: Room, extra_args: str) -> ArgumentPlacement:
+    """Return the placement by options and `--extra-args`. Raise FitError or ValueError."""
     words = split_as_shell(extra_args)
     asked = place_by_arguments(header, wanted, there, words)
     for message, help_ in asked.errors:
@@ -150,10 +154,7 @@ def _told(header: Header, wanted: Placement, there: Room, extra_args: str) -> Ar
     return asked
 
 
-def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
-    from llamaherd.memory.fit import USUAL_CONTEXT
-    from llamaherd.memory.placement import Placement
-
+def _placement(header: Header, options: dict[str, int | str | None]) -> Placement:
     trained = header.number("context_length") or USUAL_CONTEXT
     placement = Placement(context=int(options["context"] or min(trained, USUAL_CONTEXT)))
     return replace(
@@ -168,16 +169,11 @@ def _wanted(header: Header, options: dict[str, int | str | None]) -> Placement:
     )
 
 
-def _measured(inventory: Path | None, header: Header, given: FitResult, vram: str) -> list[PriorResult]:
-    """What searches beside the inventory have found for this model on such GPUs."""
-    from llamaherd.measure.results.store import results_folder
-    from llamaherd.pipeline.fit import parse_gpu_sizes
-    from llamaherd.pipeline.load import inventory_path
-
+def _prior_results(inventory: Path | None, header: Header, given: FitResult, vram: str) -> list[PriorResult]:
+    """Return what searches of `herd tune` found best for this model on such GPUs."""
     results = results_folder(inventory_path(inventory))
     if not vram or not results.is_dir():
         return []
-    from llamaherd.measure.tune.prior_results import prior_results, results_of_model
 
     placed = given.placement
     return results_of_model(
@@ -185,34 +181,31 @@ def _measured(inventory: Path | None, header: Header, given: FitResult, vram: st
     )
 
 
-def _show_measured(measured: list[PriorResult]) -> None:
-    from llamaherd.measure.tune.prior_results import prior_result_lines
-    from llamaherd.text.terminal import shown
-
+def _print_prior_results(measured: list[PriorResult]) -> None:
     for each in measured:
         first, *rest = prior_result_lines(each)
-        say(f"measured: {shown(first)}")
+        echo(f"measured: {shown(first)}")
         for line in rest:
-            say(f"  {shown(line)}")
+            echo(f"  {shown(line)}")
 
 
-def _show(header: Header, given: FitResult, rows: list[tuple[str, ...]]) -> None:
+def _print_fit(header: Header, given: FitResult, rows: list[tuple[str, ...]]) -> None:
     placement = given.placement
     name = header.name or header.architecture
-    say(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
+    echo(f"{name}: {given.how}, {placement.context} tokens, cache in {placement.type_k}; MiB:")
     width = max(len(row[0]) for row in rows)
     for first, *cells in rows:
-        say(f"  {first:{width}}" + "".join(f"{cell:>10}" for cell in cells))
+        echo(f"  {first:{width}}" + "".join(f"{cell:>10}" for cell in cells))
     if given.fit.fits:
-        say(f"It fits; so would {given.largest_context} tokens.")
+        echo(f"It fits, with up to {given.largest_context} tokens.")
     else:
-        say("It does not fit.")
+        echo("It does not fit.")
     for doubt in given.fit.memory.doubts:
-        say(f"not sure: {doubt}")
+        echo(f"uncertain: {doubt}")
 
 
 def _as_json(given: FitResult) -> dict[str, object]:
-    """Bytes, as everywhere in JSON."""
+    """Return the result as JSON values; sizes in bytes."""
     rows = [
         asdict(row.use) | {"where": row.name, "total": row.use.total, "of": row.room, "spare": row.spare}
         for row in given.rows

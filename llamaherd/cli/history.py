@@ -1,18 +1,21 @@
-"""`herd history`: what was done to hosts, when, and by whom."""
+"""`herd history`: list the releases of each host."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, say, usable_or_exit
-
-if TYPE_CHECKING:
-    from llamaherd.pipeline.release import Release
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit
+from llamaherd.cli.rigs import rigs_argument
+from llamaherd.host.remote import RemoteError
+from llamaherd.pipeline.history import query_pasts
+from llamaherd.pipeline.load import inventory_path
+from llamaherd.pipeline.load import rigs as declared_rigs
+from llamaherd.pipeline.release import Release
 
 
 @click.command()
@@ -21,34 +24,28 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def history(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show what was done to hosts, when and by whom.
+    """List the releases of each host.
 
-    That is also from which commit of the inventory, and what came of it.
-
-    Every `herd up` that changes something leaves a numbered release on its host; `herd rollback` goes back to one.
+    Each `herd up` that changes something writes a numbered release on the host: its time, its user, the commit of the
+    inventory, the changes, and whether they failed. `herd rollback` restores a release.
 
     \b
     Examples:
       herd history               the whole fleet
-      herd history duo --json    one rig, for machines
+      herd history duo --json    one rig, as JSON
     """
-    from llamaherd.host.remote import RemoteError
-    from llamaherd.pipeline.history import query_pasts
-    from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.load import rigs as declared
-
-    fleet = usable_or_exit(lambda: declared(inventory_path(inventory), rigs))
+    fleet = read_or_exit(lambda: declared_rigs(inventory_path(inventory), rigs))
     values: list[dict[str, Any]] = []
     failed = False
     for name, past in query_pasts(fleet.rigs).items():
         if isinstance(past, RemoteError):
             failed = True
-            say(f"{name}: {past}", err=True)
+            echo(f"{name}: {past}", err=True)
             values.append({"rig": name, "releases": [], "error": str(past)})
             continue
         values.append({"rig": name, "releases": [_as_json(*each) for each in past.releases.items()]})
         if not as_json:
-            _show(name, past.releases)
+            _print_releases(name, past.releases)
     if as_json:
         click.echo(json.dumps({"rigs": values}))
     if failed:
@@ -59,9 +56,9 @@ def _as_json(number: int, release: Release) -> dict[str, Any]:
     return {"number": number, **release.model_dump(mode="json")}
 
 
-def _show(name: str, releases: dict[int, Release]) -> None:
+def _print_releases(name: str, releases: dict[int, Release]) -> None:
     if not releases:
-        say(f"{name}: no release yet; each `herd up` that changes something leaves one")
+        echo(f"{name}: no release yet; each `herd up` that changes something writes one")
     for number, release in releases.items():
         by = release.origin
         machine = f" on {by.machine}" if by.machine else ""
@@ -70,8 +67,8 @@ def _show(name: str, releases: dict[int, Release]) -> None:
         only = f", only {', '.join(release.only)}" if release.only else ""
         came = "failed" if release.failed else "done"
         at = release.at.replace("T", " ").replace("+00:00", " UTC")
-        say(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{only}{back}")
+        echo(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{only}{back}")
         for change in release.changes:
-            say(f"    {change}")
+            echo(f"    {change}")
         for sentence in release.failed:
-            say(f"    failed: {sentence}")
+            echo(f"    failed: {sentence}")

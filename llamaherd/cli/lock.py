@@ -1,4 +1,4 @@
-"""`herd lock`: resolve moving names and write them down, or measure newer ones on a rig before that."""
+"""`herd lock`: resolve tags and branches to exact versions, or measure newer versions on a rig first."""
 
 from __future__ import annotations
 
@@ -9,44 +9,51 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
-    complete_rigs,
+    confirm_or_exit,
     counted,
+    echo,
     inventory_option,
     json_option,
     lock_wait_option,
     measuring_or_exit,
-    roles_of,
-    say,
-    show,
-    usable_or_exit,
+    print_findings,
+    read_or_exit,
 )
+from llamaherd.cli.rigs import complete_rigs, roles_or_exit
+from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
-
-if TYPE_CHECKING:
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.lock import Lock
-    from llamaherd.lock.resolver import LockOutcome
-    from llamaherd.measure.trials.pair import Pair
-    from llamaherd.plan import Plan
-
+from llamaherd.fleet.drain import drained
+from llamaherd.host.remote import Remote
+from llamaherd.host.signals import END_SIGNALS
+from llamaherd.inventory.schema import Rig
+from llamaherd.lock import Lock, LockError, lock_held, write_lock
+from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
+from llamaherd.measure.results.store import results_folder
+from llamaherd.measure.trials.gate import GateRun, gate_pair, has_same_speed
+from llamaherd.measure.trials.pair import Pair
+from llamaherd.measure.trials.trial import locked_host
+from llamaherd.measure.trials.units import unit_instances
+from llamaherd.pipeline.history import keyless
+from llamaherd.pipeline.inspection import inspect_host
+from llamaherd.pipeline.load import declared, inventory_path, lock_path, plans, read_lock, rigs
+from llamaherd.plan import GatePlan, Plan
 
 TRIAL_ROLES = ("engines", "models")
-"""The roles that bring what is tried; no server is changed by them."""
+"""The roles that install the new versions. They change no server."""
 
 _DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
-"""What may be lost, and how long is measured, where an instance has no `gate`."""
+"""The allowed losses of decode and prefill speed, and the budget, for an instance without a `gate`."""
 
 
 @dataclass(frozen=True)
 class LockTrial:
-    """A rig as it is locked, and as it would be by another lock."""
+    """The plans of a rig by the current lock and by a new one."""
 
     path: Path
     inventory: Path | None
@@ -56,10 +63,7 @@ class LockTrial:
     lock: Lock
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield each server whose speed may change, by both locks; of a group, each instance."""
-        from llamaherd.measure.trials.gate import gate_pair, has_same_speed
-        from llamaherd.measure.trials.units import unit_instances
-
+        """Yield the servers that the new lock changes, each with its current version; a group instance by instance."""
         units = [name for each in self.was.of("systemd") for name in unit_instances(each)]
         for name in (name for each in self.new.of("systemd") for name in unit_instances(each)):
             if name in units and not has_same_speed(pair := gate_pair(self.rig.connect, self.was, self.new, name)):
@@ -67,115 +71,100 @@ class LockTrial:
 
 
 def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
-    """Bring what the lock names to a rig, measure its servers by it, and say what came of it. Writes no lock.
+    """Install the versions of a lock on a rig, measure its servers with them, and print the results.
 
-    Ends the program with 1 where one costs more than it may, or nothing could be measured.
+    Writes no lock. End the program with 1 if a server loses more speed than allowed, or is not measured.
     """
-    wanted = _plan_trial(inventory, path, lock, rig)
-    pairs = list(wanted.pairs())
-    containers = [each.name for each in wanted.new.of("compose")]
+    trial = _plan_trial(inventory, path, lock, rig)
+    pairs = list(trial.pairs())
+    containers = [each.name for each in trial.new.of("compose")]
     if containers:
-        say(f"containers are not measured: {', '.join(containers)}", err=True)
+        echo(f"containers are not measured: {', '.join(containers)}", err=True)
     if not pairs:
-        say(f"{rig}: no unit computes otherwise by it")
+        echo(f"{rig}: the new versions change no unit")
         return
     names = ", ".join(each.b.instance.name for each in pairs)
-    say(f"{rig}: brings what is new, and measures {names} beside what serves; nothing is served otherwise", err=True)
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Go on?", err=True):
-        say("nothing was done", err=True)
-        sys.exit(FAILED)
+    echo(
+        f"{rig}: installs the new versions, and measures {names} against the current ones; no server changes", err=True
+    )
+    confirm_or_exit(yes, "nothing was done")
     with measuring_or_exit():
-        _install(wanted, lock_wait)
-        let_in = [_passes_gate(wanted, each, lock_wait) for each in pairs]
-    if not all(let_in):
+        _install(trial, lock_wait)
+        passed = [_passes_gate(trial, each, lock_wait) for each in pairs]
+    if not all(passed):
         sys.exit(FAILED)
 
 
 def _plan_trial(inventory: Path | None, path: Path, lock: Lock, rig: str) -> LockTrial:
-    from llamaherd.pipeline.load import plans
-
-    roles = roles_of(inventory)
-    declared, was = usable_or_exit(lambda: plans(path, roles, (rig,)))[rig]
-    new = usable_or_exit(lambda: plans(path, roles, (rig,), locked=lock))[rig][1]
-    return LockTrial(path, inventory, declared, was, new, lock)
+    roles = roles_or_exit(inventory)
+    declared_rig, was = read_or_exit(lambda: plans(path, roles, (rig,)))[rig]
+    new = read_or_exit(lambda: plans(path, roles, (rig,), locked=lock))[rig][1]
+    return LockTrial(path, inventory, declared_rig, was, new, lock)
 
 
-def _install(wanted: LockTrial, lock_wait: int) -> None:
-    """Build and fetch what is new, as `herd up --only engines --only models` does. Raises UserError."""
+def _install(trial: LockTrial, lock_wait: int) -> None:
+    """Build and fetch the new versions, as `herd up --only engines --only models` does. Raise UserError."""
     from llamaherd.deploy.hosts import RunOptions
     from llamaherd.deploy.run import deploy
-    from llamaherd.host.signals import END_SIGNALS
-    from llamaherd.pipeline.load import plans
 
-    roles, name = roles_of(wanted.inventory), wanted.rig.rig
-    part = plans(wanted.path, roles, (name,), locked=wanted.lock, deploying=True, only=TRIAL_ROLES)
+    roles, name = roles_or_exit(trial.inventory), trial.rig.rig
+    part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES)
     handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
-        failed = deploy(part, wanted.path, 0, {}, RunOptions(lock_wait=lock_wait))
+        failed = deploy(part, trial.path, 0, {}, RunOptions(lock_wait=lock_wait))
     finally:
-        # A run of pyinfra has its own, which say that `herd up` goes on: what is measured next is ended otherwise.
+        # A run of pyinfra sets its own handlers, whose message is about `herd up`.
         for each, handler in handlers.items():
             signal.signal(each, handler)
     if failed:
-        raise UserError("what is new could not be brought to its host", "the reason is above; the same goes on from it")
-    _require_served(wanted)
+        raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")
+    _require_served(trial)
 
 
-def _require_served(wanted: LockTrial) -> None:
-    """Raise UserError if the host does not run the locked servers, which are the reference."""
-    from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.history import keyless
-    from llamaherd.pipeline.inspection import inspect_host
-
-    roles = roles_of(wanted.inventory)
-    state = inspect_host(Remote(wanted.rig.connect), keyless(wanted.was), roles)
-    for pair in wanted.pairs():
-        (declared,) = pair.declared
-        unit = state.servers.units.get(declared.service)
-        if unit is None or unit.spec != declared.spec:
+def _require_served(trial: LockTrial) -> None:
+    """Raise UserError unless the host runs the locked versions, which are the baseline."""
+    roles = roles_or_exit(trial.inventory)
+    state = inspect_host(Remote(trial.rig.connect), keyless(trial.was), roles)
+    for pair in trial.pairs():
+        (server,) = pair.declared
+        unit = state.servers.units.get(server.service)
+        if unit is None or unit.spec != server.spec:
             raise UserError(
-                f"{declared.name} does not serve as it is locked, so there is nothing to measure against",
-                f"`herd up {wanted.rig.rig}` first",
+                f"{server.name} does not run the locked version, so there is no baseline",
+                f"run `herd up {trial.rig.rig}` first",
             )
 
 
-def _passes_gate(wanted: LockTrial, pair: Pair, lock_wait: int) -> bool:
-    """Measure a server as its gate would. Print the result, and return whether the gate accepts it."""
-    from llamaherd.deploy.origin import origin
-    from llamaherd.fleet.drain import drained
-    from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.trials.gate import GateRun
-    from llamaherd.measure.trials.trial import locked_host
-    from llamaherd.plan import GatePlan
-
+def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
+    """Measure a server, print the results, and return whether it passes its gate."""
     name = pair.b.instance.name
     gate = pair.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
-    who = origin(wanted.path).who
-    drain = partial(drained, wanted.path, wanted.was, pair.declared, _report)
-    with locked_host(pair.rig, pair.connect, who, _report, lock_wait):
-        found = GateRun(pair, gate, results_folder(wanted.path), who, _report, drain).measure()
+    user = origin(trial.path).who
+    drain = partial(drained, trial.path, trial.was, pair.declared, _report)
+    with locked_host(pair.rig, pair.connect, user, _report, lock_wait):
+        found = GateRun(pair, gate, results_folder(trial.path), user, _report, drain).measure()
     for line in found.told:
-        say(f"{pair.rig}/{name}: {line}")
+        echo(f"{pair.rig}/{name}: {line}")
     return found.lets_in
 
 
 def _report(line: str) -> None:
-    say(line, err=True)
+    echo(line, err=True)
 
 
 def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
-    """End the program where a try makes no sense with the other options."""
+    """End the program if `--try` contradicts other options."""
     if not upgrade:
-        say("error: --try tries what --upgrade names\n  help: `herd lock --upgrade main --try duo`", err=True)
+        echo("error: --try needs --upgrade\n  help: for example `herd lock --upgrade main --try duo`", err=True)
         sys.exit(UNUSABLE)
     if as_json:
-        say("error: --try says what it measures to people\n  help: leave out --json", err=True)
+        echo("error: --try has no JSON output\n  help: leave out --json", err=True)
         sys.exit(UNUSABLE)
 
 
 @dataclass(frozen=True)
 class WrittenLock:
-    """A lock that is in its file now, and whether that changed the file."""
+    """A lock that was written to its file, and whether the file changed."""
 
     lock: Lock
     changed: bool
@@ -183,47 +172,38 @@ class WrittenLock:
     def __str__(self) -> str:
         new = self.lock
         parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
-        holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing that moves"
+        holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
         return f"{'written' if self.changed else 'unchanged'}, {holds}"
 
 
-def _locked(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[Finding]) -> WrittenLock | None:
-    """Read, resolve and write, while no other run does; adds to `findings`. None if an error is among them.
+def _write_lock(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[Finding]) -> WrittenLock | None:
+    """Resolve and write the lock while no other run does. Return None if an error is among the findings.
 
-    Raises LockError.
+    Append to `findings`. Raise LockError.
     """
-    from llamaherd.lock import lock_held, write_lock
-
-    with lock_held(target, _print_progress):
-        outcome = _resolved(path, upgrade)
+    with lock_held(target, _report):
+        outcome = _resolve_lock(path, upgrade)
         findings += outcome.findings
         return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
 
 
-def _resolved(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
-    """The lock that an inventory wants. Ends the program where that cannot be read."""
-    from llamaherd.lock.resolver import lock_fleet, value_places
-    from llamaherd.pipeline.load import declared, read_lock
-
-    survey = usable_or_exit(lambda: declared(path))
-    old = usable_or_exit(lambda: read_lock(path))
+def _resolve_lock(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
+    """Return the resolved lock of an inventory. End the program if it cannot be read."""
+    survey = read_or_exit(lambda: declared(path))
+    old = read_or_exit(lambda: read_lock(path))
     where = value_places(survey.documents, path)
-    return usable_or_exit(
-        lambda: lock_fleet(survey.fleet, old, where, _print_progress, upgrade, whole=path.is_dir(), own=survey.own)
+    return read_or_exit(
+        lambda: lock_fleet(survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own)
     )
 
 
-def _newer(path: Path, upgrade: tuple[str, ...]) -> Lock:
-    """The lock as it would be. Ends the program where something cannot be resolved."""
-    outcome = _resolved(path, upgrade)
-    show(outcome.findings)
+def _upgraded_lock(path: Path, upgrade: tuple[str, ...]) -> Lock:
+    """Return the upgraded lock. End the program if something cannot be resolved."""
+    outcome = _resolve_lock(path, upgrade)
+    print_findings(outcome.findings)
     if not outcome.ok:
         sys.exit(FAILED)
     return outcome.lock
-
-
-def _print_progress(text: str) -> None:
-    say(text, err=True)
 
 
 @click.command()
@@ -231,16 +211,16 @@ def _print_progress(text: str) -> None:
     "--upgrade",
     metavar="NAME",
     multiple=True,
-    help="Resolve this engine, image or model anew, by its name in the inventory; `all` for everything. Repeatable.",
+    help="Resolve this engine, image or model again; `all` for everything. Repeatable.",
 )
 @click.option(
     "--try",
     "rig",
     metavar="RIG",
     shell_complete=complete_rigs,
-    help="Write nothing: measure on this rig what --upgrade would make of its servers.",
+    help="Write nothing: measure the upgraded servers on this rig.",
 )
-@click.option("-y", "--yes", is_flag=True, help="With --try: do not ask before servers are stopped for it.")
+@click.option("-y", "--yes", is_flag=True, help="With --try: do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option
@@ -253,32 +233,31 @@ def lock(
     lock_wait: int,
     as_json: bool,
 ) -> None:
-    """Resolve what moves to what it stands for now.
+    """Resolve tags and branches to exact versions.
 
-    It is written to herd.lock, to be reviewed and committed. Engines' tags and branches become commits, images' tags
-    digests, models' revisions commits with every file's size and sha256, and with what sizing needs of their headers.
-    What is locked stays as it is; what no rig declares any more goes, when the inventory is a folder. The hub is the
-    one in HF_ENDPOINT. Exit codes: 0 the lock is as the inventory wants it, 1 something could not be resolved and
-    nothing was written, 2 the inventory cannot be used.
+    The versions are written to herd.lock; review and commit it. Tags and branches of engines become commits, tags of
+    images digests, and revisions of models commits, with the size and sha256 of each file and the header values that
+    sizing needs. Locked versions stay unchanged. If the inventory is a folder, undeclared ones are removed. The hub is
+    that of HF_ENDPOINT.
 
-    With --try, what is newer is built and fetched on a rig, and each of its units is measured by it beside what serves,
-    in blocks, as by a `gate`. What serves is stopped meanwhile and comes back; it is served as before afterwards. The
-    exit code is 1 where one costs more than its gate allows (3 % of writing, 5 % of reading, where it has none).
+    With --try, the new versions are built and fetched on a rig, and each of its units is measured with them against the
+    current version, in blocks, as by a `gate`. The current server is stopped meanwhile and starts again unchanged. The
+    exit code is 1 if a unit loses more than its gate allows; without a gate, 3 % of decode or 5 % of prefill speed.
+
+    Exit codes: 0 the lock is up to date; 1 something cannot be resolved and nothing was written; 2 the inventory is
+    unusable.
 
     \b
     Examples:
-      herd lock                             what is new
-      herd lock --upgrade main              and what the engine `main` stands for by now
-      herd lock --upgrade main --try duo    how fast that is on `duo`, before it is locked
+      herd lock                             lock new names
+      herd lock --upgrade main              also move the engine `main` to its newest version
+      herd lock --upgrade main --try duo    measure that version on `duo` before locking it
     """
-    from llamaherd.lock import LockError
-    from llamaherd.pipeline.load import inventory_path, lock_path, rigs
-
     if rig is not None:
         refuse_try(upgrade, as_json=as_json)
         path = inventory_path(inventory)
-        usable_or_exit(lambda: rigs(path, (rig,)))
-        newer = _newer(path, upgrade)
+        read_or_exit(lambda: rigs(path, (rig,)))
+        newer = _upgraded_lock(path, upgrade)
         try_lock(inventory, path, newer, rig, yes=yes, lock_wait=lock_wait)
         return
     path = inventory_path(inventory)
@@ -286,15 +265,15 @@ def lock(
     findings: list[Finding] = []
     written: WrittenLock | None = None
     try:
-        written = _locked(path, target, upgrade, findings)
+        written = _write_lock(path, target, upgrade, findings)
     except LockError as error:
         findings.append(error.finding)
     ok, changed = written is not None, written is not None and written.changed
     if as_json:
-        told = {"findings": [finding.as_json() for finding in to_print(findings)], "total": len(findings)}
-        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **told}))
+        shown = {"findings": [finding.as_json() for finding in to_print(findings)], "total": len(findings)}
+        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **shown}))
     else:
-        show(findings)
-        say(f"{target}: {written}" if written else f"{target}: not written")
+        print_findings(findings)
+        echo(f"{target}: {written}" if written else f"{target}: not written")
     if not ok:
         sys.exit(FAILED)

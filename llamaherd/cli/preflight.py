@@ -1,22 +1,24 @@
-"""`herd preflight`: what hosts are, before anything is changed."""
+"""`herd preflight`: compare each host with the plan, before anything is changed."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, roles_of, usable_plans
-
-if TYPE_CHECKING:
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.pipeline.preflight import Preflight
-    from llamaherd.plan import Plan
-    from llamaherd.role.role import Role
+from llamaherd.cli.common import FAILED, inventory_option, json_option
+from llamaherd.cli.rigs import plans_or_exit, rigs_argument, roles_or_exit
+from llamaherd.host.remote import AT_ONCE, Remote, as_they_come
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.preflight import Preflight, run_preflight
+from llamaherd.pipeline.show import print_preflight
+from llamaherd.plan import Plan
+from llamaherd.role.role import Role
+from llamaherd.store.show import console
 
 
 @click.command()
@@ -25,31 +27,30 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show what the hosts are, beside what is wanted of them. Changes nothing.
+    """Compare each host with the plan, without changing it.
 
-    System, kernel, GPUs on the bus before there is any driver, Secure Boot, compilers, disks, RAM, who holds packages,
-    ports. `herd up` refuses for the same reasons, before it changes anything. Exit codes: 0 nothing is in the way,
-    1 something is refused or a host cannot be reached, 2 the inventory cannot be used.
+    It checks system, kernel, GPUs on the bus (also without a driver), Secure Boot, compilers, disks, RAM, running
+    package managers and ports. `herd up` refuses to start for the same reasons.
+
+    Exit codes: 0 no obstacles; 1 an obstacle, or a host cannot be reached; 2 the inventory is unusable.
 
     \b
     Examples:
-      herd preflight               the whole fleet, all at once
-      herd preflight duo --json    one rig, for machines
+      herd preflight               the whole fleet
+      herd preflight duo --json    one rig, as JSON
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from llamaherd.host.remote import AT_ONCE, as_they_come
-
-    every, roles = usable_plans(inventory, rigs), roles_of(inventory)
+    every, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found = {}
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(every))))
     try:
-        for name, each in as_they_come({name: pool.submit(_ask, roles, planned) for name, planned in every.items()}):
+        for name, each in as_they_come(
+            {name: pool.submit(_inspect, roles, planned) for name, planned in every.items()}
+        ):
             found[name] = each
             if not as_json:
-                _show(each)
+                print_preflight(each, console())
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     ok = all(each.ok for each in found.values())
     if as_json:
         click.echo(json.dumps({"ok": ok, "rigs": [found[name].as_json() for name in every]}))
@@ -57,16 +58,6 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
         sys.exit(FAILED)
 
 
-def _ask(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
-    from llamaherd.host.remote import Remote
-    from llamaherd.pipeline.preflight import run_preflight
-
+def _inspect(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
     rig, plan = rig_and_plan
     return run_preflight(plan, roles, Remote(rig.connect))
-
-
-def _show(found: Preflight) -> None:
-    from llamaherd.pipeline.show import print_preflight
-    from llamaherd.store.show import console
-
-    print_preflight(found, console())

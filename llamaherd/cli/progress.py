@@ -9,19 +9,19 @@ from contextlib import contextmanager
 
 import click
 
-from llamaherd.cli.common import say
+from llamaherd.cli.common import echo
 from llamaherd.measure.bench.job import ProgressReporter
 from llamaherd.store.files import HashProgress
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
 
 HASHING_SECONDS = 5
-"""How often a log gets a line."""
+"""Seconds between two lines of a log."""
 
 
 @contextmanager
 def hashing_progress(rig: str) -> Iterator[Callable[[HashProgress], None]]:
-    """What takes each progress and shows it on stderr: a bar where people look on, else a line every few seconds."""
+    """Yield a function that shows progress on stderr: a bar on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
         yield HashingLines(rig, time.monotonic).tell
         return
@@ -42,34 +42,34 @@ def hashing_progress(rig: str) -> Iterator[Callable[[HashProgress], None]]:
 
 
 class HashingLines:
-    """A line on stderr now and then; `clock` tells the seconds."""
+    """Prints a line on stderr every few seconds; `clock` returns the seconds."""
 
     def __init__(self, rig: str, clock: Callable[[], float]) -> None:
         self._rig, self._clock = rig, clock
-        self._began = self._said = clock()
+        self._began = self._printed_at = clock()
 
     def tell(self, progress: HashProgress) -> None:
-        """Say how far it is, unless that was said just now."""
+        """Print the progress, unless a line was printed just before."""
         now = self._clock()
-        if now - self._said < HASHING_SECONDS:
+        if now - self._printed_at < HASHING_SECONDS:
             return
-        self._said = now
+        self._printed_at = now
         rate = show_size(round(progress.done / (now - self._began)))
         click.echo(f"{self._rig}: {hashing_line(progress)} at {rate}/s: {progress.name}", err=True)
 
 
 def hashing_line(progress: HashProgress) -> str:
-    """How far it is, in words."""
+    """Return how much is hashed."""
     return f"hashed {show_size(progress.done)} of {show_size(progress.total)}"
 
 
 MEASURING_SECONDS = 10
-"""How often a log gets a line."""
+"""Seconds between two lines of a log."""
 
 
 @contextmanager
 def measuring_progress(name: str) -> Iterator[ProgressReporter]:
-    """What is told how it goes: a bar on stderr where people look on, else a line every few seconds."""
+    """Yield a reporter on stderr: a bar on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
         yield MeasuringLines(name, time.monotonic)
         return
@@ -82,14 +82,14 @@ def measuring_progress(name: str) -> Iterator[ProgressReporter]:
         task = bars.add_task(name, total=1.0, left="")
 
         class Bar:
-            """One bar."""
+            """Prints lines above a bar."""
 
             def say(self, text: str) -> None:
-                """A line above it."""
+                """Print a line above the bar."""
                 bars.console.print(escape(plain(text)))
 
             def progress(self, share: float, seconds_left: float, about: str) -> None:
-                """How long it is, and what stands beside it."""
+                """Set the length of the bar and the text next to it."""
                 left = left_text(seconds_left)
                 bars.update(task, completed=share, description=escape(f"{name}: {about}"), left=left)
 
@@ -97,25 +97,25 @@ def measuring_progress(name: str) -> Iterator[ProgressReporter]:
 
 
 class MeasuringLines:
-    """A line on stderr now and then; `clock` tells the seconds."""
+    """Prints a line on stderr every few seconds; `clock` returns the seconds."""
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
         self._name, self._clock = name, clock
-        self._said = clock()
+        self._printed_at = clock()
 
     def say(self, text: str) -> None:
-        """A line."""
-        say(text, err=True)
+        """Print a line."""
+        echo(text, err=True)
 
     def progress(self, share: float, seconds_left: float, about: str) -> None:
-        """Say how far it is, unless that was said just now."""
+        """Print the progress, unless a line was printed just before."""
         now = self._clock()
-        if now - self._said >= MEASURING_SECONDS:
-            self._said = now
-            say(f"{self._name}: {share:.0%}, {left_text(seconds_left)}: {about}", err=True)
+        if now - self._printed_at >= MEASURING_SECONDS:
+            self._printed_at = now
+            echo(f"{self._name}: {share:.0%}, {left_text(seconds_left)}: {about}", err=True)
 
 
 def left_text(seconds: float) -> str:
-    """The time that is left at most."""
+    """Return the longest time left."""
     whole = max(0, round(seconds))
     return f"up to {whole // 60}:{whole % 60:02d} left"

@@ -1,4 +1,4 @@
-"""`herd prune`: what is of no use any more on hosts, shown and removed."""
+"""`herd prune`: show and remove unused files on hosts."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from llamaherd.cli.common import (
-    FAILED,
-    asking_or_exit,
-    inventory_option,
-    json_option,
-    keep_option,
-    rigs_argument,
-    say,
-    usable_plans,
-)
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes
+from llamaherd.cli.rigs import plans_or_exit, rigs_argument
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.onhost.removal import Outcome
+from llamaherd.store.holdings import Holdings, inspect_store, remove_unused
+from llamaherd.store.show import described
+from llamaherd.store.unused import HostItems, inspect_items, remove_items
 from llamaherd.text.numbers import show_size
-
-if TYPE_CHECKING:
-    from llamaherd.host.remote import Remote
-    from llamaherd.onhost.removal import Outcome
-    from llamaherd.store.holdings import Holdings
-    from llamaherd.store.unused import HostItems
 
 
 @dataclass(frozen=True)
 class Found:
-    """What lies on one host: in its store, and beside it."""
+    """The files of one host: models in its store, and everything else."""
 
     remote: Remote
     things: HostItems
@@ -39,18 +30,18 @@ class Found:
 
     @property
     def frees(self) -> int:
-        """Bytes that come free if all goes that can."""
+        """Return the bytes that are freed if all unused files are removed."""
         return self.things.frees + self.holdings.frees
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the files as JSON values."""
         models = {"models": [asdict(each) for each in self.holdings.removals]}
         return self.things.as_json() | models | {"frees": self.frees}
 
 
 @dataclass(frozen=True)
-class Gone:
-    """What was removed of it, and what was not and why. Or `error`, why that is not known."""
+class Removed:
+    """What was removed, and what was kept and why; or `error`, why the outcome is unknown."""
 
     things: Outcome | None = None
     models: Outcome | None = None
@@ -58,33 +49,32 @@ class Gone:
 
     @property
     def ok(self) -> bool:
-        """Whether all went that was to go."""
+        """Return whether everything was removed that should be."""
         return not self.error and all(each is None or each.ok for each in (self.things, self.models))
 
 
 @click.command()
 @rigs_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @keep_option
 @inventory_option
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove what nothing needs any more.
+    """Remove unused builds, images, models and caches.
 
-    That is builds, images, models, preset files and caches. What is declared stays, and what runs, what anything on the
-    host names, what is kept to be put back, and what the newest releases that came out well need. Each host looks again
-    before it removes something.
+    Preset files are removed too. Kept are files that are declared, running, named by anything else on the host, stored
+    for a rollback, or part of the newest successful releases. Each host checks again before it removes something.
 
     \b
     Examples:
-      herd prune --dry-run       what would go, and what would come free
-      herd prune duo             show it, ask, and remove it
-      herd prune duo --keep 0    give up going back, too
+      herd prune --dry-run       show unused files and their size
+      herd prune duo             show them, ask, and remove them
+      herd prune duo --keep 0    also files that only a rollback needs
     """
-    asking_or_exit("anything", yes or dry_run, as_json)
-    found, failed = _look(inventory, rigs, keep)
+    require_yes("anything", yes or dry_run, as_json)
+    found, failed = _inspect_hosts(inventory, rigs, keep)
     going = {name: each for name, each in found.items() if each.frees}
     if not as_json:
         for name, each in found.items():
@@ -92,78 +82,68 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
     sure = not dry_run and going and (yes or click.confirm("Remove it?"))
     gone = {name: _remove(each, keep) for name, each in going.items()} if sure else {}
     if as_json:
-        values = [each.as_json() | {"outcome": _gone_json(gone.get(name))} for name, each in found.items()]
+        values = [each.as_json() | {"outcome": _outcome_json(gone.get(name))} for name, each in found.items()]
         click.echo(json.dumps({"rigs": [*values, *({"rig": name, "error": why} for name, why in failed.items())]}))
     else:
         for name, outcome in gone.items():
-            _say_gone(name, outcome)
+            _print_removed(name, outcome)
         if going and not sure and not dry_run:
-            say("nothing was removed")
+            echo("nothing was removed")
     if failed or not all(each.ok for each in gone.values()):
         sys.exit(FAILED)
 
 
-def _look(inventory: Path | None, rigs: tuple[str, ...], keep: int) -> tuple[dict[str, Found], dict[str, str]]:
-    """What lies on the hosts that can be asked; and why the others cannot, which is said."""
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.store.holdings import inspect_store
-    from llamaherd.store.unused import inspect_items
-
+def _inspect_hosts(inventory: Path | None, rigs: tuple[str, ...], keep: int) -> tuple[dict[str, Found], dict[str, str]]:
+    """Return the files of the reachable hosts, and the errors of the other hosts. Print errors at once."""
     found: dict[str, Found] = {}
     failed: dict[str, str] = {}
-    for name, (rig, plan) in usable_plans(inventory, rigs).items():
+    for name, (rig, plan) in plans_or_exit(inventory, rigs).items():
         remote = Remote(rig.connect)
         try:
             found[name] = Found(remote, inspect_items(plan, remote, keep), inspect_store(plan, remote, keep))
         except RemoteError as error:
             failed[name] = str(error)
-            say(f"{name}: {error}", err=True)
+            echo(f"{name}: {error}", err=True)
     return found, failed
 
 
 def _show(name: str, found: Found) -> None:
-    """What can go, and what stays for nothing but going back."""
-    from llamaherd.store.show import described
-
+    """Print what can be removed, and what is kept only for a rollback."""
     if found.frees:
-        say(f"{name}: {show_size(found.frees)} would come free")
+        echo(f"{name}: {show_size(found.frees)} would be freed")
     else:
-        say(f"{name}: nothing to remove")
+        echo(f"{name}: nothing to remove")
     for thing in found.things.removals:
-        say(f"  {show_size(thing.size):>8}  {thing.what}")
+        echo(f"  {show_size(thing.size):>8}  {thing.what}")
     for removal in found.holdings.removals:
-        say(f"  {show_size(removal.frees):>8}  model {described(removal)}")
+        echo(f"  {show_size(removal.frees):>8}  model {described(removal)}")
     for thing in found.things.things:
         if thing.needed_by and all(by.startswith(("release ", "kept ")) for by in thing.needed_by):
-            say(f"  {thing.what} stays for {thing.needed_by[0]}")
+            echo(f"  kept for {thing.needed_by[0]}: {thing.what}")
 
 
-def _remove(found: Found, keep: int) -> Gone:
-    from llamaherd.host.remote import RemoteError
-    from llamaherd.store.holdings import remove_unused
-    from llamaherd.store.unused import remove_items
-
+def _remove(found: Found, keep: int) -> Removed:
     try:
-        return Gone(
+        return Removed(
             remove_items(found.things, found.remote, keep) if found.things.removals else None,
             remove_unused(found.holdings, found.remote, keep) if found.holdings.removals else None,
         )
     except RemoteError as error:
-        return Gone(error=str(error))
+        return Removed(error=str(error))
 
 
-def _say_gone(name: str, gone: Gone) -> None:
+def _print_removed(name: str, gone: Removed) -> None:
     if gone.error:
-        say(f"{name}: {gone.error}", err=True)
+        echo(f"{name}: {gone.error}", err=True)
         return
     removed = [what for each in (gone.things, gone.models) if each for what in each.removed]
-    say(f"{name}: removed {', '.join(removed) or 'nothing'}")
+    echo(f"{name}: removed {', '.join(removed) or 'nothing'}")
     for each in (gone.things, gone.models):
         for what, why in (each.kept if each else {}).items():
-            say(f"  kept {what}: {why}")
+            echo(f"  kept {what}: {why}")
     if any(each and each.busy is not None for each in (gone.things, gone.models)):
-        say("  another run is at work there: not all was removed\n  help: try again when it has ended", err=True)
+        echo("  not everything was removed: another run is active\n  help: try again when it has ended", err=True)
 
 
-def _gone_json(gone: Gone | None) -> dict[str, Any] | None:
+def _outcome_json(gone: Removed | None) -> dict[str, Any] | None:
     return asdict(gone) if gone else None

@@ -1,4 +1,4 @@
-"""`herd report`: what measurements say together."""
+"""`herd report`: show all measurements on one page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, fail, inventory_option, json_option, say
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, write_output
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.report.export import render_report, report_form
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.show import print_page
+from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.results.store import results_folder
+from llamaherd.measure.tune.result import optuna_shares
+from llamaherd.pipeline.load import inventory_path
+from llamaherd.store.show import console
 
 
 @click.command()
@@ -17,22 +25,22 @@ from llamaherd.diagnostics.findings import UserError
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file to write it to: .html, .md or .csv.",
+    help="Write the report to this file: .html, .md or .csv.",
 )
-@click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
-@click.option("--csv", "form", flag_value="csv", help="As CSV: a line for each figure.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each value.")
 @inventory_option
 @json_option
 @click.pass_obj
 def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, as_json: bool) -> None:
-    """Show what measurements say together.
+    """Show all measurements on one page.
 
-    That is a leaderboard, each instance, charts, and what is doubtful. It is of all results and finished searches
-    beside the inventory, or of those that are named: a rig, an instance, a file. Files may be those of other programs,
-    as for `herd compare`. Without -o it is shown here. An .html page is a single file that runs no script and fetches
-    nothing.
+    The report contains a leaderboard, each instance, charts, and notes on uncertain results. It covers all results and
+    finished searches in `results/`, or the rigs, instances and files that you name. It also reads the files of other
+    programs that `herd compare` reads. Without -o it is printed. An .html page is a single file without scripts that
+    loads nothing from the network.
 
-    Exit codes: 0 written; 1 written, but a file could not be read and is left out; 2 nothing can be read.
+    Exit codes: 0 done; 1 done, but without a file that cannot be read; 2 nothing can be read.
 
     \b
     Examples:
@@ -40,28 +48,18 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
       herd report duo -o report.html
       herd report duo/chat results.json page.md --markdown
     """
-    from llamaherd.measure.report.export import render_report, report_form, write_text
-    from llamaherd.measure.report.page import page
-    from llamaherd.measure.report.sources import gather_results
-    from llamaherd.measure.results.store import results_folder
-    from llamaherd.measure.tune.result import optuna_shares
-    from llamaherd.pipeline.load import inventory_path
-
     try:
         chosen = report_form(output, "json" if as_json else form)
         gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
         if chosen is None:
-            from llamaherd.measure.report.show import print_page
-            from llamaherd.store.show import console
-
             print_page(page(gathered), console())
         elif output is None:
             click.echo(render_report(gathered, chosen), nl=False)
         else:
-            write_text(output, render_report(gathered, chosen))
+            write_output(output, render_report(gathered, chosen))
     except UserError as error:
         fail(error, UNUSABLE)
     for text in gathered.left_out:
-        say(f"left out: {text}", err=True)
+        echo(f"left out: {text}", err=True)
     if gathered.left_out:
         sys.exit(FAILED)

@@ -1,8 +1,11 @@
-"""`herd schema`: the JSON Schemas of an inventory's files, and of results."""
+"""`herd schema`: print the JSON Schema of a file of the inventory, or of a result."""
 
 from __future__ import annotations
 
 import click
+
+from llamaherd.inventory.json_schema import schema_text
+from llamaherd.measure.results.document import result_schema_text
 
 
 @click.command()
@@ -10,7 +13,7 @@ import click
 def schema(kind: str) -> None:
     """Print the JSON Schema of a file, for editors.
 
-    It is that of a rig's file, of defaults.yaml, of fleet.yaml, or of a measurement's result.
+    The kinds are a rig's file, defaults.yaml, fleet.yaml, and the result of a measurement.
 
     \b
     Examples:
@@ -18,11 +21,4 @@ def schema(kind: str) -> None:
       herd schema defaults > defaults.schema.json
       herd schema fleet > fleet.schema.json
     """
-    if kind == "result":
-        from llamaherd.measure.results.document import result_schema_text
-
-        click.echo(result_schema_text(), nl=False)
-        return
-    from llamaherd.inventory.json_schema import schema_text
-
-    click.echo(schema_text(kind), nl=False)
+    click.echo(result_schema_text() if kind == "result" else schema_text(kind), nl=False)

@@ -1,4 +1,4 @@
-"""`herd status`: what the fleet does now."""
+"""`herd status`: show servers, streams, speeds and GPUs of the fleet."""
 
 from __future__ import annotations
 
@@ -10,40 +10,32 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import (
-    FAILED,
-    UNUSABLE,
-    complete_rigs,
-    fail,
-    inventory_option,
-    json_option,
-    rigs_argument,
-    roles_of,
-    say,
-    usable_or_exit,
-)
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit, write_output
+from llamaherd.cli.rigs import complete_rigs, rigs_argument, roles_or_exit
 from llamaherd.diagnostics.findings import UserError
-
-if TYPE_CHECKING:
-    from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.plan import Plan
+from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
+from llamaherd.fleet.status import StatusQuery, measured_speeds
+from llamaherd.fleet.status_page import to_html
+from llamaherd.fleet.status_text import status_lines
+from llamaherd.inventory.schema import Rig
+from llamaherd.measure.results.store import results_folder
+from llamaherd.pipeline.load import inventory_path, plans
+from llamaherd.plan import Plan
 
 EVERY = 2.0
-"""Seconds between two looks, where nobody says another number."""
+"""The default seconds between two updates."""
 _HOME, _LINE_ENDS, _REST_ENDS = "\x1b[H", "\x1b[K", "\x1b[J"
-"""What has a terminal draw over what it shows: to its first cell, clear to the end of the line, and all below."""
+"""Terminal codes: go to the first cell, clear the rest of the line, clear the rest of the screen."""
 
 
 class _Status(click.Command):
-    """What stands after `--watch` and is no number is a rig."""
+    """The command, in which a word after `--watch` that is no number is a rig."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words of the command line."""
+        """Parse the command line."""
         return super().parse_args(ctx, list(_with_seconds(args)))
 
 
@@ -64,10 +56,13 @@ def _is_number(word: str) -> bool:
     type=click.FloatRange(1, 3600),
     metavar="[SECONDS]",
     shell_complete=complete_rigs,
-    help=f"Go on, and look again after so many seconds: {EVERY:g}, unless said otherwise.",
+    help=f"Repeat after so many seconds. Default: {EVERY:g}.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file to write it to, as a page: .html."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the status to this .html file, as a page.",
 )
 @inventory_option
 @json_option
@@ -75,60 +70,53 @@ def _is_number(word: str) -> bool:
 def status(
     inventory: Path | None, rigs: tuple[str, ...], watch: float | None, output: Path | None, as_json: bool
 ) -> None:
-    """Show what the fleet does now.
+    """Show servers, streams, speeds and GPUs of the fleet.
 
-    That is servers, streams, tokens a second beside what was measured, GPUs and last changes. Each host is asked once,
-    all at the same time, and is not changed. One that does not answer is a line; the others go on. An .html page is a
-    single file that runs no script and fetches nothing.
+    It also shows measured speeds and the last changes. All hosts are queried at the same time, and none is changed. A
+    host that does not respond is shown as one line. An .html page is a single file without scripts that loads nothing
+    from the network.
 
-    Exit codes: 0 all serve; 1 something is down, or a host was not reached; 2 the inventory cannot be used; 130 Ctrl-C.
+    Exit codes: 0 all servers are up; 1 a server is down, or a host cannot be reached; 2 the inventory is unusable;
+    130 Ctrl-C.
 
     \b
     Examples:
       herd status                     the whole fleet
-      herd status --watch             the same, again and again, until Ctrl-C
+      herd status --watch             the same, repeated until Ctrl-C
       herd status duo --watch 10      one rig, every ten seconds
-      herd status -o status.html      a page
-      herd status --json              for machines
+      herd status -o status.html      as a page
+      herd status --json              as JSON
     """
-    from llamaherd.fleet.status import StatusQuery, measured_speeds
-    from llamaherd.measure.results.store import results_folder
-    from llamaherd.pipeline.load import inventory_path
-
     if output and output.suffix.lower() not in (".html", ".htm"):
-        say(f"error: {output} does not say that it is to be a page\n  help: call it .html", err=True)
+        echo(f"error: {output} does not end with .html\n  help: choose a file name with .html", err=True)
         sys.exit(UNUSABLE)
     planned = _planned(inventory, rigs)
-    asking = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
+    query = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
     if watch is None:
-        now = _now(asking.ask())
-        _tell(now, as_json, output)
+        now = _now(query.ask())
+        _show(now, as_json, output)
         sys.exit(0 if now.ok else FAILED)
     while True:
         began = time.monotonic()
-        _tell(_now(asking.ask()), as_json, output, screen=sys.stdout.isatty())
+        _show(_now(query.ask()), as_json, output, screen=sys.stdout.isatty())
         time.sleep(max(0.0, began + watch - time.monotonic()))
 
 
 def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
-    """The plans of the rigs that are named, or of all. What is doubtful about them, `herd check` says."""
-    from llamaherd.pipeline.load import inventory_path, plans
-
-    roles = roles_of(inventory)
+    """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
+    roles = roles_or_exit(inventory)
     try:
-        return usable_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
+        return read_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
     except UserError as error:
         fail(error, UNUSABLE)
 
 
 def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
-    from llamaherd.fleet.snapshot import FleetSnapshot
-
     return FleetSnapshot(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
 
 
-def _tell(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
-    """Say it once: as a page, as JSON, or over what the terminal shows (`screen`), or below it."""
+def _show(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
+    """Write the page, print JSON, or print text: over the previous text if `screen`."""
     if output:
         _write(now, output)
     if as_json:
@@ -138,24 +126,19 @@ def _tell(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: boo
 
 
 def _write(now: FleetSnapshot, output: Path) -> None:
-    from llamaherd.fleet.status_page import to_html
-    from llamaherd.measure.report.export import write_text
-
     try:
-        write_text(output, to_html(now))
+        write_output(output, to_html(now))
     except UserError as error:
         fail(error, UNUSABLE)
 
 
 def _print(now: FleetSnapshot, screen: bool) -> None:
-    from llamaherd.fleet.status_text import status_lines
-
     columns, rows = shutil.get_terminal_size()
-    lines = list(status_lines(now, columns if sys.stdout.isatty() else None, _painted))
+    lines = list(status_lines(now, columns if sys.stdout.isatty() else None, _coloured))
     if screen:
         if len(lines) >= rows:
             lines = [*lines[: rows - 2], f"and {len(lines) - rows + 2} more lines"]
-        # Nothing is cleared before it is drawn anew, so nothing flickers.
+        # Nothing is cleared before it is drawn again, so nothing flickers.
         text = _HOME + "".join(f"{line}{_LINE_ENDS}\n" for line in lines) + _REST_ENDS
     else:
         text = "".join(f"{line}\n" for line in lines)
@@ -163,6 +146,6 @@ def _print(now: FleetSnapshot, screen: bool) -> None:
     click.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
 
 
-def _painted(text: str, colour: str) -> str:
-    """A text in a colour, which `click.echo` takes out again where no terminal is."""
+def _coloured(text: str, colour: str) -> str:
+    """Return a text in a colour. `click.echo` removes the colour if the output is no terminal."""
     return click.style(text, bold=True) if colour == "bold" else click.style(text, fg=colour)

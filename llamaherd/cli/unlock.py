@@ -1,4 +1,4 @@
-"""`herd unlock`: break the lock that a run holds on a host."""
+"""`herd unlock`: break the lock of a run on a host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, rig_argument, say, usable_or_exit
+from llamaherd.cli.common import FAILED, echo, inventory_option, read_or_exit
+from llamaherd.cli.rigs import rig_argument
+from llamaherd.host.host_lock import unlock_host
+from llamaherd.host.remote import RemoteError
+from llamaherd.pipeline.load import inventory_path
+from llamaherd.pipeline.load import rigs as declared_rigs
 
 
 @click.command()
@@ -15,31 +20,27 @@ from llamaherd.cli.common import FAILED, inventory_option, rig_argument, say, us
 @inventory_option
 @click.pass_obj
 def unlock(inventory: Path | None, rig: str) -> None:
-    """Break the lock of the run that changes a host.
+    """Break the lock of a run on a host.
 
-    It says whose that was. It is for a run that is gone for good, as one whose line was cut: its lock stays for a
-    quarter of an hour. A run that goes on takes its turn again before its next change, after whoever waits by then.
+    Use it for a run that cannot end by itself, for example after its connection was lost: its lock stays for 15
+    minutes. The command prints who held the lock. A run that is still alive takes the lock again before its next
+    change, after the runs that wait for it.
 
     \b
     Example:
       herd unlock duo
     """
-    from llamaherd.host.host_lock import unlock_host as break_lock
-    from llamaherd.host.remote import RemoteError
-    from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.load import rigs as declared
-
-    connect = usable_or_exit(lambda: declared(inventory_path(inventory), (rig,))).rigs[rig].connect
+    connect = read_or_exit(lambda: declared_rigs(inventory_path(inventory), (rig,))).rigs[rig].connect
     try:
-        found = break_lock(connect)
+        found = unlock_host(connect)
     except RemoteError as error:
-        say(f"{rig}: {error}", err=True)
+        echo(f"{rig}: {error}", err=True)
         sys.exit(FAILED)
-    holder = found.holder or "a run that has not written its name"
+    holder = found.holder or "a run without a name"
     if found.state == "free":
-        say(f"{rig}: no run holds its lock")
+        echo(f"{rig}: no run holds the lock")
     elif found.state == "broken":
-        say(f"{rig}: broken, the lock of {holder}")
+        echo(f"{rig}: broke the lock of {holder}")
     else:
-        say(f"{rig}: the lock of {holder} cannot be broken\n  help: end that process on the host", err=True)
+        echo(f"{rig}: the lock of {holder} cannot be broken\n  help: end that process on the host", err=True)
         sys.exit(FAILED)

@@ -1,69 +1,80 @@
-"""`herd up`: make the hosts as planned."""
+"""`herd up`: apply the plan to the hosts."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from llamaherd.cli.common import (
-    FAILED,
-    complete_rigs,
-    counted,
-    inventory_option,
-    lock_wait_option,
-    only_option,
-    outlooks_or_exit,
-    rigs_argument,
-    roles_of,
-    say,
-    show_changes,
-    show_left,
-    usable_plans,
-)
+from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo, inventory_option, lock_wait_option
 from llamaherd.cli.diff import read_saved_or_exit, require_saved_or_exit
+from llamaherd.cli.rigs import (
+    complete_rigs,
+    only_option,
+    plans_or_exit,
+    previews_or_exit,
+    print_changes,
+    print_left_out,
+    print_problems,
+    rigs_argument,
+    roles_or_exit,
+)
+from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
-
-if TYPE_CHECKING:
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.pipeline.diff import SavedDiff
-    from llamaherd.pipeline.preview import Preview
-    from llamaherd.plan import Plan
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.diff import SavedDiff
+from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
+from llamaherd.pipeline.history import query_causes
+from llamaherd.pipeline.inspection import program_for
+from llamaherd.pipeline.load import inventory_folder, inventory_path
+from llamaherd.pipeline.preview import Hosts
+from llamaherd.pipeline.rules import UNKNOWN_RIG
+from llamaherd.pipeline.waves import Pace, halt, waves
+from llamaherd.plan import Plan
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
-"""What is done to something that is there, and may be in use."""
+"""Actions on things that exist and may be in use."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to be made as planned, and how: all rigs, or some; by a saved diff, where there is one, from its file.
+class UpOptions:
+    """The options of `herd up`. `only` names instances and roles: the rest of the rigs stays unchanged.
 
-    `only` names instances and roles: nothing else of the rigs is changed.
+    `saved` is the saved diff in `plan_file`, which also sets `rigs` and `only`.
     """
 
     inventory: Path | None
     rigs: tuple[str, ...]
     only: tuple[str, ...]
     canary: str | None
-    most: int | None
+    waves: int | None
+    plan_file: Path | None
     yes: bool
     retry: bool
     lock_wait: int
-    verbosity: int
-    saved: tuple[Path, SavedDiff] | None = None
+    verbose: int
+    saved: SavedDiff | None = None
+
+    def check_canary(self, rigs: Mapping[str, Rig]) -> None:
+        """Raise InventoryError if the canary is not one of the rigs."""
+        if self.canary and self.canary not in rigs:
+            place, suggestion = Place(inventory_path(self.inventory)), nearest(self.canary, rigs)
+            having = f" that has {' or '.join(self.only)}" if self.only else ""
+            message = f"--canary: there is no rig `{self.canary}`{having}"
+            raise InventoryError([UNKNOWN_RIG.at(place, message, suggestion)])
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The rigs that a run changes, each with its plan; and why some of them could not be asked just now, by name.
+class PendingRun:
+    """The rigs that a run changes, with their plans. `unreached`: why a rig could not be inspected, by name.
 
-    `changing`: those on which a look has found something to do.
+    `changing`: the rigs for which the inspection found changes.
     """
 
     planned: Mapping[str, tuple[Rig, Plan]]
@@ -74,185 +85,150 @@ class Begun:
 @click.command()
 @rigs_argument
 @only_option
-@click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, and alone.")
-@click.option("--waves", "most", type=click.IntRange(1, 1000), metavar="N", help="Change at most N rigs at a time.")
+@click.option("--canary", metavar="RIG", shell_complete=complete_rigs, help="Change this rig first, on its own.")
+@click.option("--waves", type=click.IntRange(1, 1000), metavar="N", help="Change at most N rigs at the same time.")
 @click.option(
     "--plan",
-    "file",
+    "plan_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Do what `herd diff --save FILE` has shown, without asking, if it is still so.",
+    help="Apply the changes that `herd diff --save FILE` saved, without a question, if they are still the same.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before something restarts, reboots or is removed.")
-@click.option("--retry", is_flag=True, help="Try again what was tried and taken back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before something is restarted, stopped or removed.")
+@click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")
 @lock_wait_option
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
 @inventory_option
 @click.pass_obj
-def up(
-    inventory: Path | None,
-    rigs: tuple[str, ...],
-    only: tuple[str, ...],
-    canary: str | None,
-    most: int | None,
-    file: Path | None,
-    yes: bool,
-    retry: bool,
-    lock_wait: int,
-    verbose: int,
-) -> None:
-    """Make the hosts as planned.
+def up(inventory: Path | None, /, **options: Any) -> None:
+    """Apply the plan to the hosts.
 
-    `pyinfra inventory.py deploy.py` does the same. What will change is shown first, as by `herd diff`. On a terminal it
-    asks once before something that is there restarts, stops, reboots or is removed. A second run changes nothing. A run
-    that is interrupted loses nothing: run it again.
+    `herd up` first prints the changes, as `herd diff` does. On a terminal it asks once before it restarts, stops,
+    reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
+    inventory.py deploy.py` does the same.
 
-    One run at a time changes a host; another is waited for. A server whose new state does not answer is put back to
-    what served before. The same is not tried again, but with `--retry`.
+    One run at a time changes a host; others wait for it. If the new version of a server does not respond, the host
+    restores the previous version. A later run skips the failed version, unless you give `--retry`.
 
-    With `--only`, it is an instance, such as `chat`, or a role, such as `power`, that is made as planned. An instance
-    comes with all that it needs. What belongs to others stays as it is, whatever the inventory says of it.
+    With `--only`, `herd up` applies one instance, such as `chat`, with everything that it needs, or one role, such as
+    `power`. The rest of the rig stays unchanged.
 
-    With `--canary` or `--waves`, rigs come one after another: the next ones only when those before are as planned.
-    Without either, all rigs are changed at once, but for those that `fleet.yaml` has back each other up.
-
-    With `--plan`, the rigs of a saved diff are made as planned, if inventory and hosts are as they were then.
+    With `--canary` or `--waves`, rigs are changed one after another: the next ones only when the previous ones are up
+    to date. Otherwise all rigs are changed at the same time, except rigs that back each other up in `fleet.yaml`.
 
     \b
     Examples:
       herd up                          the whole fleet
       herd up duo six                  two rigs
-      herd up --yes                    without being asked
+      herd up --yes                    without a question
       herd up duo --only chat          one instance, with its engine and models
       herd up --only power             one role, on all rigs
       herd up --canary six             that rig first, then all others
       herd up --canary six --waves 2   that rig, then two at a time
-      herd up --plan monday.json       what `herd diff --save monday.json` has shown
+      herd up --plan monday.json       the changes that `herd diff --save monday.json` saved
     """
-    _make_so(_wished(Wish(inventory, rigs, only, canary, most, yes, retry, lock_wait, verbose), file))
-
-
-def _make_so(wish: Wish) -> None:
-    """Change what is not as planned; ends the program with 1 where not all of it becomes so."""
-    if wish.verbosity and not wish.saved:
-        begun = Begun(
-            usable_plans(wish.inventory, wish.rigs, deploying=True, sound=_known(wish), only=wish.only, making=True)
-        )
-    else:
-        begun = _with_something_to_do(wish)
-    if wish.canary and begun.planned and wish.canary not in begun.planned:
-        say(f"{wish.canary} is the canary, and as planned: the others follow", err=True)
-    if begun.planned and not _carry_out(wish, begun):
-        say("not every host is as planned; the reason is above, and `herd up` goes on from there", err=True)
+    run = _with_saved_diff(UpOptions(inventory, **options))
+    pending = _without_preview(run) if run.verbose and not run.saved else _preview_rigs(run)
+    if run.canary and pending.planned and run.canary not in pending.planned:
+        echo(f"{run.canary}: the canary is up to date; continuing with the other rigs", err=True)
+    if pending.planned and not _apply(run, pending):
+        echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
         sys.exit(FAILED)
 
 
-def _wished(wish: Wish, file: Path | None) -> Wish:
-    """The same with what lies in the file; raises UsageError, or ends the program, where that makes no sense."""
-    if file and wish.rigs:
-        raise click.UsageError(f"{file} says which rigs are changed; leave out {' '.join(wish.rigs)}, or --plan")
-    if file and wish.only:
-        raise click.UsageError(f"{file} says what is changed; leave out --only {wish.only[0]}, or --plan")
-    if file and wish.retry:
-        raise click.UsageError(f"{file} was saved without --retry; leave that out, or --plan")
+def _with_saved_diff(run: UpOptions) -> UpOptions:
+    """Return the options with the rigs of the saved diff, if there is one. Raise UsageError if they contradict it."""
+    file = run.plan_file
+    if file and run.rigs:
+        raise click.UsageError(f"{file} contains the rigs to change; leave out {' '.join(run.rigs)}, or --plan")
+    if file and run.only:
+        raise click.UsageError(f"{file} contains what to change; leave out --only {run.only[0]}, or --plan")
+    if file and run.retry:
+        raise click.UsageError(f"{file} was saved without --retry; leave out --retry, or --plan")
     if file:
         saved = read_saved_or_exit(file)
-        wish = replace(wish, rigs=saved.names, only=saved.only or (), saved=(file, saved))
-    if wish.canary and wish.rigs and wish.canary not in wish.rigs:
-        which, known = f"in {file}" if file else "that are named", nearest(wish.canary, wish.rigs)
-        raise click.UsageError(f"--canary {wish.canary}: that is none of the rigs {which}; {known}")
-    return wish
+        run = replace(run, rigs=saved.names, only=saved.only or (), saved=saved)
+    if run.canary and run.rigs and run.canary not in run.rigs:
+        which, suggestion = f"in {file}" if file else "that you named", nearest(run.canary, run.rigs)
+        raise click.UsageError(f"--canary {run.canary} is none of the rigs {which}; {suggestion}")
+    return run
 
 
-def _known(wish: Wish) -> Callable[[Mapping[str, Rig]], None]:
-    """Refuses a canary that is no rig, before any host is asked. Raises InventoryError."""
-    from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.rules import UNKNOWN_RIG
-
-    def check(rigs: Mapping[str, Rig]) -> None:
-        if wish.canary and wish.canary not in rigs:
-            place, way_out = Place(inventory_path(wish.inventory)), nearest(wish.canary, rigs)
-            having = f" that has {' or '.join(wish.only)}" if wish.only else ""
-            raise InventoryError([UNKNOWN_RIG.at(place, f"--canary: there is no rig `{wish.canary}`{having}", way_out)])
-
-    return check
-
-
-def _with_something_to_do(wish: Wish) -> Begun:
-    """The rigs that are not as planned; what they are is said. Ends the program where a saved diff holds no more."""
-    from llamaherd.pipeline.history import query_causes
-
-    planned, found = outlooks_or_exit(
-        wish.inventory, wish.rigs, retry=wish.retry, sound=_known(wish), only=wish.only, making=True
+def _without_preview(run: UpOptions) -> PendingRun:
+    """Return all rigs with their plans: with `-v`, pyinfra inspects the hosts and prints the facts."""
+    return PendingRun(
+        plans_or_exit(
+            run.inventory,
+            run.rigs,
+            deploying=True,
+            check_rigs=run.check_canary,
+            only=run.only,
+            create_keys=True,
+        )
     )
-    if wish.saved:
-        require_saved_or_exit(*wish.saved, planned, found)
-    causes = query_causes(planned, found, roles_of(wish.inventory))
+
+
+def _preview_rigs(run: UpOptions) -> PendingRun:
+    """Inspect the rigs, print what will change, and return those out of sync.
+
+    End the program if a saved plan no longer applies, or the user does not confirm the changes.
+    """
+    planned, found = previews_or_exit(
+        run.inventory, run.rigs, retry=run.retry, check_rigs=run.check_canary, only=run.only, create_keys=True
+    )
+    if run.saved and run.plan_file:
+        require_saved_or_exit(run.plan_file, run.saved, planned, found)
+    causes = query_causes(planned, found, roles_or_exit(run.inventory))
     for name, each in found.items():
         for note in each.notes:
-            say(f"{name}: {note}", err=True)
+            echo(f"{name}: {note}", err=True)
         if each.as_planned:
-            say(f"{name}: as planned, nothing to do")
+            echo(f"{name}: up to date, nothing to do")
         elif each.changes:
-            show_changes(name, each, causes.get(name, ()))
-        show_left(name, each)
-    disturbing = [change for each in found.values() for change in each.changes if change.action in DISTURBING]
-    answered = wish.yes or wish.saved or not (sys.stdin.isatty() and sys.stderr.isatty())
-    if disturbing and not answered and not click.confirm("Go on?", err=True):
-        say("nothing was changed", err=True)
-        sys.exit(FAILED)
+            print_changes(name, each, causes.get(name, ()))
+        print_left_out(name, each)
+    if any(change.action in DISTURBING for each in found.values() for change in each.changes):
+        confirm_or_exit(run.yes or run.saved is not None, "nothing was changed")
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
     changing = frozenset(name for name in left if found[name].changes)
-    return Begun(left, {name: found[name].unreached for name in left}, changing)
+    return PendingRun(left, {name: found[name].unreached for name in left}, changing)
 
 
-def _carry_out(wish: Wish, begun: Begun) -> bool:
-    """Change the rigs, wave by wave; whether all are as planned."""
+def _apply(run: UpOptions, pending: PendingRun) -> bool:
+    """Change the rigs, wave by wave. Return whether all are up to date."""
+    # A refused run, or one with nothing to do, does not load pyinfra.
     from llamaherd.deploy.hosts import RunOptions
     from llamaherd.deploy.run import deploy
-    from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
-    from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.waves import Pace, halt, waves
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    asked = RunOptions(begun.changing, retry=wish.retry, lock_wait=wish.lock_wait)
-    path = inventory_path(wish.inventory)
-    own = survey_fleet_file(path if path.is_dir() else path.parent).declared
-    apart = backing_up(own, {name: rig for name, (rig, _) in begun.planned.items()})
-    steps = waves(tuple(begun.planned), Pace(wish.canary, wish.most), apart)
+    options = RunOptions(pending.changing, retry=run.retry, lock_wait=run.lock_wait)
+    path = inventory_path(run.inventory)
+    fleet = survey_fleet_file(inventory_folder(path)).declared
+    apart = backing_up(fleet, {name: rig for name, (rig, _) in pending.planned.items()})
+    steps = waves(tuple(pending.planned), Pace(run.canary, run.waves), apart)
     failed: tuple[str, ...] = ()
     for wave in steps:
         if wave.of > 1:
-            say(f"--> {wave}", err=True)
-        planned = {name: begun.planned[name] for name in wave.rigs}
-        failed = deploy(planned, path, wish.verbosity, begun.unreached, asked)
-        unplanned = () if failed or wave.last else _unplanned(wish, planned)
+            echo(f"--> {wave}", err=True)
+        planned = {name: pending.planned[name] for name in wave.rigs}
+        failed = deploy(planned, path, run.verbose, pending.unreached, options)
+        unplanned = () if failed or wave.last else _out_of_sync(run, planned)
         if halted := halt(steps, wave, failed, unplanned):
-            say(str(halted), err=True)
+            echo(str(halted), err=True)
             return False
     return not failed
 
 
-def _unplanned(wish: Wish, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
-    """Which rigs of a wave are not as planned though none failed; what they lack is said."""
-    from llamaherd.deploy.proposals import proposed_changes
-    from llamaherd.pipeline.inspection import program_for
-    from llamaherd.pipeline.load import inventory_path
-    from llamaherd.pipeline.preview import Hosts
-
-    say(f"--> Looking at {counted(len(planned), 'host')} again...", err=True)
+def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
+    """Inspect the rigs of a wave again. Print what is still out of sync, and return the names of those rigs."""
+    echo(f"--> Inspecting {counted(len(planned), 'host')} again...", err=True)
     rigs = {name: rig for name, (rig, _) in planned.items()}
-    roles = roles_of(wish.inventory)
-    propose = partial(proposed_changes, inventory_path(wish.inventory))
-    found = Hosts(rigs, program_for(roles), propose).outlooks(planned, roles, retry=wish.retry)
+    roles = roles_or_exit(run.inventory)
+    propose = partial(proposed_changes, inventory_path(run.inventory))
+    found = Hosts(rigs, program_for(roles), propose).outlooks(planned, roles, retry=run.retry)
     for name, each in found.items():
-        _show_left(name, each)
+        print_problems(name, each, each.unreached)
+        if each.changes:
+            print_changes(name, each)
     return tuple(name for name, each in found.items() if not each.as_planned)
-
-
-def _show_left(name: str, found: Preview) -> None:
-    for sentence in (*found.problems, *filter(None, [found.unreached])):
-        say(f"{name}: {sentence}", err=True)
-    if found.changes:
-        show_changes(name, found)

@@ -1,30 +1,29 @@
-"""`herd users`: who may use the gateway; keys are made here, shown once, and kept in files beside the inventory."""
+"""`herd users`: manage gateway users and their API keys."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, fail, inventory_option, json_option, say, usable_or_exit
+from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit
 from llamaherd.diagnostics.findings import UserError
-
-if TYPE_CHECKING:
-    from llamaherd.fleet.gateway import DeclaredGateway
-    from llamaherd.fleet.users import NewKey
+from llamaherd.fleet.gateway import DeclaredGateway, declared_gateway
+from llamaherd.fleet.users import NewKey, add_user, revoke_user, rotate_key
+from llamaherd.pipeline.load import inventory_path
 
 T = TypeVar("T")
 
 
 @click.group()
 def users() -> None:
-    """Who may use the gateway: add, list, revoke, rotate.
+    """Manage gateway users and their API keys.
 
-    Keys are made here, shown once, and kept in `keys/users/` beside the inventory with mode 600. `fleet.yaml` names
-    the files. `herd up` tells the gateway, which serves on meanwhile.
+    A new key is printed once and stored in `keys/users/` in the inventory folder, with mode 600. `fleet.yaml` contains
+    the path. `herd up` applies changes to the gateway without downtime.
 
     \b
     Examples:
@@ -38,31 +37,29 @@ def users() -> None:
 
 @users.command()
 @click.argument("name")
-@click.option("--streams", type=click.IntRange(1, 1024), help="Requests at once. Default: 4.")
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="A model to use; all without it. Repeatable.")
+@click.option("--streams", type=click.IntRange(1, 1024), help="The most requests at the same time. Default: 4.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="A model to allow. Default: all. Repeatable.")
 @inventory_option
 @click.pass_obj
 def add(inventory: Path | None, name: str, streams: int | None, models: tuple[str, ...]) -> None:
-    """Add a user, and print the key, once.
+    """Add a user, and print the key once.
 
     \b
     Example:
       herd users add ann --model chat --streams 2
     """
-    from llamaherd.fleet import users as keys
-
     gateway = _gateway(inventory)
-    _shown(gateway, _or_exit(lambda: keys.add_user(gateway, name, streams, models)), name)
+    _print_key(gateway, _or_exit(lambda: add_user(gateway, name, streams, models)), name)
 
 
 @users.command(name="list")
 @inventory_option
 @json_option
 @click.pass_obj
-def list_(inventory: Path | None, as_json: bool) -> None:
-    """List users, what each may use, and where the key is.
+def list_users(inventory: Path | None, as_json: bool) -> None:
+    """List users, their models, and where their keys are.
 
-    The key itself is not shown.
+    The keys are not shown.
 
     \b
     Example:
@@ -74,13 +71,13 @@ def list_(inventory: Path | None, as_json: bool) -> None:
         for name, user in sorted(declared.users.items())
     ]
     if as_json:
-        told = [dict(zip(("name", "streams", "models", "key"), row, strict=True)) for row in rows]
-        click.echo(json.dumps({"users": told}))
+        rows_json = [dict(zip(("name", "streams", "models", "key"), row, strict=True)) for row in rows]
+        click.echo(json.dumps({"users": rows_json}))
         return
     for name, streams, models, key in rows:
-        say(f"{name}: {streams} at once, {', '.join(models)}; key in {key}")
+        echo(f"{name}: {streams} at the same time, {', '.join(models)}; key in {key}")
     if not rows:
-        say("nobody may use the gateway yet: `herd users add NAME`", err=True)
+        echo("the gateway has no users yet: add one with `herd users add NAME`", err=True)
 
 
 @users.command()
@@ -88,18 +85,16 @@ def list_(inventory: Path | None, as_json: bool) -> None:
 @inventory_option
 @click.pass_obj
 def revoke(inventory: Path | None, name: str) -> None:
-    """Take a user out, and the key with it.
+    """Remove a user and the key.
 
     \b
     Example:
       herd users revoke ann
     """
-    from llamaherd.fleet import users as keys
-
     gateway = _gateway(inventory)
-    gone = _or_exit(lambda: keys.revoke_user(gateway, name))
-    say(f"{name} is taken out of {gateway.file}{f', and {gone} is removed' if gone else ''}", err=True)
-    say(f"the key counts until `herd up {' '.join(gateway.declared.on)}`", err=True)
+    gone = _or_exit(lambda: revoke_user(gateway, name))
+    echo(f"removed {name} from {gateway.file}{f', and {gone}' if gone else ''}", err=True)
+    echo(f"the key is valid until `herd up {' '.join(gateway.declared.on)}`", err=True)
 
 
 @users.command()
@@ -107,30 +102,25 @@ def revoke(inventory: Path | None, name: str) -> None:
 @inventory_option
 @click.pass_obj
 def rotate(inventory: Path | None, name: str) -> None:
-    """Give a user another key, and print it, once.
+    """Replace the key of a user, and print the new key once.
 
     \b
     Example:
       herd users rotate tom
     """
-    from llamaherd.fleet import users as keys
-
     gateway = _gateway(inventory)
-    _shown(gateway, _or_exit(lambda: keys.rotate_key(gateway, name)), name)
+    _print_key(gateway, _or_exit(lambda: rotate_key(gateway, name)), name)
 
 
-def _shown(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
-    """The key alone on stdout, so that it can be passed on; what to do next beside it."""
+def _print_key(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
+    """Print the key to stdout, so that it can be piped, and the next steps to stderr."""
     click.echo(made.key)
-    say(f"the key of {name}, shown this once; it is kept in {made.file}", err=True)
-    say(f"it counts from the next `herd up {' '.join(gateway.declared.on)}` on", err=True)
+    echo(f"the key of {name} is shown only now; it is stored in {made.file}", err=True)
+    echo(f"it is valid after the next `herd up {' '.join(gateway.declared.on)}`", err=True)
 
 
 def _gateway(inventory: Path | None) -> DeclaredGateway:
-    from llamaherd.fleet.gateway import declared_gateway
-    from llamaherd.pipeline.load import inventory_path
-
-    return _or_exit(lambda: usable_or_exit(lambda: declared_gateway(inventory_path(inventory))))
+    return _or_exit(lambda: read_or_exit(lambda: declared_gateway(inventory_path(inventory))))
 
 
 def _or_exit(do: Callable[[], T]) -> T:

@@ -1,62 +1,60 @@
-"""`herd verify`: whether live hosts serve what is declared."""
+"""`herd verify`: check the running servers against the plan."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument, roles_of, say, usable_plans
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.inventory.schema import Rig
-    from llamaherd.plan import Plan
-    from llamaherd.role.report import Report
-    from llamaherd.role.role import Role
-    from llamaherd.store.files import ModelCheck
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option
+from llamaherd.cli.progress import hashing_progress
+from llamaherd.cli.rigs import plans_or_exit, rigs_argument, roles_or_exit
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.show import print_report
+from llamaherd.pipeline.verify import verify_rig
+from llamaherd.plan import Plan
+from llamaherd.role.report import Report
+from llamaherd.role.role import Role
+from llamaherd.store.files import ModelCheck, check_hashes
+from llamaherd.store.show import console, print_checks
 
 
 @click.command()
 @rigs_argument
-@click.option("--deep", is_flag=True, help="Also read every file of the models, and compare its sha256.")
+@click.option("--deep", is_flag=True, help="Also read every model file, and compare its sha256.")
 @inventory_option
 @json_option
 @click.pass_obj
 def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: bool) -> None:
-    """Ask the hosts whether they serve what is declared.
+    """Check the running servers against the plan.
 
-    They also say how fast. With --deep, also whether the models' files are what they were when they came: minutes for
-    each 100 GB, with what disk and processor have to spare. A file that is damaged is no longer vouched for, and `herd
-    up` fetches it again.
+    It also reports their speed. With --deep, it also compares the models' files with their hashes. That takes minutes
+    for each 100 GB, and uses only spare disk and CPU time. `herd up` fetches a damaged file again.
 
     \b
     Examples:
       herd verify              the whole fleet
-      herd verify --deep duo   one rig, and every byte of its models
+      herd verify --deep duo   one rig, with the hashes of its models
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from llamaherd.host.remote import AT_ONCE, as_they_come
-
-    planned, roles = usable_plans(inventory, rigs), roles_of(inventory)
+    planned, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found: dict[str, dict[str, Any]] = {}
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
     try:
         begun = {}
         for name, each in planned.items():
             if not as_json:
-                say(f"asking {name}", err=True)
-            begun[name] = pool.submit(_asked, *each, roles)
+                echo(f"verifying {name}", err=True)
+            begun[name] = pool.submit(_verify, *each, roles)
         for name, report in as_they_come(begun):
-            found[name] = _told(name, *planned[name], report, deep, as_json)
+            found[name] = _print_result(name, *planned[name], report, deep, as_json)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted waits for no host
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     reports = [found[name] for name in planned]
     if as_json:
         click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
@@ -64,23 +62,17 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: b
         sys.exit(FAILED)
 
 
-def _asked(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.verify import verify_rig
-
+def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
     try:
         return verify_rig(rig, planned, roles, Remote(rig.connect))
     except RemoteError as error:
         return error
 
 
-def _told(
+def _print_result(
     name: str, rig: Rig, planned: Plan, report: Report | RemoteError, deep: bool, as_json: bool
 ) -> dict[str, Any]:
-    """What one host said, for machines; for people it is printed at once."""
-    from llamaherd.host.remote import Remote, RemoteError
-    from llamaherd.pipeline.show import print_report
-
+    """Return the result of one host as JSON values. Print it at once, unless JSON is wanted."""
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
     try:
         if isinstance(report, RemoteError):
@@ -92,17 +84,13 @@ def _told(
             models = _hashed(name, planned, Remote(rig.connect), as_json)
             value |= {"ok": report.ok and all(model.ok for model in models), "models": [m.as_json() for m in models]}
     except RemoteError as error:
-        say(f"{name}: {error}", err=True)
+        echo(f"{name}: {error}", err=True)
         value |= {"ok": False, "error": str(error)}
     return value
 
 
 def _hashed(name: str, planned: Plan, remote: Remote, as_json: bool) -> tuple[ModelCheck, ...]:
-    """What every byte of the models on one host comes to. Raises RemoteError."""
-    from llamaherd.cli.progress import hashing_progress
-    from llamaherd.store.files import check_hashes
-    from llamaherd.store.show import console, print_checks
-
+    """Return the checks of the model files on one host. Raise RemoteError."""
     with hashing_progress(name) as tell:
         checks = check_hashes(planned, remote, tell)
     if not as_json:

@@ -1,4 +1,4 @@
-"""API keys of servers: read from the inventory's places, and made for servers behind a gateway that have none."""
+"""Read the API keys of servers, and create keys for servers behind a gateway that have none."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_serv
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 _MOST_BYTES = 64 << 10
-"""Of a file that holds a key and nothing else."""
+"""The most bytes of a file with a key."""
 
 
 class UnreadableKeyError(Exception):
-    """A key is not where the inventory says."""
+    """A key cannot be read from the place in the inventory."""
 
 
 class UnmadeKey(Secret):
-    """The place of a key that the next `herd up` makes. Until then it reads as one that no host has."""
+    """The place of a key that the next `herd up` creates. Until then it reads as a key that no host has."""
 
 
 def read_key(secret: Secret) -> str:
-    """The key. Raises UnreadableKeyError where there is none, or where it could not be one."""
+    """Return the key. Raise UnreadableKeyError if there is none, or it is invalid."""
     if isinstance(secret, UnmadeKey):
         return secrets.token_urlsafe()
     if secret.env:
@@ -49,7 +49,7 @@ def read_key(secret: Secret) -> str:
 
 
 def unreadable_key(secret: Secret) -> str | None:
-    """Why the key cannot be read, with a way out; None if it can."""
+    """Return why the key cannot be read, with a suggestion; None if it can."""
     try:
         read_key(secret)
     except UnreadableKeyError as error:
@@ -58,31 +58,31 @@ def unreadable_key(secret: Secret) -> str | None:
 
 
 KEYS = "keys/rigs"
-"""The folder of these keys, beside the inventory."""
+"""The folder of created keys, in the inventory folder."""
 _KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
 class ServerKey:
-    """A key, by the file that keeps it, and the servers of each rig that ask for it."""
+    """A key in its file, and the servers of each rig that require it."""
 
     file: Path
     servers: Mapping[str, frozenset[str]]
 
     @property
     def is_made(self) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         return _exists(self.file)
 
     @property
     def made(self) -> str:
-        """What is said of one that was just made, which shows none of it."""
+        """Return the message about a created key, without the key."""
         of = "rig" if len(self.servers) == 1 else "rigs"
         return f"made {self.file}, the key of servers of {of} {', '.join(self.servers)}: keep it with the inventory"
 
 
 def server_keys(declared: FleetFile | None, rigs: Mapping[str, Rig], folder: Path) -> tuple[ServerKey, ...]:
-    """The keys that these rigs need beside those that they name; `folder` is that of the fleet's file."""
+    """Return the keys that rigs need in addition to those they name. `folder` is that of the fleet's file."""
     if declared is None or declared.gateway is None:
         return ()
     asking: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ def server_keys(declared: FleetFile | None, rigs: Mapping[str, Rig], folder: Pat
 
 
 def _keyless(gateway: Gateway, rigs: Mapping[str, Rig]) -> Iterator[list[tuple[str, str]]]:
-    """The servers of each model that are open to others and have no key, each with its rig's name."""
+    """Return, by model, the servers that other machines can reach without a key, each with its rig's name."""
     for model in gateway.models.values():
         named = [place for each in model.serve if (place := split_served(each, rigs))]
         servers = [(rig, rigs[rig].server_of(instance)) for rig, instance in named]
@@ -126,7 +126,7 @@ def _exists(file: Path) -> bool:
 
 
 def with_server_keys(rig: Rig, keys: Iterable[ServerKey], place: type[Secret] = Secret) -> Rig:
-    """A rig whose servers have these keys, each at a `place` of that kind."""
+    """Return a rig whose servers have these keys, each at a `place` of that kind."""
     files = {server: key.file for key in keys for server in key.servers.get(rig.rig, ())}
     if not files:
         return rig
@@ -140,7 +140,7 @@ def with_server_keys(rig: Rig, keys: Iterable[ServerKey], place: type[Secret] = 
 
 
 def make_key(key: ServerKey) -> None:
-    """Make a key of chance in its file; one that is there by now stays. Raises UserError."""
+    """Write a random key to its file, unless the file exists by now. Raise UserError."""
     with report_write_errors():
         key.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create_atomically(key.file, f"{secrets.token_urlsafe(_KEY_BYTES)}\n", 0o600)

@@ -1,7 +1,6 @@
-"""A CA of the fleet's own, for the gateway: its key lies beside the inventory, and goes nowhere.
+"""The fleet's own CA for the gateway. Its private key is in the inventory folder and never leaves it.
 
-Each file is written at once, and what it holds follows from those before it: whoever is killed in between leaves what
-the next run goes on with.
+Each file is written atomically and follows from the previous ones, so the next run completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from llamaherd.inventory.file_writer import create_atomically, remove_abandoned,
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 KEY, ROOT = "root.key", "root.pem"
-"""The CA's private key, and the certificate that clients are to trust."""
+"""The CA's private key, and the certificate that clients trust."""
 _MOST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Root:
-    """The certificate that clients are to trust: its file, its text, what people compare, and when it ends."""
+    """The certificate that clients trust: its file, its text, its fingerprint, and when it expires."""
 
     file: Path
     pem: str
@@ -31,7 +30,7 @@ class Root:
 
 
 def make_root(folder: Path, now: datetime | None = None) -> bool:
-    """Make a CA in this folder, or what is missing of one; returns whether there was anything to make.
+    """Create a CA in a folder, or its missing files. Return whether a file was created.
 
     Raises UserError.
     """
@@ -51,7 +50,7 @@ def make_root(folder: Path, now: datetime | None = None) -> bool:
 
 
 def root_in(folder: Path) -> Root:
-    """The root certificate of the CA in this folder. Raises UserError where there is none, or it has lost its key."""
+    """Return the root certificate of the CA in a folder. Raise UserError if it or its key is missing."""
     from llamaherd.inventory.certificates import WrongPemError, fingerprint, is_root_of, valid
 
     pem, key = _read(folder / ROOT), _read(folder / KEY)
@@ -66,7 +65,7 @@ def root_in(folder: Path) -> Root:
 
 
 def certificate_of(folder: Path, rig: str, names: Collection[str], now: datetime | None = None) -> str:
-    """The certificate of a rig's gateway with its key, in PEM: what lies there, or one that is signed now.
+    """Return the certificate of a rig's gateway with its key, in PEM: the existing one, or a new one.
 
     Raises UserError.
     """
@@ -88,7 +87,7 @@ def certificate_of(folder: Path, rig: str, names: Collection[str], now: datetime
 
 
 def _within(root: Root, now: datetime) -> None:
-    """Whether the CA may sign now. Raises UserError."""
+    """Raise UserError if the CA must not sign now."""
     from llamaherd.inventory.certificates import valid
 
     if now >= root.ends:

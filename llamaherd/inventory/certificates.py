@@ -1,4 +1,4 @@
-"""Certificates of a CA of the fleet's own, made and read. Which files they are in, and what time it is, others say."""
+"""Create and read certificates of the fleet's own CA. Callers pass the files' contents and the time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ROOT_LIFE = timedelta(days=20 * 365)
-"""Who trusts a root must be told of another one by hand."""
+"""The validity of the root. Clients must install a new one by hand."""
 LIFE = timedelta(days=397)
-"""Programs of Apple take no longer than 825 days of any CA, and browsers 398 days of public ones."""
+"""The validity of a certificate. Apple accepts at most 825 days from any CA, browsers 398 days from public ones."""
 RENEWED = LIFE / 3
-"""What is left of it when it is made anew."""
+"""The remaining validity at which a certificate is renewed."""
 _SLOW_CLOCKS = timedelta(days=1)
-"""It holds from so long ago on: clocks of a house differ."""
+"""A certificate is valid from this long ago: clocks differ between machines."""
 
 
 class WrongPemError(ValueError):
-    """What was read is not what it must be."""
+    """A PEM text has the wrong content."""
 
 
 def new_key() -> str:
-    """A private key in PEM: of P-256, which every client knows."""
+    """Return a new private key in PEM: P-256, which every client supports."""
     return _pem_of_key(ec.generate_private_key(ec.SECP256R1()))
 
 
 def root_for(key: str, now: datetime) -> str:
-    """The root certificate of a CA with this key. Raises WrongPemError."""
+    """Return the root certificate of a CA with this key. Raise WrongPemError."""
     private = _key(key)
     name = _named(f"llamaherd, {now:%Y-%m-%d}")
     usage = _usage(key_cert_sign=True, crl_sign=True)
@@ -46,9 +46,9 @@ def root_for(key: str, now: datetime) -> str:
 
 
 def signed(root: str, key: str, name: str, names: Collection[str], now: datetime) -> str:
-    """A certificate for these names and addresses, with a new private key behind it, signed by a CA.
+    """Return a certificate for names and addresses, signed by a CA, followed by its new private key.
 
-    It ends with the CA at the latest. Raises WrongPemError.
+    It expires no later than the CA. Raise WrongPemError.
     """
     issuer, own = _certificate(root), ec.generate_private_key(ec.SECP256R1())
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(_key(key).public_key())
@@ -65,7 +65,7 @@ def signed(root: str, key: str, name: str, names: Collection[str], now: datetime
 
 
 def lasting(text: str, root: str, names: Collection[str], now: datetime) -> bool:
-    """Whether a certificate with its key is good for a while: of this CA, for these names, and not about to end."""
+    """Return whether a certificate with its key is from this CA, for these names, and not about to expire."""
     try:
         made, issuer = _certificate(text), _certificate(root)
         own = _key(text).public_key() == made.public_key()
@@ -80,17 +80,17 @@ def lasting(text: str, root: str, names: Collection[str], now: datetime) -> bool
 
 
 def is_root_of(root: str, key: str) -> bool:
-    """Whether a root certificate is that of a key. Raises WrongPemError."""
+    """Return whether a root certificate belongs to a key. Raise WrongPemError."""
     return _certificate(root).public_key() == _key(key).public_key()
 
 
 def fingerprint(text: str) -> str:
-    """The SHA-256 of a certificate, as programs show it to people. Raises WrongPemError."""
+    """Return the SHA-256 fingerprint of a certificate, as other programs print it. Raise WrongPemError."""
     return _certificate(text).fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def valid(text: str) -> tuple[datetime, datetime]:
-    """From when on and until when a certificate holds. Raises WrongPemError."""
+    """Return from when and until when a certificate is valid. Raise WrongPemError."""
     made = _certificate(text)
     return made.not_valid_before_utc, made.not_valid_after_utc
 

@@ -13,21 +13,21 @@ from llamaherd.text.numbers import whole_number
 
 
 def write_atomically(file: Path, text: str, mode: int) -> None:
-    """Put all of a file in the place of what was there. Raises OSError."""
+    """Replace a file with a text. Raise OSError."""
     with _part(file, text, mode) as part:
         part.replace(file)
 
 
 def create_atomically(file: Path, text: str, mode: int) -> None:
-    """Write a file that is not there yet; one that somebody else has written meanwhile stays. Raises OSError."""
+    """Write a new file; an existing one, also a file written meanwhile, stays unchanged. Raise OSError."""
     with _part(file, text, mode) as part, suppress(FileExistsError):
         file.hardlink_to(part)
 
 
 def remove_abandoned(*files: Path) -> None:
-    """Remove what runs left beside these files that were killed; those of processes that still run stay.
+    """Remove partial files that killed runs left next to these files; those of running processes stay.
 
-    A folder that is not there, or may not be written to, is no matter here: whoever writes says so.
+    A missing or read-only folder is no error here: writing reports it.
     """
     for file in files:
         for part in file.parent.glob(f".{escape(file.name)}.*.part"):
@@ -43,13 +43,13 @@ def _runs(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True  # somebody else's
+        return True  # a process of another user
     return True
 
 
 @contextmanager
 def report_write_errors() -> Iterator[None]:
-    """What a disk refuses, as a sentence. Raises UserError."""
+    """Convert an OSError to a UserError."""
     try:
         yield
     except OSError as error:
@@ -58,12 +58,12 @@ def report_write_errors() -> Iterator[None]:
 
 @contextmanager
 def _part(file: Path, text: str, mode: int) -> Iterator[Path]:
-    """The same text in a file beside, which is gone afterwards."""
+    """Yield a partial file with the text in the same folder, and remove it afterwards."""
     remove_abandoned(file)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     try:
-        # Nobody else may read it at any moment.
+        # No other user may read it at any moment.
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as writer:
             writer.write(text)
             writer.flush()

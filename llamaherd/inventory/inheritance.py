@@ -1,8 +1,7 @@
-"""What a rig takes over: from `defaults.yaml`, from the rig that it extends, from its own `instance_defaults`.
+"""Inheritance of a rig: from `defaults.yaml`, from the rig that it extends, from its own `instance_defaults`.
 
-One rule: mappings are merged key by key, everything else is replaced, and `null` takes a key away. The nearer one
-wins: the rig's own file over the rig that it extends, that over the defaults. Every value keeps the place where it was
-written, so that a finding points there.
+Mappings are merged key by key, everything else is replaced, and `null` removes a key. The rig's own file overrides the
+rig that it extends, which overrides the defaults. Every value keeps its place in a file, so that findings point there.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ DEFAULTS = "defaults.yaml"
 EXTENDS = "extends"
 INSTANCE_DEFAULTS = "instance_defaults"
 OWN_KEYS = frozenset({"rig", "connect", EXTENDS})
-"""What says which machine this is; no rig takes it over from another one."""
+"""The keys that identify a machine; a rig does not inherit them from another rig."""
 
 _TAKEN_AWAY: Final = object()
-"""In place of a value that `null` has taken away: what lies further below must not come back."""
+"""The place of a value that `null` removed: values below it must not return."""
 
 
 NOT_INHERITED = Rule(
@@ -42,7 +41,7 @@ NOT_INHERITED = Rule(
 
 
 def inherited(document: Document, others: Mapping[str, Document], defaults: Document | None) -> Document:
-    """The whole of a rig. `others` are the fleet's documents by name of rig. Raises InventoryError (LH009)."""
+    """Return a rig with its inherited keys. `others` are the fleet's documents by rig. Raise InventoryError (LH009)."""
     chain = [document]
     while (name := chain[-1].data.get(EXTENDS)) is not None:
         place = chain[-1].value((EXTENDS,))
@@ -63,7 +62,7 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
 
 
 def _declared(given: Any, known: list[str]) -> str:
-    """What to write for a rig that is none."""
+    """Return the suggestion for an unknown rig."""
     name = str(given[0] if isinstance(given, list) and len(given) == 1 else given).removesuffix(".yaml")
     if name in known:
         return f"write `{EXTENDS}: {name}`, the rig's own name"
@@ -90,7 +89,7 @@ WRONG_VALUE = Rule(
 
 
 def _each_instance(document: Document) -> Document:
-    """`instance_defaults` spread over the instances and taken out."""
+    """Merge `instance_defaults` into the instances, and remove it."""
     common = document.data.get(INSTANCE_DEFAULTS)
     rest = _without(document, frozenset({INSTANCE_DEFAULTS}))
     instances = rest.data.get("instances")
@@ -146,7 +145,7 @@ def _values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(base: Mapping[str, Any], over: Mapping[str, Any], path: Path_ = ()) -> Iterator[Path_]:
-    """Where nothing of `base` is left, so that no place below is one of `base` either."""
+    """Yield the paths where nothing of `base` is left, so that places below them do not point to `base`."""
     for key in base.keys() & over.keys():
         if isinstance(base[key], dict) and isinstance(over[key], dict):
             yield from _replaced(base[key], over[key], (*path, key))

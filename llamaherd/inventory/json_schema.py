@@ -1,7 +1,7 @@
-"""JSON Schemas of the YAML files of a fleet, so that an editor completes and checks them as one types.
+"""JSON Schemas of the YAML files of a fleet, for completion and checks in editors.
 
-They follow from the models, with two differences that come from inheritance. A file need not hold what another one
-gives it, so next to nothing is required; and any key of a mapping may be `null`, which takes an inherited key away.
+They follow from the models, with two differences for inheritance: a file may leave out inherited keys, so nearly no key
+is required, and any key of a mapping may be `null`, which removes an inherited key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def rig_schema() -> Schema:
-    """The schema of a rig's file. `rig` and `connect` are its own; all else may come from elsewhere."""
+    """Return the schema of a rig's file. `rig` and `connect` are its own; all other keys can be inherited."""
     schema = _declared()
     own: Schema = {
         EXTENDS: {"$ref": "#/$defs/Name", "description": "A rig whose keys this one takes over, but for its own."},
@@ -44,28 +44,28 @@ def rig_schema() -> Schema:
 
 
 def defaults_schema() -> Schema:
-    """The schema of `defaults.yaml`: what a rig may take over from it."""
+    """Return the schema of `defaults.yaml`: the keys that a rig can inherit."""
     schema = _declared()
     shared = {key: value for key, value in schema["properties"].items() if key not in OWN_KEYS}
-    return _finished("defaults", "What every rig of a fleet takes over", schema, shared, [])
+    return _finished("defaults", "Defaults for all rigs of a fleet", schema, shared, [])
 
 
 def fleet_schema() -> Schema:
-    """The schema of `fleet.yaml`: what all rigs of a fleet are together."""
+    """Return the schema of `fleet.yaml`, which is about all rigs of a fleet together."""
     schema = _model(FleetFile)
-    return _finished("fleet", "What the rigs of a fleet are together", schema, schema["properties"], [])
+    return _finished("fleet", "Settings of a fleet", schema, schema["properties"], [])
 
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {"rig": rig_schema, "defaults": defaults_schema, "fleet": fleet_schema}
 
 
 def schema_text(kind: str) -> str:
-    """The text of `rig.schema.json`, `defaults.schema.json` or `fleet.schema.json`."""
+    """Return the text of `rig.schema.json`, `defaults.schema.json` or `fleet.schema.json`."""
     return json.dumps(SCHEMAS[kind](), indent=2, ensure_ascii=False) + "\n"
 
 
 def _parser(quantity: Any) -> Any:
-    """The function that reads what people write for an annotated type."""
+    """Return the function that parses an annotated type."""
     return next(part.func for part in get_args(quantity) if isinstance(part, BeforeValidator))
 
 
@@ -124,11 +124,11 @@ _SPELLINGS: Mapping[Any, Schema] = {
         "examples": ["75%", "all"],
     },
 }
-"""How quantities are written. The parsers are in units.py and beside the types."""
+"""The patterns of quantities. Their parsers are in units.py and next to the types."""
 
 
 class _Generator(GenerateJsonSchema):
-    """What people write, where a model reads more than its type says."""
+    """Return the schema of the written forms, if a model reads more than its type."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         spelling = _SPELLINGS.get(schema["function"]["function"])
@@ -136,7 +136,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _declared() -> Schema:
-    """A rig's schema with the `$defs` of its parts, cleaned, and with the key for the defaults of instances."""
+    """Return a rig's schema with the `$defs` of its parts, cleaned, and with the key for instance defaults."""
     raw = _described(Rig)
     parts = {name: _part(name, part) for name, part in raw["$defs"].items()}
     # Which machine it is, no rig takes over: what it needs to be reached stands there.
@@ -165,7 +165,7 @@ def _declared() -> Schema:
 
 
 def _model(top: type[BaseModel]) -> Schema:
-    """The schema of a file that inherits nothing."""
+    """Return the schema of a file without inheritance."""
     raw = _described(top)
     parts = {name: _part(name, part, inherits=False) for name, part in raw["$defs"].items()}
     whole = _part(top.__name__, raw, inherits=False)
@@ -173,7 +173,7 @@ def _model(top: type[BaseModel]) -> Schema:
 
 
 def _described(top: type[BaseModel]) -> Schema:
-    """A model's schema as pydantic has it, with what each key means."""
+    """Return pydantic's schema of a model, with the meaning of each key."""
     raw = top.model_json_schema(schema_generator=_Generator)
     for (model, key), text in _meanings().items():
         part = raw if model == top.__name__ else raw["$defs"].get(model, {})
@@ -183,7 +183,7 @@ def _described(top: type[BaseModel]) -> Schema:
 
 
 def _meanings() -> dict[tuple[str, str], str]:
-    """The text below each key of the models, by model and key. pydantic can read them itself, but at every start."""
+    """Return the docstring of each key, by model and key. pydantic could read them itself, but at every start."""
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in Path(fleet.__path__[0]).glob("*.py"))
     models = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     found = {}
@@ -210,7 +210,7 @@ def _finished(kind: str, title: str, schema: Schema, properties: Schema, require
 
 
 def _part(name: str, part: Schema, *, inherits: bool = True) -> Schema:
-    """The schema of one model: nothing in it is required where each key may be inherited, and each may be null."""
+    """Return the schema of one model. If keys can be inherited, none is required and each may be null."""
     properties = {}
     for key, value in part["properties"].items():
         properties[key] = _nullable(_cleaned(value)) if inherits else _cleaned(value)
@@ -226,7 +226,7 @@ def _part(name: str, part: Schema, *, inherits: bool = True) -> Schema:
 
 
 def _is_open(schema: Schema) -> bool:
-    """Whether an example says what nothing else does: of choices an editor knows all, and parts have examples."""
+    """Return whether an example is useful: editors list choices, and parts have their own examples."""
     kinds = schema.get("anyOf", [schema])
     return not any({"examples", "enum", "const", "$ref"} & kind.keys() for kind in (schema, *kinds)) and not any(
         "boolean" in kind.get("type", ()) for kind in kinds
@@ -234,7 +234,7 @@ def _is_open(schema: Schema) -> bool:
 
 
 def _cleaned(schema: Schema) -> Schema:
-    """Without what only pydantic means by it: titles, formats, bounds that are spelled twice, defaults of null."""
+    """Return a schema without titles, formats, duplicate bounds and defaults of null, which only pydantic uses."""
     kept = {key: value for key, value in schema.items() if key not in ("title", "format", "gt", "ge", "le")}
     if kept.get("default", 0) is None:
         del kept["default"]
@@ -253,7 +253,7 @@ def _cleaned(schema: Schema) -> Schema:
 
 
 def _nullable(schema: Schema) -> Schema:
-    """The same, or null. One of several kinds that are told apart by type alone needs no `anyOf`."""
+    """Return a schema that also accepts null. Kinds that differ only by type need no `anyOf`."""
     described = {key: schema[key] for key in ("description", "default", "examples") if key in schema}
     rest = {key: value for key, value in schema.items() if key not in described}
     kinds = [kind for kind in rest.get("anyOf", [rest]) if kind != {"type": "null"}]

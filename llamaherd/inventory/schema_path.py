@@ -1,4 +1,4 @@
-"""The field and type of the models at a path of the YAML, and the value there."""
+"""Look up the model field, type and value at a path of the YAML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamaherd.inventory.yaml_file import Path_
 
 
 class DeclaredAt(NamedTuple):
-    """What stands at a path: the path without pydantic's own words, the field's name for examples, its type."""
+    """The field at a path: the path without pydantic's own words, the field's name for examples, its type."""
 
     path: Path_
     field: str
@@ -21,7 +21,7 @@ class DeclaredAt(NamedTuple):
 
 
 def declared_at(path: Path_) -> DeclaredAt:
-    """What the models have at a path, or at the nearest place around it."""
+    """Return the field of the models at a path, or at its nearest parent."""
     annotation: Any = FleetFile if path and path[0] in FleetFile.model_fields else Rig
     field, at = "", list[str | int]()
     for part in path:
@@ -45,7 +45,7 @@ def declared_at(path: Path_) -> DeclaredAt:
 
 
 def container_type(annotation: Any) -> Any:
-    """`X` of `X | None` and of `Annotated[X, …]`; of several kinds, the one that holds others."""
+    """Return `X` of `X | None` and of `Annotated[X, …]`; of several kinds, the container."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) not in (Union, UnionType):
@@ -56,7 +56,7 @@ def container_type(annotation: Any) -> Any:
 
 
 def key_choices(annotation: Any) -> list[str]:
-    """The words that a key takes, if it takes nothing else but them."""
+    """Return the allowed words of a key; none if it also accepts other values."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
@@ -68,7 +68,7 @@ def key_choices(annotation: Any) -> list[str]:
 
 
 def value_at(data: Any, path: Path_) -> Any:
-    """What stands at a path of plain data; None where nothing does."""
+    """Return the value at a path of plain data; None if there is none."""
     for part in path:
         if isinstance(data, dict):
             data = data.get(part)

@@ -1,4 +1,4 @@
-"""Keys of an instance as `KEY=VALUE`, set in a loaded rig or written into the text of its file."""
+"""Settings of an instance as `KEY=VALUE`: set in a loaded rig, or written to the text of its file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of an instance, by its path below it, and its value; None takes it away. `word` is how it was said."""
+    """A key of an instance, by its path, and its value; None removes it. `word` is the original text."""
 
     path: tuple[str, ...]
     value: Any
@@ -31,7 +31,7 @@ class Setting:
 
 
 def parse_setting(word: str) -> Setting:
-    """What `KEY=VALUE` says. Raises UserError, and InventoryError where the value is no YAML."""
+    """Parse `KEY=VALUE`. Raise UserError, or InventoryError if the value is not YAML."""
     key, equals, text = word.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path) or len(path) > _DEEPEST or "\n" in text:
@@ -41,9 +41,9 @@ def parse_setting(word: str) -> Setting:
 
 
 def with_settings(document: Document, instance: str, settings: Sequence[Setting]) -> Document:
-    """A rig in which an instance has these keys otherwise; what is wrong with them is told at their own words.
+    """Return a rig with settings of an instance changed. Findings about them point to their own words.
 
-    A rig that has no such instance stays as it is.
+    A rig without this instance stays unchanged.
     """
     data, keys, values = deepcopy(document.data), dict(document.keys), dict(document.values)
     instances = data.get("instances")
@@ -61,7 +61,7 @@ def with_settings(document: Document, instance: str, settings: Sequence[Setting]
 
 
 def apply_setting(instance: dict[str, Any], setting: Setting) -> None:
-    """Set a key of an instance's data, or take it away."""
+    """Set a key of an instance's data, or remove it."""
     *above, last = setting.path
     at = instance
     for key in above:
@@ -76,11 +76,11 @@ def apply_setting(instance: dict[str, Any], setting: Setting) -> None:
 
 
 _BESIDE = ("kv", "context", "on", "model", "engine")
-"""Keys that a new one is written below, the first that is there."""
+"""Keys below which a new key is written: the first that exists."""
 
 
 def text_with_settings(text: str, file: Path, instance: str, settings: Sequence[Setting]) -> str:
-    """The text with these keys of an instance. Raises UserError where it cannot be done without touching more."""
+    """Return the text with settings of an instance. Raise UserError if other lines would change."""
     meant = parse_yaml(file, text).data
     instances = meant.get("instances")
     if not isinstance(instances, dict) or not isinstance(instances.get(instance), dict):
@@ -98,10 +98,9 @@ def text_with_settings(text: str, file: Path, instance: str, settings: Sequence[
 
 
 def text_with_value(text: str, file: Path, path: Sequence[str], value: Any) -> str:
-    """The text with this value at a path, whose nearest mapping is made where there is none.
+    """Return the text with a value at a path. Create its parent mapping if it is missing.
 
-    None takes a key away, and with its last one the mapping that it is in. Raises UserError where it cannot be done
-    without touching more.
+    None removes a key, and with its last key also its mapping. Raise UserError if other lines would change.
     """
     meant = _apart(parse_yaml(file, text).data)
     above: dict[str, Any] = meant
@@ -126,7 +125,7 @@ def _found(data: Any, path: Sequence[str]) -> Any:
 
 
 def _as_meant(text: str, file: Path, meant: dict[str, Any]) -> str:
-    """The text, if it is read as it was meant. Raises UserError."""
+    """Return the text if it parses to the expected data. Raise UserError otherwise."""
     try:
         same = parse_yaml(file, text).data == meant
     except InventoryError:
@@ -137,7 +136,7 @@ def _as_meant(text: str, file: Path, meant: dict[str, Any]) -> str:
 
 
 def _grouped(settings: Sequence[Setting], there: dict[str, Any]) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """Keys to write one by one: those of a mapping that is not there yet are written together."""
+    """Yield the keys to write one by one: those of a missing mapping are written together."""
     new: dict[str, dict[str, Any]] = {}
     for each in settings:
         top = each.path[0]
@@ -151,7 +150,7 @@ def _grouped(settings: Sequence[Setting], there: dict[str, Any]) -> Iterable[tup
 
 
 def _with(text: str, path: tuple[str, ...], value: Any) -> str:
-    """The text with the value at a path; None takes its key away."""
+    """Return the text with a value at a path; None removes the key."""
     above = _at(nodes_of(text), path[:-1])
     if above is None:
         return text
@@ -205,14 +204,14 @@ def _without(text: str, mapping: yaml.MappingNode, pair: tuple[yaml.Node, yaml.N
 
 
 def _apart(value: Any) -> Any:
-    """A copy in which nothing is there twice: what aliases share would be changed for all."""
+    """Return a copy without shared parts: a change at one alias would change all."""
     if isinstance(value, dict):
         return {key: _apart(each) for key, each in value.items()}
     return [_apart(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_inline(node: yaml.Node) -> bool:
-    """Whether it ends where its last sign stands: a block ends where the next thing begins."""
+    """Return whether a node ends at its last character: a block ends where the next node begins."""
     return isinstance(node, yaml.ScalarNode) or bool(getattr(node, "flow_style", False))
 
 

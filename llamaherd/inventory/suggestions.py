@@ -16,19 +16,19 @@ DECLARED_UNDER: Mapping[str, tuple[str, ...]] = {
     "model": ("models",),
     "card": ("gpus", "cards"),
 }
-"""Where things are declared, by what they are."""
+"""The key under which each kind is declared."""
 _IDENTIFYING_KEYS: Mapping[str, tuple[str, ...]] = {
     "engine": ("kind", "ref", "image"),
     "model": ("hf", "file", "quant"),
     "card": ("model", "uuid", "pci", "index"),
 }
-"""The keys whose values people give in place of the name."""
+"""The keys whose values users write instead of the name."""
 _LONGEST = 300
-"""Characters of the longest word that is compared with names: a comparison takes time that grows with the length."""
+"""The most characters of a word that is compared with names: longer ones take too long."""
 
 
 def declared_items(data: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """What a rig's YAML declares of a kind, by name; nothing where it is not readable."""
+    """Return what a rig's YAML declares of a kind, by name; nothing if it is unreadable."""
     found: Any = data
     for key in DECLARED_UNDER[what]:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -36,7 +36,7 @@ def declared_items(data: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def intended_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
-    """The name that was surely meant: misspelt, or told by what the thing is."""
+    """Return the name that was clearly meant: misspelt, or given by a value of the declaration."""
     if len(word) > _LONGEST:
         return None
     declared = declared_items(data, what)
@@ -47,7 +47,7 @@ def intended_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
 
 
 def suggest_name(data: Mapping[str, Any], what: str, word: str) -> str:
-    """What to write for a name that is not declared: a question, or all that are."""
+    """Return the suggestion for an undeclared name: the nearest name as a question, or all names."""
     if meant := intended_name(data, what, word):
         return f"did you mean `{meant}`?"
     names = declared_items(data, what)
@@ -76,7 +76,7 @@ def _plain(word: str) -> str:
 
 
 LONGEST_VALUE = 200
-"""Signs of a value that is looked at: longer ones are no slips."""
+"""The most characters of a value with a suggestion: longer ones are no typing mistakes."""
 _QUOTES = "\"'\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb"
 _SIZE = re.compile(r"(\d+(?:[.,]\d+)?) ?([kmgt])(i?)(?:b|o|byte|bytes|ig|igs|s)?\b.*", re.IGNORECASE)
 _KILO = re.compile(r"(\d{1,6}) ?(k|m)(?:i|ib|b)?", re.IGNORECASE)
@@ -84,7 +84,7 @@ _DECIMAL = re.compile(r"(\d+(?:[.,]\d+)?) ?(%?)")
 
 
 def candidate_values(field: str, given: Any) -> Iterator[Any]:
-    """What may have been meant by a value of a field such as `Host.ram`, the likeliest first."""
+    """Yield what a value of a field such as `Host.ram` may mean, the likeliest first."""
     if isinstance(given, list):
         yield from _of_list(field, given)
     if isinstance(given, dict) and field == "Instance.extra_args":
@@ -114,7 +114,7 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
 
 
 def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
-    """One thing where a list stands, and texts where numbers do."""
+    """Yield what a list may mean: a mapping, a joined text, a single value, a list of texts."""
     texts = [str(each) for each in given if isinstance(each, str | int | float) and not isinstance(each, bool)]
     if not texts or len(texts) < len(given) or len(texts) > 20:
         return
@@ -134,18 +134,18 @@ def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
 
 _WORDS = dict.fromkeys(("yes", "y", "enabled", "always"), True) | dict.fromkeys(("no", "n", "disabled", "never"), False)
 _PARTS = frozenset(("Draft.p_min", "Sampling.top_p", "Sampling.min_p"))
-"""Fields that are parts of one, which people give in percent."""
+"""Fields between 0 and 1, which users write in percent."""
 _SWITCHED: Mapping[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "Instance.flash_attention": (("off",), ("on",)),
     "Instance.gpu_layers": ((0,), ("all",)),
     "Instance.experts_on_cpu": ((0,), ("all",)),
     "Instance.environment": (("0",), ("1",)),
 }
-"""What false and true stand for where neither does."""
+"""The words for false and true in fields that accept neither."""
 
 
 def _numbers(text: str, *, part: bool) -> Iterator[int | float]:
-    """Numbers that are written otherwise: `8k`, `8,192`, `600s`, `0,7`, `75%`, `8192 tokens`."""
+    """Yield numbers in other notations: `8k`, `8,192`, `600s`, `0,7`, `75%`, `8192 tokens`."""
     if kilo := _KILO.fullmatch(text):
         yield int(kilo[1]) * (1024 if kilo[2].lower() == "k" else 1024**2)
     if re.fullmatch(r"\d{1,3}(?:[., _]\d{3})+", text):
@@ -168,7 +168,7 @@ def _size(text: str) -> Iterator[str]:
 
 
 def _scaled(unit: str, kilo: str) -> Callable[[str], Iterator[str]]:
-    """A quantity in its unit, or in a thousand of it."""
+    """Return a function that yields a quantity in its unit, also from a thousand of it."""
 
     def read(text: str) -> Iterator[str]:
         match = re.fullmatch(r"(\d+(?:[.,]\d+)?) ?([a-z]*)", text, re.IGNORECASE)
@@ -196,7 +196,7 @@ def _rate(text: str) -> Iterator[str]:
 
 
 def _data_rate(text: str) -> Iterator[str]:
-    """`8MBps` is of bytes, `64 Mb/s` and `64Mbit` of bits: a small b is a bit."""
+    """Yield the data rates that a text may mean: `8MBps` is in bytes, `64 Mb/s` and `64Mbit` in bits."""
     if whole_number(text) is not None:
         yield f"{text}MB/s"
     if match := re.fullmatch(
@@ -218,7 +218,7 @@ def _hour(hour: str, half: str) -> int:
 
 
 def _pattern(found: str, *shapes: str) -> Callable[[str], Iterator[str]]:
-    """What a pattern finds in a value, put into the shapes that the key takes; `{0}` is its first group."""
+    """Return a function that yields a match in the forms that a key accepts; `{0}` is its first group."""
 
     def read(text: str) -> Iterator[str]:
         if match := re.fullmatch(found, text, re.IGNORECASE):
@@ -268,7 +268,7 @@ def _connect(text: str) -> Iterator[Any]:
 
 
 def quant_of_bits(text: str) -> str | None:
-    """The usual quant of so many bits: `Q4_K_M` for `4`, `4bit`, `Q4` and `int4`."""
+    """Return the usual quant of so many bits: `Q4_K_M` for `4`, `4bit`, `Q4` and `int4`."""
     usual = {"2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0"}
     match = re.fullmatch(r"(?:q|int|fp)?([2-8])[- _]?(?:bits?)?", text, re.IGNORECASE)
     return usual.get(match[1]) if match else None
@@ -334,4 +334,4 @@ _BY_FIELD: Mapping[str, Callable[[str], Iterator[Any]]] = {
     "Sharing.address": _pattern(r"(?:\w+://)?([^/:]+)(?::\d+)?/?", "{0}"),
     "Store.from": _pattern(r"(?:huggingface|huggingface\.co|hf|https?://huggingface\.co/?|hugging-?face)", "hub"),
 }
-"""By field: how what was written is read. What comes of it need not pass."""
+"""The functions that read a written value, by field. Their results may still be invalid."""

@@ -14,12 +14,12 @@ _NAME = frozenset(string.ascii_letters + string.digits)
 _SPACE = frozenset(" \t")
 _ESCAPED = {"\\": "\\", '"': '"', "b": "\b", "n": "\n", "t": "\t"}
 _END = ""
-"""What stands behind the last character."""
+"""The text after the last character."""
 
 
 @dataclass(frozen=True)
 class WslSetting:
-    """One `key = value`: its section as WSL takes it, its value without quotes, where the value stands, its line."""
+    """One `key = value`: its section as WSL reads it, its value without quotes, the position of the value, its line."""
 
     section: str
     key: str
@@ -27,20 +27,20 @@ class WslSetting:
     start: int
     end: int
     after: int
-    """Where the next line begins."""
+    """The position of the next line."""
     line: int
     block: int
-    """Which `[section]` it stands under, counted from 1."""
+    """The number of its `[section]`, from 1."""
 
     @property
     def name(self) -> str:
-        """`section.key` as WSL compares it, without regard to case."""
+        """Return `section.key` as WSL compares it, in lower case."""
         return f"{self.section}.{self.key}".lower()
 
 
 @dataclass(frozen=True)
 class SectionStart:
-    """One `[section]` that WSL can read, where the next line begins, and how many came up to it."""
+    """One `[section]` that WSL can read, the position of the next line, and the number of sections so far."""
 
     section: str
     after: int
@@ -49,9 +49,9 @@ class SectionStart:
 
 @dataclass(frozen=True)
 class Contents:
-    """What stands in a file: settings, headers, and the numbers of lines that WSL cannot read.
+    """The content of a file: settings, headers, and the numbers of lines that WSL cannot read.
 
-    `open_end`: the text ends within an escape, so that what is written behind it would be taken for part of it.
+    `open_end`: the text ends within an escape, which would continue in appended text.
     """
 
     settings: tuple[WslSetting, ...]
@@ -61,16 +61,16 @@ class Contents:
 
 
 def read_settings(text: str, *, stops: bool = False) -> Contents:
-    """What WSL makes of a text without its byte order mark.
+    """Parse a text without its byte order mark as WSL does.
 
-    `stops`: nothing is read behind the first line that cannot be, which is how /etc/wsl.conf is read, and not
-    `.wslconfig` (CFG_SKIP_INVALID_LINES).
+    `stops`: parsing ends at the first invalid line. WSL reads /etc/wsl.conf so, but not `.wslconfig`
+    (CFG_SKIP_INVALID_LINES).
     """
     return _Reader(text).read(stops=stops)
 
 
 class _Reader:
-    """The state of one reading: where it is, and the buffer in which WSL keeps the section and the key."""
+    """The state of a parse: the position, and WSL's buffer of the section and the key."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -102,7 +102,7 @@ class _Reader:
         return Contents(tuple(self.settings), tuple(self.headers), tuple(self.invalid), self.open_end)
 
     def _next_line(self) -> int:
-        """Where the line behind this one begins: InvalidLine and comments go on to a line feed."""
+        """Return the position of the next line: InvalidLine and comments end at a line feed."""
         end = self.text.find("\n", self.at)
         return len(self.text) if end < 0 else end + 1
 
@@ -117,7 +117,7 @@ class _Reader:
             self.at += 1
 
     def _header(self) -> bool:
-        """ParseSection. A header that is broken has spoilt the buffer by then: its letters count as the section."""
+        """Do what ParseSection does. A broken header has filled the buffer by then: its letters become the section."""
         self.block += 1
         self.at += 1
         if self.here not in _LETTERS:
@@ -134,7 +134,7 @@ class _Reader:
         return True
 
     def _setting(self) -> bool:
-        """ParseKeyValue."""
+        """Do what ParseKeyValue does."""
         line = self.text.count("\n", 0, self.at) + 1
         # `key.resize(sectionLength)`: cut, or filled up with zeros.
         section = self.buffer[: self.section_length].ljust(self.section_length, "\0")
@@ -169,7 +169,7 @@ class _Reader:
         return True
 
     def _escape(self) -> str | None:
-        """What a backslash and what follows it mean; None for what WSL does not know."""
+        """Return the meaning of an escape; None if WSL does not support it."""
         # On Windows, the C library has made one line feed of both by then.
         step = 2 if self.text.startswith("\r\n", self.at) else 1
         meant = "" if self.text[self.at + step - 1 : self.at + step] == "\n" else _ESCAPED.get(self.here)
@@ -180,39 +180,39 @@ class _Reader:
         return meant
 
     def _after(self) -> int:
-        """Where the next line begins, from the end of what is read of this one."""
+        """Return the position of the next line, from the end of the parsed part of this one."""
         if self.here == "#":
             return self._next_line()
         return self.at + (2 if self.text.startswith("\r\n", self.at) else len(self.here))
 
 
 WantedSettings = Mapping[str, Mapping[str, str]]
-"""Values by section and key, as they stand in the file: a backslash is written twice."""
+"""Values by section and key, as in the file: a backslash is written twice."""
 
 _BOM = "\ufeff"
 _KINDS = {f"{section}.{key}".lower(): kind for section, keys in WSL_KEYS.items() for key, kind in keys.items()}
 _ALIASES = {
     f"experimental.{key}".lower(): f"wsl2.{key}".lower() for key in WSL_KEYS["experimental"] if key in WSL_KEYS["wsl2"]
 }
-"""Older homes of keys of [wsl2]: either way it is one key to WSL (WslCoreConfig.cpp), and the first counts."""
+"""Older sections of keys of [wsl2]: WSL reads both as one key (WslCoreConfig.cpp), and uses the first."""
 
 
 class MergeError(UserError):
-    """A file that is better left alone: why, and what its owner can do."""
+    """A file that must not be changed: why, and a suggestion."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The new text, and what stands in it that does nothing and was kept: sentences that name lines of it."""
+    """The new text, and messages about lines that have no effect and were kept."""
 
     text: bytes
     notes: tuple[str, ...]
 
 
 def merge_wslconfig(before: bytes | None, wanted: WantedSettings) -> Merged:
-    """A `.wslconfig` in which WSL reads what is wanted; `before` is None where there is none yet.
+    """Return a `.wslconfig` with settings; `before` is None if there is no file yet.
 
-    Raises MergeError where the text cannot be read, or cannot hold what is wanted.
+    Raise MergeError if the text cannot be read, or cannot contain the settings.
     """
     bom, text = decode_file(before or b"", ".wslconfig")
     after = set_settings(text, wanted, "\r\n", canonical_name, _same)
@@ -236,12 +236,12 @@ def merge_wslconfig(before: bytes | None, wanted: WantedSettings) -> Merged:
 
 
 def canonical_name(name: str) -> str:
-    """A key's one name, of all that WSL takes for it."""
+    """Return the main name of a key with several names."""
     return _ALIASES.get(name.lower(), name.lower())
 
 
 def decode_file(before: bytes, name: str) -> tuple[str, str]:
-    """A file's byte order mark, if it has one, and its text. Raises MergeError where WSL could not read it either."""
+    """Return a file's byte order mark, if any, and its text. Raise MergeError if WSL cannot read it either."""
     if before.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise MergeError(
             f"{name} is written in UTF-16, which not every version of WSL reads",
@@ -260,7 +260,7 @@ def decode_file(before: bytes, name: str) -> tuple[str, str]:
 
 
 def effective_settings(contents: Contents, name: Callable[[str], str]) -> dict[str, WslSetting]:
-    """Of each key, the setting that counts."""
+    """Return the effective setting of each key."""
     first: dict[str, WslSetting] = {}
     for setting in contents.settings:
         first.setdefault(name(setting.name), setting)
@@ -276,9 +276,9 @@ def set_settings(
     *,
     stops: bool = False,
 ) -> str:
-    """The text with these settings changed in place, or added to their section, which is made where it is missing.
+    """Return the text with settings changed in place, or added to their section, which is created if missing.
 
-    `newline` is for a text that has none yet; for `stops` see `read_settings`.
+    `newline` is used for a text without one; for `stops` see `read_settings`.
     """
     newline = newline if "\n" not in text else "\r\n" if text[: text.index("\n") + 1].endswith("\r\n") else "\n"
     effective = effective_settings(read_settings(text, stops=stops), name)
@@ -301,15 +301,15 @@ def set_settings(
 
 
 def _continued(value: str) -> list[str]:
-    """Lines that a backslash has made a part of a value, and that look like settings of their own.
+    """Return lines that a backslash made part of a value, and that look like settings of their own.
 
-    WSL never read them as such. They are kept as comments: whoever wrote them will want to know.
+    WSL never read them as such. They are kept as comments for their author.
     """
     return [line.strip() for line in value.splitlines()[1:] if "=" in line]
 
 
 def _added(text: str, contents: Contents, section: str, lines: list[str], newline: str) -> str:
-    """The text with these lines behind the last setting of their section, or with the section behind all else."""
+    """Return the text with lines after the last setting of their section, or with the section at the end."""
     header = next((each for each in contents.headers if each.section.lower() == section.lower()), None)
     if header:
         at = max([header.after, *(each.after for each in contents.settings if each.block == header.block)])
@@ -326,7 +326,7 @@ def _added(text: str, contents: Contents, section: str, lines: list[str], newlin
 
 
 def _same(found: WslSetting, value: str) -> bool:
-    """Whether what WSL reads there is what it would read of this value."""
+    """Return whether WSL reads a setting as this value."""
     alone = read_settings(f"[{found.section}]\n{found.key}={value}\n")
     if alone.invalid or len(alone.settings) != 1:
         return False
@@ -341,7 +341,7 @@ def _others(contents: Contents, ours: set[str]) -> list[tuple[str, str]]:
 
 
 def _notes(text: str, contents: Contents, ours: set[str]) -> Iterator[str]:
-    """What does nothing, line by line."""
+    """Return the messages about lines without effect."""
     effective = effective_settings(contents, canonical_name)
     notes = [(line, "WSL cannot read it, and skips it") for line in contents.invalid]
     for each in contents.settings:
@@ -364,10 +364,10 @@ WANTED: WantedSettings = {"boot": {"systemd": "true"}}
 
 
 def merge_wslconf(before: bytes | None) -> bytes:
-    """A wsl.conf in which WSL reads what is wanted; `before` is None where there is none yet.
+    """Return a wsl.conf with settings; `before` is None if there is no file yet.
 
-    Inside Linux, WSL reads nothing behind a line that it cannot read (microsoft/WSL,
-    src/linux/init/WslDistributionConfig.cpp: no CFG_SKIP_INVALID_LINES). Raises MergeError where that is in the way.
+    Inside Linux, WSL stops at the first invalid line (microsoft/WSL, src/linux/init/WslDistributionConfig.cpp: no
+    CFG_SKIP_INVALID_LINES). Raise MergeError if such a line precedes the settings.
     """
     bom, text = decode_file(before or b"", WSL_CONF)
     contents = read_settings(text, stops=True)
@@ -384,7 +384,7 @@ def merge_wslconf(before: bytes | None) -> bytes:
 
 
 def starts_systemd(before: bytes | None) -> bool:
-    """Whether systemd does not run because wsl.conf does not say so yet, which the role of WSL sees to."""
+    """Return whether systemd is off because wsl.conf does not enable it yet, which the WSL role changes."""
     try:
         return merge_wslconf(before) != (before or b"")
     except MergeError:
@@ -392,5 +392,5 @@ def starts_systemd(before: bytes | None) -> bool:
 
 
 def _is_same_truth(found: WslSetting, value: str) -> bool:
-    """Truth values: `1` is `true`."""
+    """Return truth values in one form: `1` is `true`."""
     return found.value.lower() in {value, str(int(value == "true"))}

@@ -130,13 +130,13 @@ WSL_KEYS: Mapping[str, Mapping[str, str]] = {
         "autoProxy": "bool",
     },
 }
-"""Every key by section, and what it holds: `bool`, `int`, `size`, `path`, `text`, `ports`, or one of several words."""
+"""Every key by section, and its type: `bool`, `int`, `size`, `path`, `text`, `ports`, or one of several words."""
 
 MIRRORED_ONLY = ("ignoredPorts", "hostAddressLoopback")
-"""Keys of [experimental] that count with `networkingMode=mirrored` alone (learn.microsoft.com, wsl-config)."""
+"""Keys of [experimental] that need `networkingMode=mirrored` (learn.microsoft.com, wsl-config)."""
 
 LEAST_IDLE = 1000
-"""Milliseconds, below which seconds were meant."""
+"""The milliseconds below which the user probably meant seconds."""
 
 # By the tests of ParseMemorySize in microsoft/WSL: `9G` is a size as `9GB` is, `9 GB` is none.
 _SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
@@ -152,22 +152,22 @@ _OF_WSL_CONF = {"automount", "boot", "filesystem", "fileserver", "gpu", "interop
 
 @dataclass(frozen=True)
 class SettingFault:
-    """What is wrong with one setting; no place, since it may stand in a `.wslconfig` or in an inventory."""
+    """A mistake in one setting, without a place: it may be in a `.wslconfig` or in an inventory."""
 
     rule: Rule
     message: str
     help: str
     unusual: Severity | None = None
-    """How bad it is where it is not what the rule says first."""
+    """The severity, if it differs from the rule's."""
     about_value: bool = False
 
     def at(self, place: Place) -> Finding:
-        """The same as a finding."""
+        """Return the mistake as a finding."""
         return self.rule.at(place, self.message, self.help, self.unusual)
 
 
 def check_setting(section: str, key: str, value: str | int | bool) -> SettingFault | None:
-    """What is wrong with one setting, if anything is. Names are matched without regard to case, as WSL does."""
+    """Return the mistake in one setting; None if there is none. Names are case-insensitive, as in WSL."""
     known = _section(section)
     if known is None:
         return _unknown_section(section)
@@ -181,7 +181,7 @@ def check_setting(section: str, key: str, value: str | int | bool) -> SettingFau
 
 
 def check_wslconfig(file: Path, text: str) -> tuple[Finding, ...]:
-    """Everything wrong with the text of a `.wslconfig`; comments, blank lines and CRLF are as they should be."""
+    """Return all mistakes in the text of a `.wslconfig`. Comments, blank lines and CRLF are allowed."""
     return tuple(_findings(file, text.removeprefix("\ufeff")))
 
 
@@ -230,7 +230,7 @@ def _section(name: str) -> str | None:
 
 
 def _home(key: str) -> str | None:
-    """The first section that knows a key."""
+    """Return the first section that has a key."""
     return next((section for section, keys in WSL_KEYS.items() if key.lower() in {name.lower() for name in keys}), None)
 
 
@@ -282,7 +282,7 @@ def _is_port(text: str) -> bool:
 
 
 def check_conflicting_settings(settings: Mapping[str, str]) -> Iterator[tuple[str, SettingFault]]:
-    """What does nothing beside the mode of networking. `settings` are values by `section.key` in lower case."""
+    """Return settings without effect in this networking mode. `settings` are values by `section.key` in lower case."""
     mode = settings.get("wsl2.networkingmode", settings.get("experimental.networkingmode", "nat")).lower()
     if mode == "mirrored" and "wsl2.localhostforwarding" in settings:
         message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"

@@ -121,17 +121,17 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """The plain data of a YAML file, and where each path in it stands."""
+    """The plain data of a YAML file, and the place of each path."""
 
     file: Path
     data: dict[str, Any]
     keys: dict[Path_, Place] = field(repr=False)
     values: dict[Path_, Place] = field(repr=False)
     raws: dict[Place, str] = field(repr=False, default_factory=dict)
-    """Texts of several words as they are written, quotes and indentation included, by where they begin."""
+    """Texts of several words as written, with quotes and indentation, by their position."""
 
     def word(self, path: Path_, words: Sequence[str], index: int) -> Place:
-        """Where a word of a text stands that was split into `words`; where the item does, if it is a list."""
+        """Return the place of a word of a text that was split into `words`; of the item, if it is a list."""
         place = self.value((*path, index))
         raw, start = self.raws.get(place), 0
         if raw is None or place != self.values.get(path):
@@ -146,11 +146,11 @@ class Document:
         return Place(place.file, place.line + line, column)
 
     def key(self, path: Path_) -> Place:
-        """Where the key at `path` stands; where its nearest parent does, if it is not there."""
+        """Return the place of the key at `path`, or of its nearest parent."""
         return self._nearest(self.keys, path)
 
     def value(self, path: Path_) -> Place:
-        """Where the value at `path` stands; where its nearest parent does, if it is not there."""
+        """Return the place of the value at `path`, or of its nearest parent."""
         return self._nearest(self.values, path)
 
     def _nearest(self, places: dict[Path_, Place], path: Path_) -> Place:
@@ -161,10 +161,10 @@ class Document:
 
 
 def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
-    """Read one YAML file whose top is a mapping. Raises InventoryError (LH001, LH002, LH003, LH013, LH014).
+    """Read a YAML file whose top is a mapping. Raise InventoryError (LH001, LH002, LH003, LH013, LH014).
 
-    `most` bytes may it have, and `nodes` values with all that its aliases stand for. `merging`: it may have Compose's
-    own tags, `!reset` and `!override`.
+    `most` limits its bytes, and `nodes` its values with aliases expanded. `merging` allows Compose's own tags, `!reset`
+    and `!override`.
     """
     try:
         text = read_text(file, most)
@@ -174,7 +174,7 @@ def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, me
 
 
 def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
-    """Read a text as the YAML that a file holds. Raises InventoryError, as `read_yaml` does."""
+    """Parse a text as the YAML of a file. Raise InventoryError, as `read_yaml` does."""
     try:
         node = nodes_of(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -197,7 +197,7 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
 
 
 def _merge_tags(top: yaml.Node) -> None:
-    """Do what Compose's tags say where no other file comes before: `!override` is the value, `!reset` leaves it out
+    """Apply Compose's tags without an earlier file: `!override` is the value, `!reset` leaves it out
     (compose-spec/spec.md, "Reset value" and "Replace value")."""
     waiting, seen = [top], set[int]()
     while waiting:
@@ -217,7 +217,7 @@ def _merge_tags(top: yaml.Node) -> None:
 
 
 def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
-    """Texts of several words below a node, each node once: an alias may stand for much, and often."""
+    """Yield texts of several words below a node, each node once: an alias can repeat large parts."""
     waiting, seen = [node], set[int]()
     while waiting:
         here = waiting.pop()
@@ -241,7 +241,7 @@ def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> 
 
 @dataclass
 class _Walk:
-    """One walk through all nodes of a file: where each stands, and what is wrong with them."""
+    """One walk through all nodes of a file: their places and their mistakes."""
 
     file: Path
     most: int
@@ -249,10 +249,10 @@ class _Walk:
     values: dict[Path_, Place] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     sizes: dict[int, int | None] = field(default_factory=dict)
-    """Of every node that was walked, how many it stands for, written out; None while the walk is still inside it."""
+    """The number of nodes that each visited node expands to; None while the walk is inside it."""
 
     def into(self, node: yaml.Node, path: Path_) -> int:
-        """Note a node and all below it; how many nodes they are, with all aliases written out."""
+        """Visit a node and all below it. Return the number of nodes, with aliases expanded."""
         self.values[path] = _place(self.file, node)
         if id(node) in self.sizes:
             # An alias: what it stands for has its places where it is written.
@@ -291,7 +291,7 @@ class _Walk:
         return 1 + self.into(value, here)
 
     def _check(self, node: yaml.Node) -> None:
-        """Refuse tags, which mean nothing here, and halves of characters, which are no text."""
+        """Report tags, which have no meaning here, and unpaired surrogates, which are not text."""
         if node.tag != _meant(node):
             message = f"`{_shown_tag(node.tag)}` is a tag, which no value here has"
             self._wrong(node, message, "write the value without it")
@@ -304,7 +304,7 @@ class _Walk:
 
 
 def _meant(node: yaml.Node) -> str:
-    """The tag that a node has by its form; a text in quotes is a text."""
+    """Return the tag that a node has by its form; a text in quotes is a text."""
     if isinstance(node, yaml.MappingNode):
         return "tag:yaml.org,2002:map"
     if isinstance(node, yaml.SequenceNode):
@@ -316,7 +316,7 @@ def _meant(node: yaml.Node) -> str:
 
 
 def _shown_tag(tag: str) -> str:
-    """A tag as people write it: `!!set`."""
+    """Return a tag in its short form: `!!set`."""
     return tag.replace("tag:yaml.org,2002:", "!!")[:40]
 
 

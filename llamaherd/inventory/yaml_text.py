@@ -11,14 +11,17 @@ from llamaherd.text.quoting import comment
 
 
 class Loader(yaml.SafeLoader):
-    """YAML as people mean it, and editors by YAML 1.2: `on`, `off`, `yes` and `no` are words, so are dates and what has
-    colons, such as `0000:01:00.0`, a number by base 60 to YAML 1.1; `010` is ten; keys are text."""
+    """A loader by the rules of YAML 1.2, which editors use.
+
+    `on`, `off`, `yes`, `no`, dates and texts with colons, such as `0000:01:00.0`, are texts: YAML 1.1 reads the last as
+    a number to base 60. `010` is ten, and keys are texts.
+    """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, AttributeError, TypeError, LookupError) as error:
-            # What a tag promises and the text does not keep, such as `!!int x`.
+            # A text that contradicts its tag, such as `!!int x`.
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -54,7 +57,7 @@ Loader.add_constructor(_INT, _whole_number)
 
 
 class Dumper(yaml.SafeDumper):
-    """Puts quotes around whatever would be no text to our loader, or to others', which go by YAML 1.1."""
+    """A dumper that quotes texts that our loader, or a YAML 1.1 loader, would not read as texts."""
 
 
 Dumper.yaml_implicit_resolvers = {
@@ -63,32 +66,32 @@ Dumper.yaml_implicit_resolvers = {
 }
 
 MOST_BYTES = 1 << 20
-"""Of an inventory's file: a rig with all that can be said takes some 20 kB."""
+"""The most bytes of an inventory's file: a rig with all keys has some 20 kB."""
 
 MOST_DIGITS = 80
-"""Of a whole number: commits have 40, hashes 64."""
+"""The most digits of a whole number: commits have 40, hashes 64."""
 
 MOST_NODES = 10_000
-"""Values of an inventory's file, with all that its aliases stand for: a rig with all that can be said has 500."""
+"""The most values of an inventory's file, with aliases expanded: a rig with all keys has 500."""
 
 MOST_LEVELS = 100
-"""Levels of brackets and indentation: a rig has eight. Whoever reads calls itself for each."""
+"""The most levels of brackets and indentation: a rig has eight. The parser recurses for each."""
 
 _READ_TWICE = 1 << 16
-"""Characters up to which a text that cannot be read is read once more, slowly, for a better sentence."""
+"""The most characters of an unreadable text that is parsed again, slowly, for a better message."""
 
 STR, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 if yaml.__with_libyaml__:
 
     class FastLoader(yaml.CSafeLoader):
-        """The same nodes, ten times as fast."""
+        """Parses the same nodes ten times as fast."""
 
     FastLoader.yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
 
 
 def nodes_of(text: str) -> yaml.Node | None:
-    """The nodes of a text. What libyaml refuses is read again for a sentence and a place: its own are poorer."""
+    """Return the nodes of a text. If libyaml fails, parse again in Python for a better message and place."""
     if not yaml.__with_libyaml__:
         return yaml.compose(text, Loader=Loader)
     if _most_levels(text) > MOST_LEVELS:
@@ -105,14 +108,17 @@ def nodes_of(text: str) -> yaml.Node | None:
 
 
 def _most_levels(text: str) -> int:
-    """No fewer levels than a text has: one for each bracket, and two for each column before the first word of a line,
-    where a list may stand as far left as the key that it belongs to."""
+    """Return an upper bound of the levels of a text.
+
+    It counts one for each bracket, and two for each column before the first word of a line: a list may be indented as
+    little as its key.
+    """
     leading = (len(line) - len(line.lstrip(" \t-?:")) for line in text.splitlines())
     return text.count("[") + text.count("{") + 2 * max(leading, default=0)
 
 
 def _refuse_depth(text: str) -> None:
-    """Count the levels: libyaml's parser, unlike its composer, does not call itself for each. Raises RecursionError."""
+    """Count the levels: libyaml's parser, unlike its composer, does not recurse. Raise RecursionError."""
     level = 0
     for event in yaml.parse(text, Loader=FastLoader):
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -121,7 +127,7 @@ def _refuse_depth(text: str) -> None:
 
 
 class YamlMistake(NamedTuple):
-    """Where it goes wrong, from 1; one sentence; the way out."""
+    """The position of a mistake, from 1; a message; a suggestion."""
 
     line: int
     column: int
@@ -130,12 +136,12 @@ class YamlMistake(NamedTuple):
 
 
 _MOST = 60
-"""Signs of a line that are repeated."""
+"""The most characters of a line that are quoted."""
 _INDENT = "indent with spaces, what stands in one mapping alike"
 
 
 def explain_yaml_error(text: str, error: yaml.YAMLError) -> YamlMistake:
-    """What is wrong with a text that cannot be read."""
+    """Return the mistake in an unreadable text."""
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or error)
     if mark is None:
@@ -164,14 +170,14 @@ _OTHERWISE = "check indentation, colons and quotes here"
 
 
 def _merge(lines: list[str]) -> YamlMistake | None:
-    """What git leaves in a file that two have changed."""
+    """Return the mistake of a merge conflict that git left."""
     marks = [n for n, line in enumerate(lines, start=1) if re.match(r"(<{7}|>{7})(\s|$)", line)]
     help_ = "keep what is right of the two sides, and take the lines with `<<<<<<<`, `=======` and `>>>>>>>` out"
     return YamlMistake(marks[0], 1, "a merge is not finished here", help_) if marks else None
 
 
 def _character(line: str, mark: yaml.Mark, problem: str) -> YamlMistake | None:
-    """A sign that no value begins with."""
+    """Return the mistake of a character that cannot begin a value."""
     at = mark.line + 1, mark.column + 1
     if "\\t" in problem or "tab" in problem or line[: mark.column + 1].strip(" ") == "\t":
         return YamlMistake(*at, "a tab stands here, with which YAML does not indent", "write spaces in its place")
@@ -190,7 +196,7 @@ def _character(line: str, mark: yaml.Mark, problem: str) -> YamlMistake | None:
 
 
 def _word(rest: str) -> str:
-    """The value that a piece of a line begins with."""
+    """Return the value at the beginning of a part of a line."""
     match = re.match(r"[^,\]}#]*", rest)
     return _shown((match[0] if match else rest).strip()).replace('"', "'")
 
@@ -201,7 +207,7 @@ def _shown(text: str) -> str:
 
 
 def _quote(lines: list[str], at: int, ended: bool) -> YamlMistake | None:
-    """A quotation mark that is opened and not closed: what follows it, up to the next, is taken for text."""
+    """Return the mistake of an unclosed quote: everything up to the next quote is read as text."""
     for number, line in enumerate(lines[: at + 1]):
         bare = re.sub(r"(^|\s)#.*", "", re.sub(r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'[^']*'", "", line))
         opened = re.search(r"(?<=[\s:\[{,])(\"|')", bare)
@@ -214,7 +220,7 @@ def _quote(lines: list[str], at: int, ended: bool) -> YamlMistake | None:
 
 
 def _keyless(lines: list[str], problem: str, at: int) -> YamlMistake | None:
-    """A line that is neither a key with its value nor an item."""
+    """Return the mistake of a line that is neither a key with a value nor an item."""
     if "could not find expected ':'" not in problem:
         return None
     line, number = lines[at], at + 1
@@ -237,7 +243,7 @@ def _keyless(lines: list[str], problem: str, at: int) -> YamlMistake | None:
 
 
 def _bracket(lines: list[str], problem: str, begun: yaml.Mark, at: int) -> YamlMistake | None:
-    """A bracket that is not closed, or a comma that is missing in it."""
+    """Return the mistake of an unclosed bracket, or of a missing comma in brackets."""
     expected = re.match(r"expected ',' or '(.)'", problem)
     if not expected:
         return None
@@ -254,7 +260,7 @@ def _bracket(lines: list[str], problem: str, begun: yaml.Mark, at: int) -> YamlM
 
 
 def _mixed(lines: list[str], problem: str, at: int) -> YamlMistake | None:
-    """Items of a list among keys, or keys among items."""
+    """Return the mistake of items of a list among keys, or keys among items."""
     if "expected <block end>" not in problem:
         return None
     line = lines[at]
@@ -270,7 +276,7 @@ def _mixed(lines: list[str], problem: str, at: int) -> YamlMistake | None:
 
 
 def _value(lines: list[str], problem: str, at: int, column: int) -> YamlMistake | None:
-    """A value with a colon in it, or a line that is indented more than those that it belongs to."""
+    """Return the mistake of a value with a colon, or of a line with too much indentation."""
     if "mapping values are not allowed" not in problem:
         return None
     line = lines[at]
@@ -282,7 +288,7 @@ def _value(lines: list[str], problem: str, at: int, column: int) -> YamlMistake 
 
 
 def _indented(lines: list[str], problem: str, at: int) -> YamlMistake | None:
-    """A line that stands further in or out than those around it."""
+    """Return the mistake of a line with an indentation unlike its neighbours."""
     if "expected <block end>" not in problem and "did not find expected" not in problem:
         return None
     depth = _depth(lines[at])

@@ -53,7 +53,7 @@ class Ended:
     @property
     def changes(self) -> int:
         """How many operations changed something, by pyinfra's own table, which comes where there was anything to do."""
-        if "Grand total" not in self.output and ": as planned, nothing to do\n" in self.output:
+        if "Grand total" not in self.output and ": up to date, nothing to do\n" in self.output:
             return 0
         total = re.search(r"Grand total +(\d+) +(\S+) +(\S+) +(\S+)", self.output)
         assert total, self.output

@@ -31,8 +31,8 @@ def herd(*words: str | Path) -> Result:
 def test_it_is_kept_as_what_it_is(folder: Path) -> None:
     ended = herd("bench", "--import", FILE, "--as", "duo/chat")
     assert ended.exit_code == 0, ended.output
-    assert "by llama-bench: kept in" in ended.stdout
-    assert "less known: " in ended.stdout
+    assert "by llama-bench: saved to" in ended.stdout
+    assert "unknown: " in ended.stdout
     (first, *_) = paths = sorted(folder.glob("results/duo/chat/*.json"))
     kept = read_result(first)
     assert (kept.rig, kept.instance, kept.source.kind) == ("duo", "chat", "llama-bench")
@@ -51,10 +51,10 @@ def test_elsewhere_where_nobody_says(folder: Path) -> None:
     ("words", "says"),
     [
         (["--import", "nowhere.json"], "nowhere.json"),
-        (["--import", FILE, "--as", "duo"], "is no RIG/INSTANCE"),
-        (["--import", FILE, "--as", "../../etc/passwd"], "is no RIG/INSTANCE"),
+        (["--import", FILE, "--as", "duo"], "is not RIG/INSTANCE"),
+        (["--import", FILE, "--as", "../../etc/passwd"], "is not RIG/INSTANCE"),
         (["--import", FILE, "duo"], "name a rig, or a server"),
-        (["duo", "--as", "duo/chat"], "--as goes with --import"),
+        (["duo", "--as", "duo/chat"], "--as needs --import"),
         (["--import", ROOT / "LICENSE"], "holds no measurement"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from llamaherd.cli.bench import jobs
+from llamaherd.cli.bench import bench_jobs
 from llamaherd.cli.herd import main
 from tests.bench.grouped import RIG
 
@@ -34,14 +34,14 @@ def herd(*words: str) -> Result:
 def test_a_group_means_each_of_its_instances(
     inventory: Path, name: str, expected: list[tuple[str, str | None]]
 ) -> None:
-    found = jobs(inventory, "box", name, inventory / "results", 60, anyway=False)
+    found = bench_jobs(inventory, "box", name, inventory / "results", 60, anyway=False)
     assert [(each.instance.name, each.group and each.group.name) for each in found] == expected
 
 
 def test_the_only_server_of_a_rig_may_be_a_group(inventory: Path) -> None:
     alone = {**RIG, "instances": {name: RIG["instances"][name] for name in ("one", "two")}}
     (inventory / "rig.yaml").write_text(yaml.safe_dump(alone))
-    found = jobs(inventory, "box", None, inventory / "results", 60, anyway=False)
+    found = bench_jobs(inventory, "box", None, inventory / "results", 60, anyway=False)
     assert [each.instance.name for each in found] == ["one", "two"]
 
 

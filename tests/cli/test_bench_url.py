@@ -93,7 +93,7 @@ def test_what_cannot_be_measured_is_a_sentence(
 def test_what_goes_with_a_url_goes_with_no_rig() -> None:
     ended = CliRunner().invoke(main, ["bench", "duo", "--model", "x"])
     assert ended.exit_code == 2
-    assert "go with --url" in ended.output
+    assert "need --url" in ended.output
 
 
 def test_depths_are_read_anew_where_nobody_takes_tokens() -> None:

@@ -44,7 +44,7 @@ def herd(*words: str) -> Result:
         ("--run box/chat --with batch=512 --budget soon", "write a time"),
         ("--run box/chat --with batch=512 --cells poems", "there is no `poems`"),
         ("box/chat --with batch=512", "Missing argument 'B'"),
-        ("box/chat box/chat:2 --with batch=512", "go with --run"),
+        ("box/chat box/chat:2 --with batch=512", "need --run"),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_a_host_is_asked(inventory: Path, words: str, said: str) -> None:

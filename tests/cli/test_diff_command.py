@@ -78,7 +78,7 @@ def herd(fleet: Path, *words: str) -> Result:
 
 def test_nothing_differs(fleet: Path) -> None:
     said = herd(fleet, "diff")
-    assert (said.exit_code, said.stdout) == (0, "box: as planned\n")
+    assert (said.exit_code, said.stdout) == (0, "box: up to date\n")
     value = json.loads(herd(fleet, "diff", "--json").stdout)
     assert value == {"rigs": [{"rig": "box", "changes": [], "diffs": {}, "problems": [], "unreached": ""}]}
 
@@ -194,7 +194,7 @@ def test_on_a_terminal_a_restart_is_asked_for(
     assert said.returncode == code, shown
     assert "restart server llama-chat" in said.stdout
     assert ("it was begun" in said.stdout) == begun
-    assert ("Go on?" in shown) == (not options)
+    assert ("Continue?" in shown) == (not options)
     assert ("nothing was changed" in shown) == (not begun)
 
 
@@ -208,4 +208,4 @@ def test_without_a_terminal_nobody_is_asked(fleet: Path) -> None:
         check=True,
     )
     assert "it was begun" in said.stdout
-    assert "Go on?" not in said.stdout + said.stderr
+    assert "Continue?" not in said.stdout + said.stderr

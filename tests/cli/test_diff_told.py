@@ -99,7 +99,7 @@ def test_figures_are_written_whole(fleet: Path, tmp_path: Path) -> None:
 
 def test_the_rig_that_watches_is_told_and_its_exporter_reads_it(fleet: Path, there: Path) -> None:
     said = herd(fleet, "diff", "--tell")
-    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "told box, which watches the fleet")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "sent the metrics to box, which runs monitoring")
     port = free_port()
     words = (
         "--collector.disable-defaults",

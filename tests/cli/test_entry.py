@@ -200,7 +200,7 @@ def test_whoever_interrupts_a_look_is_told_no_more(tmp_path: Path, silent: socke
     with client:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
-    assert (process.returncode, out, err) == (130, "", "--> Looking at 1 host...\ninterrupted\n")
+    assert (process.returncode, out, err) == (130, "", "--> Inspecting 1 host...\ninterrupted\n")
 
 
 @pytest.mark.parametrize("command", ["bench box chat", "tune box chat", "compare --run box/chat --with batch=256"])
@@ -213,7 +213,7 @@ def test_whoever_interrupts_a_measurement_is_told_that_it_goes_on(
     with client:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
-    kept = "what was measured by now, if anything, is kept: the same command goes on with it"
+    kept = "results so far are saved: run the same command again to resume"
     assert (process.returncode, out) == (130, "")
     assert err.endswith(f"{kept}\ninterrupted\n")
     assert "Traceback" not in err

@@ -45,8 +45,8 @@ def test_it_is_made_once_and_printed_each_time(fleet: Path) -> None:
     first, second = herd(fleet, "gateway", "ca"), herd(fleet, "gateway", "ca")
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     assert first.stdout == second.stdout == (fleet / "keys/ca" / ROOT).read_text()
-    assert "a CA was made" in first.stderr
-    assert "a CA was made" not in second.stderr
+    assert "created a CA" in first.stderr
+    assert "created a CA" not in second.stderr
     told = json.loads(herd(fleet, "gateway", "ca", "--json").stdout)
     assert told["fingerprint"] in first.stderr
     assert told["root"] == str(fleet / "keys/ca" / ROOT)

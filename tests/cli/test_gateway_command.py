@@ -30,7 +30,7 @@ def test_status_shows_servers_and_users(fleet: Fleet) -> None:
     done = fleet.herd("gateway", "status")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == [
-        "box: 2 models, no server is down",
+        "box: 2 models, all servers are up",
         "  model  waiting  server   state  streams  answered",
         "  coder  0        box.one  up     0 of 2   0",
         "                  box.two  up     0 of 2   0",
@@ -56,7 +56,7 @@ def test_status_says_what_is_declared_and_not_there_yet(fleet: Fleet) -> None:
     file.write_text(file.read_text() + "    last: {serve: [box.one]}\n")
     done = fleet.herd("gateway", "status")
     assert done.exit_code == 1
-    assert "box.one is declared, and not at the gateway yet: `herd up box`" in done.stderr
+    assert "box.one is declared, but not at the gateway yet: run `herd up box`" in done.stderr
 
 
 def test_a_server_that_is_not_there_yet_cannot_be_drained(fleet: Fleet) -> None:
@@ -74,26 +74,26 @@ def test_a_server_that_is_not_there_yet_cannot_be_drained(fleet: Fleet) -> None:
 def test_a_server_is_drained_and_made_ready_again(fleet: Fleet) -> None:
     done = fleet.herd("drain", "box.one")
     assert done.exit_code == 0, done.output
-    assert done.stdout == "box: box.one is sent nothing new; no stream is left\n"
-    assert "`herd ready box.one` takes it back" in done.stderr
+    assert done.stdout == "box: drained box.one; no streams left\n"
+    assert "`herd ready box.one` ends this" in done.stderr
     assert fleet.states == {"box.one": "draining", "box.two": "up"}
     assert fleet.herd("gateway", "status").exit_code == 0, "nothing is down"
     done = fleet.herd("ready", "box.one")
-    assert (done.exit_code, done.stdout) == (0, "box: box.one is sent requests again\n")
+    assert (done.exit_code, done.stdout) == (0, "box: box.one receives requests again\n")
     assert fleet.states == {"box.one": "up", "box.two": "up"}
 
 
 def test_the_last_server_of_a_model_is_drained_only_where_that_is_meant(fleet: Fleet) -> None:
     done = fleet.herd("drain", "box.two")
     assert done.exit_code == 1
-    assert "box.two is the only server of small that is up; nobody would answer" in done.stderr
-    assert "say `--anyway`" in done.stderr
+    assert "box.two is the only running server of small; requests would fail" in done.stderr
+    assert "use `--anyway`" in done.stderr
     assert fleet.states["box.two"] == "up"
     assert fleet.herd("drain", "box.two", "--anyway").exit_code == 0
     assert fleet.states["box.two"] == "draining"
     done = fleet.herd("drain", "box.one")
     assert done.exit_code == 1
-    assert "box.one is the only server of coder that is up; small would answer in its place" in done.stderr
+    assert "box.one is the only running server of coder; requests would go to small" in done.stderr
 
 
 def test_streams_that_are_left_are_waited_for(fleet: Fleet) -> None:
@@ -104,12 +104,12 @@ def test_streams_that_are_left_are_waited_for(fleet: Fleet) -> None:
         until(lambda: fleet.one.busy == 1)
         fleet.herd("ready", "box.two")
         done = fleet.herd("drain", "box.one")
-        assert (done.exit_code, done.stdout) == (0, "box: box.one is sent nothing new; 1 stream left\n")
+        assert (done.exit_code, done.stdout) == (0, "box: drained box.one; 1 stream left\n")
         done = fleet.herd("drain", "box.one", "--wait", "1s")
-        assert (done.exit_code, done.stdout) == (1, "box: box.one is sent nothing new; 1 stream left\n")
+        assert (done.exit_code, done.stdout) == (1, "box: drained box.one; 1 stream left\n")
         fleet.one.hold.set()
         done = fleet.herd("drain", "box.one", "--wait", "30s")
-        assert (done.exit_code, done.stdout) == (0, "box: box.one is sent nothing new; no stream is left\n")
+        assert (done.exit_code, done.stdout) == (0, "box: drained box.one; no streams left\n")
         assert held.result().status == 200
 
 
@@ -174,17 +174,17 @@ def test_of_two_gateways_one_that_is_away_is_said_and_keeps_servers_as_they_are(
     file.write_text(file.read_text().replace("on: [box]", "on: [box, porch]"))
     done = fleet.herd("gateway", "status")
     assert done.exit_code == 1
-    assert "box: 2 models, no server is down" in done.stdout
+    assert "box: 2 models, all servers are up" in done.stdout
     assert "porch: nothing listens for SSH" in done.stderr
     done = fleet.herd("drain", "box.one")
     assert done.exit_code == 1
-    assert "box.one is as it was" in done.stderr
+    assert "box.one was not drained" in done.stderr
     assert "\tMAINT\t" not in fleet.gateway.talk("status").stdout
     done = fleet.herd("drain", "box.one", "--anyway")
-    assert (done.exit_code, done.stdout) == (1, "box: box.one is sent nothing new; no stream is left\n")
+    assert (done.exit_code, done.stdout) == (1, "box: drained box.one; no streams left\n")
     assert "\tMAINT\t" in fleet.gateway.talk("status").stdout
     done = fleet.herd("ready", "box.one")
-    assert (done.exit_code, done.stdout) == (1, "box: box.one is sent requests again\n")
+    assert (done.exit_code, done.stdout) == (1, "box: box.one receives requests again\n")
 
 
 def test_a_gateway_whose_rig_cannot_be_read_cannot_be_asked(fleet: Fleet) -> None:

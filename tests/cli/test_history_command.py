@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.host import host_lock
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import history
@@ -55,7 +54,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
     monkeypatch.setattr(history, "query_verb", lambda *_: told)
-    monkeypatch.setattr(host_lock, "HostLock", Alone)
+    monkeypatch.setattr("llamaherd.cli.rollback.HostLock", Alone)
     monkeypatch.setattr("llamaherd.cli.rollback._load_pyinfra", lambda: None)  # it changes how this process waits
     return tmp_path
 
@@ -105,7 +104,7 @@ def test_a_host_that_cannot_be_asked(fleet: Path, monkeypatch: pytest.MonkeyPatc
 def test_back_to_what_runs_already(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "query_host", lambda *_: queried(converged(THEN, {"chat": KEY})))
     said = herd(fleet, "rollback", "box")
-    assert (said.exit_code, said.stdout) == (0, "box: as in release 1, nothing to do\n")
+    assert (said.exit_code, said.stdout) == (0, "box: already at release 1, nothing to do\n")
 
 
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_tries_what_is_named(fleet: Path) -> None:
     ended = tried(fleet, "--try", "box")
     assert ended.exit_code == 2
-    assert ended.output == "error: --try tries what --upgrade names\n  help: `herd lock --upgrade main --try duo`\n"
+    assert ended.output == "error: --try needs --upgrade\n  help: for example `herd lock --upgrade main --try duo`\n"
 
 
 def test_it_speaks_to_people(fleet: Path) -> None:

@@ -154,8 +154,8 @@ def test_nothing_goes_without_being_asked_for(bench: Bench) -> None:
     refused = bench.herd("models", "prune")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "error: nobody can be asked whether to remove models\n"
-        "  help: look with `--dry-run` at what would go, then say `--yes`\n"
+        "error: removing models needs a confirmation, and this is no terminal\n"
+        "  help: run it with `--dry-run` to see what would be removed, then with `--yes`\n"
     )
     shown = bench.herd("models", "prune", "--dry-run")
     assert shown.returncode == 0

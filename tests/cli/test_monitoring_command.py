@@ -50,7 +50,7 @@ def test_a_file_of_somebody_else_stays_and_nothing_is_written(tmp_path: Path) ->
     (tmp_path / "llamaherd-rig.json").write_text("notes")
     said = herd("monitoring", "grafana", "-o", tmp_path)
     assert said.exit_code == 2
-    assert said.stderr.startswith(f"error: {tmp_path}/llamaherd-rig.json is none that `herd` has written\n")
+    assert said.stderr.startswith(f"error: {tmp_path}/llamaherd-rig.json was not written by `herd`\n")
     assert [each.name for each in tmp_path.iterdir()] == ["llamaherd-rig.json"]
 
 
@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = herd("monitoring", "grafana", "-o", tmp_path / "file" / "dashboards")
     assert (said.exit_code, said.stderr.count("\n")) == (2, 2)
-    assert "cannot make" in said.stderr
+    assert "cannot create" in said.stderr
 
 
 def test_units_run_a_look_at_this_inventory(tmp_path: Path, fleet: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_unit_of_somebody_else_stays(tmp_path: Path, fleet: Path) -> None:
 def test_what_is_no_time_of_a_day_is_refused(at: str, tmp_path: Path, fleet: Path) -> None:
     said = herd("monitoring", "timer", "-i", fleet, "-o", tmp_path / "units", "--at", at)
     assert (said.exit_code, (tmp_path / "units").exists()) == (2, False)
-    assert "is no time of a day" in said.stderr
+    assert "is not a time of day" in said.stderr
 
 
 def test_without_somebody_to_be_told_there_is_no_timer(tmp_path: Path, fleet: Path) -> None:

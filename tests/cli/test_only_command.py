@@ -24,13 +24,13 @@ def test_a_role_in_waves(hosts: Hosts) -> None:
     ended = hosts.herd("up", "--only", "base", "--canary", "duo", "--waves", "1")
     assert ended.returncode == 0, ended.stderr
     assert hosts.turns == ["duo", "attic", "six"]
-    assert "of others left" not in ended.stdout
+    assert "left out by --only" not in ended.stdout
 
 
 def test_what_is_left_is_one_line_and_changes_no_exit_code(hosts: Hosts) -> None:
     ended = hosts.herd("diff", "six", "--only", "serve", "--only", "models")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "six: as planned\nsix: 1 change of others left: `herd up` makes it\n"
+    assert ended.stdout == "six: up to date\nsix: 1 change left out by --only; run `herd up` to apply it\n"
     assert hosts.herd("diff", "six", "--only", "base").returncode == 2
     value = json.loads(hosts.herd("diff", "six", "--only", "serve", "--json").stdout)
     assert (value["only"], value["rigs"][0]["left"], value["rigs"][0]["changes"]) == (["serve"], 1, [])
@@ -87,7 +87,7 @@ def test_a_name_that_is_none_touches_no_host(hosts: Hosts, command: str, code: i
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--only", "base", "--plan", "base.json"), "base.json says what is changed; leave out --only base, or --plan"),
+        (("--only", "base", "--plan", "base.json"), "base.json contains what to change; leave out --only base"),
         (("--only", "chat", "--canary", "duo"), "--canary: there is no rig `duo` that has chat"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_makes_no_sense_touches_no_host(hosts: Hosts, words: tuple[str, ...
 def test_a_rig_that_has_none_of_it_is_left_alone(hosts: Hosts) -> None:
     chat(hosts, "six")
     ended = hosts.herd("diff", "duo", "six", "--only", "chat")
-    assert "duo: it has no chat, and is left alone\n" in ended.stderr
+    assert "duo: skipped, it has no chat\n" in ended.stderr
     assert {name for name, _ in hosts.log} == {"six"}
 
 

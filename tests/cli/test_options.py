@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,7 +49,10 @@ def fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def every_command(group: click.Group = main, before: str = "herd") -> Iterator[tuple[str, click.Command]]:
     """Each command with its words, those of groups too."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command, name
         yield f"{before} {name}", command
         if isinstance(command, click.Group):
             yield from every_command(command, f"{before} {name}")
@@ -62,6 +67,22 @@ def test_a_list_of_commands_says_a_whole_sentence_of_each(name: str) -> None:
     summary = COMMANDS[name].get_short_help_str(64)
     assert summary.endswith(".")
     assert not summary.endswith("...")
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
+    """The list imports no command, so it has these sentences of its own."""
+    assert main.commands[name].short_help == COMMANDS[f"herd {name}"].get_short_help_str(200)
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    program = (
+        "import sys; from llamaherd.cli.herd import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(ended.stdout.split())
+    assert not loaded & {f"llamaherd.cli.{name}" for name in main.commands}
+    assert not loaded & {"pydantic", "jinja2", "rich", "llamaherd.pipeline.load"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -103,8 +103,8 @@ def test_what_good_releases_need_stays_and_so_does_what_is_kept(inventory: Path)
     )
     ended, left = prune(inventory, "--yes", before=before)
     assert left == {OLD, KEPT_ONE}, ended.stdout
-    assert f"build {OLD} stays for release 1\n" in ended.stdout
-    assert f"build {KEPT_ONE} stays for kept llama-chat\n" in ended.stdout
+    assert f"kept for release 1: build {OLD}\n" in ended.stdout
+    assert f"kept for kept llama-chat: build {KEPT_ONE}\n" in ended.stdout
     assert prune(inventory, "--yes", "--keep", "0", before=before)[1] == {KEPT_ONE}
 
 
@@ -121,7 +121,7 @@ def test_preset_files_stay_that_anything_names_and_those_of_others(inventory: Pa
     listing = f"; trap 'ls {PRESETS}' EXIT"
     ended, _ = prune(inventory, "--yes", before=before + listing)
     assert ended.returncode == 0, ended.stderr
-    assert f"  preset {RELEASED_PRESET} stays for release 1\n" in ended.stdout
+    assert f"  kept for release 1: preset {RELEASED_PRESET}\n" in ended.stdout
     assert ended.stdout.splitlines()[-4:] == [KEPT_PRESET, RELEASED_PRESET, UNIT_PRESET, "mine.ini"]
     ended, _ = prune(inventory, "--yes", "--keep", "0", before=before + listing)
     assert ended.stdout.splitlines()[-3:] == [KEPT_PRESET, UNIT_PRESET, "mine.ini"]
@@ -146,7 +146,7 @@ def test_another_run_is_not_disturbed(inventory: Path) -> None:
     before = f"mkdir -p {LOCKS} && chmod 0700 {LOCKS} && exec 7>{LOCKS}/build && flock 7"
     ended, left = prune(inventory, "--yes", before=before)
     assert ended.returncode == 1
-    assert "another run is at work there" in ended.stderr
+    assert "another run is active" in ended.stderr
     assert left == {OLD, OLDER, KEPT_ONE}
 
 
@@ -154,5 +154,5 @@ def test_nothing_goes_without_being_asked_for(inventory: Path) -> None:
     ended, left = prune(inventory)
     assert (ended.returncode, len(left)) == (2, 3)
     assert ended.stderr.startswith(
-        "error: nobody can be asked whether to remove anything\n  help: look with `--dry-run`"
+        "error: removing anything needs a confirmation, and this is no terminal\n  help: run it with `--dry-run`"
     )

@@ -25,7 +25,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
     hosts = three_hosts(tmp_path_factory.mktemp("saved"))
     ended = hosts.herd("diff", "--save", "monday.json")
     assert ended.returncode == 2, ended.stderr
-    assert "saved to monday.json: `herd up --plan monday.json` does this" in ended.stderr
+    assert "saved to monday.json: `herd up --plan monday.json` applies it" in ended.stderr
     (hosts.folder / "log").unlink()
     return hosts
 
@@ -98,9 +98,9 @@ def test_nobody_is_asked_on_a_terminal(hosts: Hosts) -> None:
         hosts.become(name, "before", [*hosts.planned(name), "unit\tllama-old\tactive\tenabled\tno\t\t\t\t"])
     assert hosts.herd("diff", "--save", "monday.json").returncode == 2
     code, said = on_a_terminal(hosts)
-    assert (code, "Go on?" in said, changed(hosts)) == (1, True, set())
+    assert (code, "Continue?" in said, changed(hosts)) == (1, True, set())
     code, said = on_a_terminal(hosts, "--plan", "monday.json")
-    assert (code, "Go on?" in said, changed(hosts)) == (0, False, set(RIGS))
+    assert (code, "Continue?" in said, changed(hosts)) == (0, False, set(RIGS))
     assert "remove server llama-old: it is not declared" in said
 
 
@@ -113,8 +113,8 @@ def test_a_host_that_has_moved(hosts: Hosts) -> None:
         f"duo: new since monday.json: update programs {OTHER}, {PROGRAM}: {OTHER} is not there; {PROGRAM} is not there",
         f"duo: gone since monday.json: update programs {PROGRAM}: {PROGRAM} is not there",
         f"six: gone since monday.json: update programs {PROGRAM}: {PROGRAM} is not there",
-        "nothing was changed: monday.json does not say what would be done now",
-        "  help: look at what would change, and save that: `herd diff attic duo six --save monday.json`",
+        "nothing was changed: monday.json is out of date",
+        "  help: run `herd diff attic duo six --save monday.json` to review and save the current changes",
     ]
     assert changed(hosts) == set()
 
@@ -123,7 +123,7 @@ def test_an_inventory_that_has_moved(hosts: Hosts) -> None:
     hosts.rig("six").write_text(hosts.rig("six").read_text().replace("4GB", "8GB"))
     ended = hosts.herd("up", "--plan", "monday.json")
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[1] == "six: the inventory's plan is another than that of monday.json"
+    assert ended.stderr.splitlines()[1] == "six: the plan differs from the plan in monday.json"
     assert changed(hosts) == set()
 
 
@@ -171,7 +171,7 @@ def test_a_rig_that_is_declared_no_more(hosts: Hosts) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("six", "--plan", "monday.json"), "monday.json says which rigs are changed; leave out six, or --plan"),
+        (("six", "--plan", "monday.json"), "monday.json contains the rigs to change; leave out six, or --plan"),
         (("--retry", "--plan", "monday.json"), "monday.json was saved without --retry"),
         (("--canary", "sixx", "--plan", "monday.json"), "none of the rigs in monday.json; did you mean `six`?"),
         (("--plan", "nothing.json"), "cannot read nothing.json: No such file or directory\n  help: "),
@@ -213,7 +213,7 @@ def test_what_holds_something_else_is_not_overwritten(hosts: Hosts) -> None:
     before = hosts.rig("six").read_text()
     ended = hosts.herd("diff", "--save", "fleet/six.yaml")
     assert ended.returncode == 1
-    assert "fleet/six.yaml is no saved diff, and is left as it is\n  help: " in ended.stderr
+    assert "fleet/six.yaml exists and is not a saved diff\n  help: " in ended.stderr
     assert hosts.rig("six").read_text() == before
     ended = hosts.herd("diff", "--save", "nowhere/monday.json")
     assert ended.returncode == 1

@@ -243,7 +243,7 @@ def test_a_page(fleet: Fleet) -> None:
     assert json.loads(done.stdout)["ok"]
     assert "All serve" in (fleet.folder / "other.html").read_text()
     done = fleet.status("-o", "status.txt")
-    assert (done.returncode, "call it .html" in done.stderr) == (2, True)
+    assert (done.returncode, "choose a file name with .html" in done.stderr) == (2, True)
     done = fleet.status("-o", "nowhere/status.html")
     assert (done.returncode, "cannot write" in done.stderr) == (2, True)
 

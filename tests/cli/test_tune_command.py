@@ -29,7 +29,7 @@ def test_the_same_search_answers_from_its_file(inventory: Path) -> None:
     searched(inventory)
     ended = herd("tune", "-i", inventory, "box", "chat", "--json")
     assert ended.exit_code == 0, ended.output
-    assert "known from" in ended.stderr
+    assert "the result of" in ended.stderr
     said = json.loads(ended.stdout)
     assert said["changes"] == "threads: 1\n"
     assert (said["for"], said["tried"], said["failed"]) == ("turn", 2, {})
@@ -52,7 +52,7 @@ def test_apply_changes_that_line_alone(inventory: Path) -> None:
     before = inventory.read_text()
     ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
     assert ended.exit_code == 0, ended.output
-    assert f"written into {inventory}" in ended.stderr
+    assert f"written to {inventory}" in ended.stderr
     assert inventory.read_text() == before.replace("threads: 2", "threads: 1")
     assert list(inventory.parent.glob(".*")) == []
 
@@ -86,7 +86,7 @@ def test_another_plan_is_another_search(inventory: Path) -> None:
     inventory.write_text(inventory.read_text().replace("context: 8192", "context: 4096"))
     ended = herd("tune", "-i", inventory, "box", "chat")
     assert ended.exit_code == 1, ended.output
-    assert "known from" not in ended.output
+    assert "the result of" not in ended.output
     assert len(searches(inventory.parent / "results", "box", "chat")) == 1
 
 
@@ -113,8 +113,8 @@ def test_without_a_gpu_nothing_is_asked_about_energy(inventory: Path) -> None:
     ended = herd("tune", "-i", inventory, "box", "chat", "--for", "efficiency", "--yes")
     assert ended.exit_code == 1, ended.output
     line = inventory.read_text().splitlines().index("  chat:") + 2
-    said = "error LH082: no energy of box/chat is known: it is on no GPU, whose energy could be counted"
-    assert f"{inventory}:{line}:5: {said}\n  help: choose another objective" in ended.stderr
+    said = "error LH082: cannot measure the energy of box/chat: the instance uses no GPU"
+    assert f"{inventory}:{line}:5: {said}\n  help: choose another aim" in ended.stderr
     assert searches(inventory.parent / "results", "box", "chat") == []
 
 

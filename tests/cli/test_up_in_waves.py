@@ -69,7 +69,7 @@ def test_the_last_wave_leaves_nobody_alone(hosts: Hosts) -> None:
     ended = hosts.herd("up", "--waves", "2")
     assert ended.returncode == 1
     assert "left alone" not in ended.stderr
-    assert "not every host is as planned" in ended.stderr
+    assert "some hosts are not up to date" in ended.stderr
     assert set(hosts.turns) == set(RIGS)
 
 
@@ -86,8 +86,8 @@ def test_a_canary_with_nothing_to_do(hosts: Hosts) -> None:
     hosts.mark("duo", "done")
     ended = hosts.herd("up", "--canary", "duo")
     assert ended.returncode == 0, ended.stderr
-    assert "duo: as planned, nothing to do\n" in ended.stdout
-    assert "duo is the canary, and as planned: the others follow\n" in ended.stderr
+    assert "duo: up to date, nothing to do\n" in ended.stdout
+    assert "duo: the canary is up to date; continuing with the other rigs\n" in ended.stderr
     assert set(hosts.turns) == {"attic", "six"}
 
 
@@ -109,8 +109,8 @@ def test_all_tasks_are_gone_through_in_waves_too(hosts: Hosts) -> None:
     [
         (("--canary", "dua"), "--canary: there is no rig `dua`\n  help: did you mean `duo`?\n"),
         (("-v", "--canary", "dua"), "--canary: there is no rig `dua`\n  help: did you mean `duo`?\n"),
-        (("six", "attic", "--canary", "sixx"), "none of the rigs that are named; did you mean `six`?\n"),
-        (("six", "attic", "--canary", "duo"), "none of the rigs that are named; known names: attic, six\n"),
+        (("six", "attic", "--canary", "sixx"), "none of the rigs that you named; did you mean `six`?\n"),
+        (("six", "attic", "--canary", "duo"), "none of the rigs that you named; known here: attic, six\n"),
         (("--waves", "0"), "--waves"),
         (("--waves", "few"), "--waves"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
 from pyinfra.api.connect import connect_all
 
-from llamaherd.cli.common import say, show
+from llamaherd.cli.common import echo, print_findings
 from llamaherd.deploy import connector
 from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.host.remote import Shell
@@ -299,8 +299,8 @@ def test_no_sentence_of_ours_carries_what_a_terminal_obeys(capsys: pytest.Captur
     hostile = "red \x1b[31mand\x07 \x1b]0;mine\x07more\r\nnext"
     escaped = r"red \x1b[31mand\x07 \x1b]0;mine\x07more\r\nnext"
     assert str(UserError(hostile, hostile)) == f"{escaped}\n  help: {escaped}"
-    say(hostile, err=True)
-    show([Finding("LH005", Place(Path("a\x1b[2Jb.yaml")), hostile, hostile)])
+    echo(hostile, err=True)
+    print_findings([Finding("LH005", Place(Path("a\x1b[2Jb.yaml")), hostile, hostile)])
     said = capsys.readouterr()
     assert not {character for character in said.out + said.err if not character.isprintable()} - {"\n"}
     assert (said.err.count("red and more"), said.err.count(escaped)) == (1, 2)

@@ -105,13 +105,13 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
 @pytest.mark.parametrize(
     ("kind", "declared", "problem"),
     [
-        (Source, {}, "nothing says where the source is"),
+        (Source, {}, "the source has no URL"),
         (Source, {"git": "g", "commit": COMMIT, "archive": "a", "sha256": SHA}, "and not both"),
-        (Source, {"git": "g"}, "nothing says which commit"),
+        (Source, {"git": "g"}, "the repository has no commit"),
         (Source, {"archive": "a"}, "the archive's hash is missing"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"../x": ""}}, "leads out of the source"),
         (Source, {"archive": "a", "sha256": SHA, "overlay": {"/x": ""}}, "leads out of the source"),
-        (Engine, {"kind": "llama.cpp"}, "nothing says which version"),
+        (Engine, {"kind": "llama.cpp"}, "the engine has no version"),
         (
             Engine,
             {
@@ -121,12 +121,12 @@ def test_an_archive_is_a_url_or_stands_beside_the_inventory(archive: str, local:
             },
             "and not both",
         ),
-        (Model, {}, "nothing says where the model is"),
+        (Model, {}, "the model has no source"),
         (Model, {"hf": "a/b", "file": "/c", "sha256": SHA}, "the model is in one of them"),
         (Model, {"file": "/c"}, "the file's hash is missing"),
-        (Secret, {}, "nothing says where the secret is"),
+        (Secret, {}, "the secret has no source"),
         (Secret, {"file": "/k", "env": "K"}, "two are named"),
-        (Card, {"model": "Voodoo 2"}, "is no GPU that is known here"),
+        (Card, {"model": "Voodoo 2"}, "is not a known GPU"),
     ],
 )
 def test_one_kind_and_all_of_it(

@@ -51,7 +51,7 @@ def test_a_file_that_fits(file: Path) -> None:
     done = herd("fit", str(file), "--vram", "24G", "--context", "65536", "--kv", "q8_0")
     assert done.exit_code == 0, done.output
     assert "all on the GPUs, 65536 tokens, cache in q8_0" in done.output
-    assert "It fits; so would" in done.output
+    assert "It fits, with up to" in done.output
 
 
 def test_experts_go_to_the_ram_where_the_card_is_small(file: Path) -> None:
@@ -70,8 +70,8 @@ def test_what_does_not_fit_ends_with_1_and_says_what_would(file: Path) -> None:
     assert "It does not fit." in done.output
     changes = json.loads(herd(*words, "--json").output)["changes"]
     assert changes
-    said = [line for line in done.output.splitlines() if line.startswith("it would with: ")]
-    assert said == [f"it would with: {change}" for change in changes]
+    said = [line for line in done.output.splitlines() if line.startswith("it would fit with: ")]
+    assert said == [f"it would fit with: {change}" for change in changes]
 
 
 def test_a_model_on_the_hub_costs_its_header(hub: Hub) -> None:

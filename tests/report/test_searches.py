@@ -71,7 +71,7 @@ def write(folder: Path, head: Head, search: Search) -> None:
 
 def test_a_search_has_its_section_with_everything_that_it_came_to() -> None:
     captions = [re.split("[:,]", table.caption)[0] for table in part().tables]
-    assert captions == ["Before and after", "Steps", "What mattered", "The front", "What failed"]
+    assert captions == ["Before and after", "Steps", "Importance", "The front", "Failed candidates"]
     before, after, *_ = part().tables[0].rows
     assert before[0] == "as declared"
     assert re.fullmatch(r"\+\d+\.\d % \(\+\d+\.\d to \+\d+\.\d\)", after[4])

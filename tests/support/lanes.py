@@ -124,9 +124,8 @@ def commands_of(lane: str) -> frozenset[str]:
 def run_by(lane: str) -> frozenset[str]:
     """Return the files of llamaherd/ and roles/ that the commands in a lane's tests import, and those that all do."""
     folder = ROOT / "llamaherd" / "cli"
-    # herd.py is what finds a command by its name.
-    commands = [file for file in folder.glob("[!_]*.py") if file.stem.split("_")[0] in commands_of(lane) - {"herd"}]
-    always = [ROOT / "deploy.py", ROOT / "inventory.py", folder / "up.py"]
+    commands = [file for file in folder.glob("[!_]*.py") if file.stem in commands_of(lane)]
+    always = [ROOT / "deploy.py", ROOT / "inventory.py", folder / "__main__.py", folder / "up.py"]
     ours = ("llamaherd", "roles")
     direct = [file for source in sources(lane) for file in imports(source, ours)]
     files = closure([*commands, *always, *direct], ours)

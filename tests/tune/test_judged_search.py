@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.cli.tune_run import SearchLines
+from llamaherd.cli.tune import SearchLines
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Outcome, Precision
 from llamaherd.measure.tune.journal import TriedCandidate, candidate_of, read_search, searches

@@ -1,6 +1,6 @@
-"""The inventory as its owner declares it: rigs with their engines, models and instances.
+"""The models of an inventory: rigs with their engines, models and instances.
 
-Everything here is intent, frozen once read. What exactly must be on a host follows from it in `plan.py`.
+They are frozen. `plan.py` derives from them what exactly must be on a host.
 """
 
 from llamaherd.inventory.schema.base import Declared, Secret

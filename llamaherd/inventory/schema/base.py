@@ -1,4 +1,4 @@
-"""What the models of an inventory have in common: names, sizes, paths, secrets."""
+"""Types shared by the models of an inventory: names, sizes, paths, secrets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from llamaherd.text.numbers import parse_megahertz, parse_percent, parse_size, p
 
 
 def wrong(message: str, help_: str, at: str = "") -> PydanticCustomError:
-    """The error of a validator that knows the way out; `at` is the key that it is about, of several."""
+    """Return a validator's error with a suggestion; `at` is the key that it is about, of several."""
     return PydanticCustomError("wrong", "{message}", {"message": message, "help": help_, "at": at})
 
 
 class Declared(BaseModel):
-    """Base of all that is declared: frozen, and an unknown key is an error.
+    """The base of all models: frozen, and an unknown key is an error.
 
-    What a key means stands in a text below it; `json_schema.py` reads these, as only editors want them.
+    The docstring below a key is its description, which `json_schema.py` reads for editors.
     """
 
     model_config = ConfigDict(
@@ -42,7 +42,7 @@ class Declared(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """`true` is 1 to Python, and to nobody who writes it."""
+        """Refuse `true` for a number: Python reads it as 1."""
         if isinstance(value, bool) and info.field_name in _numbers(cls):
             raise PydanticKnownError("int_type")
         return value
@@ -50,7 +50,7 @@ class Declared(BaseModel):
 
 @cache
 def _numbers(model: type[BaseModel]) -> frozenset[str]:
-    """The fields that take a number, and neither true nor false."""
+    """Return the fields that accept numbers, but neither true nor false."""
     kinds = {name: frozenset(_kinds(field.annotation)) for name, field in model.model_fields.items()}
     return frozenset(name for name, of in kinds.items() if of & {int, float} and bool not in of)
 
@@ -64,14 +64,14 @@ def _kinds(annotation: Any) -> list[Any]:
 
 
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
-    """A relative path is relative to the YAML file that names it; `~` is the controller's home."""
+    """Resolve a path. A relative path is relative to its YAML file; `~` is the controller's home."""
     if not isinstance(one_line(value), str):
         return value
     folder = (info.context or {}).get("folder", Path())
     try:
         return os.path.normpath(Path(folder, Path(value).expanduser()))
     except RuntimeError:
-        raise ValueError(f"there is no such home as in `{value}`") from None
+        raise ValueError(f"there is no home folder for `{value}`") from None
 
 
 LocalPath = Annotated[Path, BeforeValidator(beside_inventory)]
@@ -86,17 +86,17 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Secret(Declared):
-    """Where a secret is to be had when it is needed: a file of the controller, or its environment."""
+    """The source of a secret: a file of the controller, or an environment variable."""
 
     file: LocalPath | None = None
-    """File of this machine that holds the secret and nothing else."""
+    """File of this machine that contains only the secret."""
     env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    """Name of an environment variable of this machine that holds it."""
+    """Environment variable of this machine with the secret."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Secret:
         if self.file is not None and self.env is not None:
             raise wrong("the secret is to be had in one place, and two are named", "leave out `file` or `env`")
         if self.file is None and self.env is None:
-            raise wrong("nothing says where the secret is", "add `file: keys/coder`, or `env: CODER_KEY`")
+            raise wrong("the secret has no source", "add `file: keys/coder`, or `env: CODER_KEY`")
         return self

@@ -37,73 +37,73 @@ Repeat = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=s
 
 
 class Mail(Declared):
-    """A mailbox, and the server that takes mail for it."""
+    """A mailbox, and the server that accepts mail for it."""
 
     to: Mailbox
-    """Who is told."""
+    """The recipient."""
     sender: Mailbox | None = None
-    """Who it comes from. Default: the same."""
+    """The sender. Default: the recipient."""
     server: Submission
-    """The server that takes it, as `HOST:PORT`, by TLS."""
+    """The mail server, as `HOST:PORT`, with TLS."""
     user: Line | None = None
-    """Who logs in there. Default: `to`."""
+    """The user at the mail server. Default: `to`."""
     key: Secret | None = None
-    """Where that one's password is. Without one, nobody logs in."""
+    """The user's password. Default: no login."""
 
 
 class Ntfy(Declared):
-    """A topic of ntfy, which shows it on a phone."""
+    """A topic of ntfy, which shows alerts on a phone."""
 
     url: Url
-    """The topic's URL. Who knows it can read along, if the server has no users."""
+    """The topic's URL. If the server has no users, anyone with the URL can read the alerts."""
     key: Secret | None = None
-    """Where the access token is, if the topic wants one."""
+    """The access token, if the topic requires one."""
 
 
 class Webhook(Declared):
-    """Any program that takes Alertmanager's JSON."""
+    """A program that accepts Alertmanager's JSON."""
 
     url: Url
-    """Where it is sent to."""
+    """The URL."""
     key: Secret | None = None
-    """Where the token is that is sent as `Authorization: Bearer`."""
+    """The token that is sent as `Authorization: Bearer`."""
 
 
 class Alerts(Declared):
-    """Who is told when something is wrong, and when it is over. All that are named are."""
+    """The receivers of alerts and of their end. Every receiver gets all of them."""
 
     mail: Mail | None = None
-    """By mail."""
+    """Alerts by mail."""
     ntfy: Ntfy | None = None
-    """On a phone."""
+    """Alerts on a phone."""
     webhook: Webhook | None = None
-    """A program."""
+    """Alerts to a program."""
     repeat: Repeat = 12 * 3600
-    """How often it is said again while it lasts, `10m` to `168h`."""
+    """How often an active alert is repeated, `10m` to `168h`."""
 
     @property
     def keys(self) -> dict[str, Secret]:
-        """Where its keys are, by what they are for."""
+        """Return the places of its keys, by their use."""
         ways = {"mail": self.mail, "ntfy": self.ntfy, "webhook": self.webhook}
         return {name: way.key for name, way in ways.items() if way is not None and way.key is not None}
 
 
 class Monitoring(Declared):
-    """What watches the fleet."""
+    """Monitoring of the fleet."""
 
     on: Name
-    """The rig that Prometheus and Alertmanager run on."""
+    """The rig on which Prometheus and Alertmanager run."""
     rigs: Annotated[tuple[Name, ...], Field(max_length=200)] = ()
-    """Rigs that are watched. Empty: all."""
+    """The monitored rigs. Empty: all."""
     retention: Retention = 30
-    """Days that figures are kept, `1d` to `3650d`."""
+    """How long metrics are kept, `1d` to `3650d`."""
     drift: bool = False
-    """Whether people are told of drift that `herd diff --tell` finds, and where nobody has looked for two days."""
+    """Alert on drift that `herd diff --tell` finds, and on rigs without a check for two days."""
     alerts: Alerts = Alerts()
-    """Who is told."""
+    """The receivers of alerts."""
 
     def watches(self, rig: str) -> bool:
-        """Whether a rig is watched: the one that watches always is."""
+        """Return whether a rig is monitored: the rig that runs monitoring always is."""
         return not self.rigs or rig in (*self.rigs, self.on)
 
 
@@ -115,14 +115,14 @@ Streams = Annotated[int, Field(ge=1, le=1024)]
 
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 _NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
-"""Of DNS, perhaps any name below one."""
+"""A DNS name, or a wildcard."""
 
 CLIENTS_WAIT = 300
-"""Seconds after which clients give up on an answer's first word: opencode since September 2026."""
+"""Seconds after which clients stop waiting for the first token: opencode since September 2026."""
 
 
 def certified(name: str) -> str | None:
-    """A name or an address as a certificate holds it; None where it can hold no such thing."""
+    """Return a name or an address as in a certificate; None if it is invalid there."""
     try:
         return str(ip_address(name))
     except ValueError:
@@ -161,12 +161,12 @@ HostName = Annotated[Line, AfterValidator(_certified)]
 
 
 class Tls(Declared):
-    """The certificate that the gateway shows: one of a CA of your own, or one that you have."""
+    """The certificate of the gateway: from your own CA, or an existing one."""
 
     ca: LocalPath | None = None
-    """Folder of this machine with a CA of your own, which `herd gateway ca` makes; it signs the certificate."""
+    """Folder of this machine with your own CA, which `herd gateway ca` creates and which signs the certificate."""
     names: Annotated[tuple[HostName, ...], Field(max_length=32)] = ()
-    """Further names and addresses that people call the gateway by; the CA's certificate holds for them, too."""
+    """More names and addresses of the gateway for which the CA's certificate is valid."""
     certificate: LocalPath | None = None
     """File of this machine with the certificate in PEM, and the chain behind it."""
     key: LocalPath | None = None
@@ -187,38 +187,38 @@ class Tls(Declared):
 
 
 class Queue(Declared):
-    """Requests that wait for a server that is free."""
+    """The queue of requests that wait for a free server."""
 
     wait: Wait = 240
-    """The longest that one waits, `5s` to `1h`."""
+    """The longest wait, `5s` to `1h`."""
     length: Annotated[int, Field(ge=1, le=4096)] = 8
-    """How many wait for each model; the next is told to come back."""
+    """The most requests that wait for each model. Further requests receive HTTP 429 with `Retry-After`."""
 
 
 class User(Declared):
-    """Who may use the gateway: a person, or a program."""
+    """A user of the gateway: a person, or a program."""
 
     key: Secret
-    """Where the key is that the user sends."""
+    """The API key of the user."""
     streams: Streams = 4
-    """Requests of this user that are answered or wait at once."""
+    """The most running and waiting requests of this user."""
     models: tuple[Name, ...] = ()
     """Models that the user may use. Empty: all."""
 
 
 class ServedModel(Declared):
-    """A model as people know it, and the servers that answer for it."""
+    """A model of the gateway, and its servers."""
 
     serve: Annotated[tuple[Served, ...], Field(min_length=1, max_length=64)]
-    """Instances that answer, each as `RIG.INSTANCE`."""
+    """Instances that serve the model, each as `RIG.INSTANCE`."""
     aliases: Annotated[tuple[Alias, ...], Field(max_length=64)] = ()
-    """Other names of it, such as those that a client insists on."""
+    """Other names of the model, for example those that a client requires."""
     fallback: Name | None = None
-    """The model that answers while none of its servers does."""
+    """The model that serves requests while all of its servers are down."""
     sticky: Literal["session", "user"] | None = None
-    """What stays on one server as long as that is free, for its prompt cache: a client's session, or a user."""
+    """What stays on one free server, for its prompt cache: a client's session, or a user."""
     streams: Streams | None = None
-    """Requests that each server answers at once. Default: its slots."""
+    """Parallel requests to each server. Default: its slots."""
 
     @model_validator(mode="after")
     def _each_once(self) -> ServedModel:
@@ -230,12 +230,12 @@ class ServedModel(Declared):
 
 
 class Chat(Declared):
-    """A page that people chat on: Open WebUI, in a container beside the gateway, which it asks with one user's key."""
+    """A chat page: Open WebUI in a container next to the gateway, which it uses with one user's key."""
 
     image: Image
     """Its image: by digest, or by a tag that `herd lock` resolves to one."""
     user: Name
-    """The user of the gateway whose key and models it has."""
+    """The gateway user whose key and models it uses."""
     listen: Listen = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port = 3000
@@ -243,7 +243,7 @@ class Chat(Declared):
 
     @property
     def digest(self) -> bool:
-        """Whether the image is named by digest, which cannot move."""
+        """Return whether the image is given by digest, which never changes."""
         return by_digest(self.image)
 
     @property
@@ -253,28 +253,28 @@ class Chat(Declared):
 
 
 class Gateway(Declared):
-    """One address for people, before all servers of the fleet."""
+    """A gateway: one address for all servers of the fleet."""
 
     on: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
-    """Rigs that it runs on, each by itself."""
+    """The rigs on which a gateway runs."""
     address: VirtualAddress | None = None
-    """IP address that two rigs have in turn: where one's gateway does not answer, the other one takes it over."""
+    """Virtual IP address of two rigs: if one gateway fails, the other takes it over."""
     listen: Listen = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port = 8000
     """Port of all models."""
     tls: Tls | None = None
-    """Its certificate. Without one, keys and answers travel in the clear."""
+    """Its certificate. Without one, keys and responses are sent unencrypted."""
     queue: Queue = Queue()
-    """Requests that wait."""
+    """The queue of waiting requests."""
     body: Body = 4_000_000
-    """The largest request, 64KB to 64MB: a conversation with all that is attached."""
+    """The largest request, 64KB to 64MB: a conversation with its attachments."""
     users: Annotated[dict[Name, User], Field(max_length=500)] = Field(default_factory=dict)
-    """Who may use it."""
+    """The users of the gateway."""
     models: Annotated[dict[Name, ServedModel], Field(min_length=1, max_length=200)]
-    """What they may use."""
+    """The models of the gateway."""
     chat: Chat | None = None
-    """A page that people chat on, on the first rig of `on`."""
+    """A chat page, on the first rig of `on`."""
 
     @property
     def loopback(self) -> bool:
@@ -283,7 +283,7 @@ class Gateway(Declared):
 
 
 class FleetFile(Declared):
-    """What `fleet.yaml` says of all rigs beside it."""
+    """The settings of `fleet.yaml` for all rigs in its folder."""
 
     gateway: Gateway | None = None
     """One address for people, before all servers of the fleet."""
@@ -292,29 +292,29 @@ class FleetFile(Declared):
 
     @property
     def on(self) -> frozenset[str]:
-        """Rigs that any of it runs on."""
+        """Return the rigs on which a part of it runs."""
         gateways = self.gateway.on if self.gateway else ()
         return frozenset((*gateways, *((self.monitoring.on,) if self.monitoring else ())))
 
     @property
     def knows_monitoring(self) -> bool:
-        """Whether it says anything of it, be it that there is none: then rigs are asked for what is left of it."""
+        """Return whether it declares monitoring, also as null: then rigs are inspected for its remains."""
         return "monitoring" in self.model_fields_set
 
 
 def split_served(named: str, rigs: Mapping[str, Rig]) -> tuple[str, str] | None:
-    """The rig and the instance that are named; None where there is no such one."""
+    """Return the rig and the instance of a name; None if they do not exist."""
     return next((pair for pair in _pairs(named) if pair[0] in rigs and pair[1] in rigs[pair[0]].instances), None)
 
 
 def server_named(named: str, rigs: Mapping[str, Rig]) -> str:
-    """`RIG.SERVER` of what is named: an instance of a group answers by the group's server. As it is, where unknown."""
+    """Return the `RIG.SERVER` of a name: the server of a group's instance. Unknown names stay unchanged."""
     found = split_served(named, rigs)
     return f"{found[0]}.{rigs[found[0]].server_of(found[1])}" if found else named
 
 
 def served_rig(named: str, names: Iterator[str] | list[str]) -> str | None:
-    """The rig that is named, whatever it serves; None where there is no such one."""
+    """Return the rig of a name; None if it does not exist."""
     known = set(names)
     return next((rig for rig, _ in _pairs(named) if rig in known), None)
 

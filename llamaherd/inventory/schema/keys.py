@@ -1,4 +1,4 @@
-"""Tables about the keys of an inventory: an example of each, and names that other tools use for them."""
+"""Tables about the keys of an inventory: an example of each, and their names in other tools."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ EXAMPLES: Mapping[str, str] = {
     "Wsl.settings": "{experimental: {autoMemoryReclaim: disabled}}",
     **{row.schema_field: row.example for row in KEY_FLAGS if row.example},
 }
-"""By model and key, as YAML on one line."""
+"""Examples by model and key, as YAML on one line."""
 
 
 ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
@@ -312,17 +312,17 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
     "Sharing": {"address": "host ip listen"},
     "Version": {"number": "build build_number"},
 }
-"""By model and key: names that other programs and people have for it, blanks between."""
+"""Other names by model and key, separated by blanks."""
 
 NOT_HERE: Mapping[str, Mapping[str, str]] = {
     "Connect": {
         "password": "leave it out: `herd` logs in by SSH key, as in `key: ~/.ssh/id_ed25519`",
-        "passphrase": "leave it out: add the key to an SSH agent, which is asked for it",
+        "passphrase": "leave it out: add the key to an SSH agent",
         "sudo": "leave it out: a `user` other than root needs `sudo` without a password on the host",
     },
     "Cpu": {
         "threads": "leave it out: `cores` counts physical cores, and SMT siblings are no cores",
-        "model": "leave it out: `cores` is all that is asked of a processor",
+        "model": "leave it out: only `cores` of a processor matters",
     },
     "Model": {
         "url": "name its repository, as in `hf: unsloth/Qwen3.6-35B-A3B-MTP-GGUF`; or fetch it, and give `file` and "
@@ -344,10 +344,10 @@ NOT_HERE: Mapping[str, Mapping[str, str]] = {
     },
     "Engine": {"cuda": 'write it under `gpus`, as in `cuda: "13.0"`'},
 }
-"""By model: what has no key there, with what to do instead."""
+"""Words without a key by model, with what to do instead."""
 
 
 def also_called(model: str, word: str) -> str | None:
-    """The key of a model that a word stands for elsewhere; None for one that is not known."""
+    """Return the key of a model for a word of another tool; None for an unknown word."""
     plain = word.replace("-", "_").lower()
     return next((key for key, words in ALSO_CALLED.get(model, {}).items() if plain in words.split()), None)

@@ -19,7 +19,7 @@ from llamaherd.text.quoting import SSH_REFUSED
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
 
 MOST_PROCESSORS = 8192
-"""As many as Linux counts (NR_CPUS of x86-64)."""
+"""The most CPUs of Linux (NR_CPUS of x86-64)."""
 
 # What the OpenSSH client itself refuses in both, as they end up in commands (valid_hostname and valid_ruser of ssh.c).
 _HOST = r"^[^\s\-'`\"$\\;&<>|(){},][^\s'`\"$\\;&<>|(){},]*$"
@@ -28,7 +28,7 @@ _WslName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 
 
 def _host_alone(host: str) -> str:
-    """Refuse what names more than a host: a URL, a user, a port; and numbers that are no address."""
+    """Refuse a host with a scheme, a user or a port, and invalid addresses."""
     bare = re.sub(r"^\w+://|/.*$", "", host)
     user, _, rest = bare.rpartition("@")
     name, _, port = rest.rpartition(":") if re.fullmatch(r"[^:]+:\d+|\[.+\]:\d+", rest) else (rest, "", "")
@@ -39,26 +39,26 @@ def _host_alone(host: str) -> str:
     if re.fullmatch(r"[0-9.]+", host):
         if address := _address(host):
             return address
-        raise wrong(f"`{host}` is no IP address", "write four numbers up to 255, such as `host: 192.168.1.20`")
+        raise wrong(f"`{host}` is not an IP address", "write four numbers up to 255, such as `host: 192.168.1.20`")
     return host
 
 
 def _address(text: str) -> str | None:
-    """An IP address as it is usually written; None for what is none."""
+    """Return an IP address in its usual form; None if it is invalid."""
     with suppress(ValueError):
         return str(ip_address(text))
     return None
 
 
 class Connect(Declared):
-    """How the controller reaches a rig. `connect: local` is the machine that herd runs on."""
+    """How the controller reaches a rig. `connect: local` is the machine on which herd runs."""
 
     host: Annotated[Line, StringConstraints(pattern=_HOST, max_length=253), AfterValidator(_host_alone)]
-    """Name or address to log in at, or a `Host` of `~/.ssh/config`."""
+    """Name or address of the host, or a `Host` of `~/.ssh/config`."""
     port: Port | None = None
-    """Port of the SSH server; without it what the SSH client takes: 22, or the `Port` of `~/.ssh/config`."""
+    """Port of the SSH server. Default: `Port` of `~/.ssh/config`, else 22."""
     user: Annotated[Line, StringConstraints(pattern=_USER, max_length=256)] | None = None
-    """Who logs in: root, or a user with `sudo` without a password."""
+    """The SSH user: root, or a user with `sudo` without a password."""
     key: LocalPath | None = None
     """Private SSH key, without a passphrase."""
     known_hosts: LocalPath | None = None
@@ -66,7 +66,7 @@ class Connect(Declared):
 
     @model_validator(mode="after")
     def _user_alone(self) -> Connect:
-        """Refuse a user with the host in it; a user of a domain, as in `tom@corp.example`, is one."""
+        """Refuse a user that contains the host; `tom@corp.example`, a user of a domain, is valid."""
         name, _, host = (self.user or "").rpartition("@")
         if name and ("." not in host or host in (self.host, _address(host))):
             raise wrong(f"`{self.user}` is more than a user", f"did you mean `user: {name}`?", at="user")
@@ -81,21 +81,21 @@ class Connect(Declared):
 
 
 class Cpu(Declared):
-    """Physical cores, which is what engines want as threads: SMT siblings only slow them down."""
+    """The processor. Engines use physical cores as threads: SMT siblings only slow them down."""
 
     cores: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)]
     """Physical cores, without SMT siblings."""
     performance: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)] | None = None
-    """How many of them are performance cores, where there are two kinds."""
+    """The number of performance cores, if there are two kinds."""
     amx: bool = False
-    """Whether it has AMX (`amx_int8` in /proc/cpuinfo): llama.cpp without a GPU then holds most matrices twice."""
+    """Whether it has AMX (`amx_int8` in /proc/cpuinfo): llama.cpp without a GPU then stores most matrices twice."""
 
 
 class Wsl(Declared):
-    """The host is a distribution under WSL 2: what `.wslconfig` of Windows shall say, and what WSL needs to stay up."""
+    """Settings of a host under WSL 2: those of Windows' `.wslconfig`, and those that keep WSL running."""
 
     memory: Size | None = None
-    """Memory of the virtual machine; WSL takes half of the host's otherwise."""
+    """Memory of the virtual machine. Default: half of the host's."""
     swap: Literal[0] | Size | None = None
     """Swap of the virtual machine; 0 for none."""
     processors: Annotated[int, Field(ge=1, le=MOST_PROCESSORS)] | None = None
@@ -103,28 +103,28 @@ class Wsl(Declared):
     networking: Literal["nat", "mirrored", "virtioproxy", "none"] | None = None
     """`mirrored` makes servers reachable from Windows and the LAN as if Windows ran them."""
     keep_alive: bool = True
-    """Never shut down when idle: WSL ends itself with its last terminal otherwise, servers included."""
+    """Never shut down when idle. Otherwise WSL ends with its last terminal, servers included."""
     windows_profile: Line | None = None
-    """The Windows user's folder as WSL sees it, such as `/mnt/c/Users/tom`, where it cannot be found out."""
+    """The Windows user's folder in WSL, such as `/mnt/c/Users/tom`, if it is not detected."""
     settings: dict[_WslName, dict[_WslName, Plain]] = Field(default_factory=dict)
-    """Further keys of `.wslconfig`, by section."""
+    """More keys of `.wslconfig`, by section."""
 
 
 class Host(Declared):
-    """What the machine is."""
+    """The hardware and system of a host."""
 
     os: OperatingSystem
-    """Distribution and release. Another one found on the host stops the run before anything is changed."""
+    """Distribution and release. If the host has another one, the run stops before it changes anything."""
     cpu: Cpu
     """Its processor."""
     ram: Size
     """Memory of the host; under WSL that of the virtual machine."""
     wsl: Wsl | None = None
-    """Given where the host is a distribution under WSL 2."""
+    """Set for a host under WSL 2."""
 
 
 def _as_text(value: Any) -> Any:
-    """`branch: 580` and `cuda: 13.0` are numbers to YAML and names to people."""
+    """Read numbers as text: YAML reads `branch: 580` and `cuda: 13.0` as numbers."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -134,7 +134,7 @@ _REPOSITORY = r"^(https?://[A-Za-z0-9._~:@\[\]%-]+(/[A-Za-z0-9._~:/?@!&()*+,;=%-
 
 
 def _instead_of(model: str) -> str:
-    """What to write for a GPU of a name that is not known."""
+    """Return the suggestion for an unknown GPU name."""
     if re.match(r"\d+ ?x ", model, re.IGNORECASE):
         return f"declare each GPU by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
     if re.search(r"\b(rx|radeon|arc|amd|intel|instinct)\b", model, re.IGNORECASE):
@@ -155,7 +155,7 @@ def _instead_of(model: str) -> str:
 
 
 class Clocks(Declared):
-    """Between which clocks a GPU is held."""
+    """The range to which a GPU's clock is locked."""
 
     min: Megahertz = 210
     """Lowest clock of the graphics unit."""
@@ -164,30 +164,30 @@ class Clocks(Declared):
 
 
 class Card(Declared):
-    """One GPU. Which it is of several, `uuid`, `pci` or `index` says."""
+    """A GPU. `uuid`, `pci` or `index` identifies it among several."""
 
     model: Annotated[Line, StringConstraints(min_length=1, max_length=100)]
-    """What it is called, such as `RTX 3090`."""
+    """Its name, such as `RTX 3090`."""
     uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]+$")] | None = None
-    """From `nvidia-smi -L`; stays the same wherever the GPU is plugged in."""
+    """Its UUID from `nvidia-smi -L`, which is independent of its slot."""
     pci: (
         Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")] | None
     ) = None
-    """Its PCI address, such as `0000:01:00.0`: the slot rather than the GPU."""
+    """Its PCI address, such as `0000:01:00.0`, which identifies the slot."""
     index: Annotated[int, Field(ge=0, le=31)] | None = None
-    """The n-th GPU in the order of PCI addresses, from 0."""
+    """Its number in the order of PCI addresses, from 0."""
     architecture: Annotated[str, StringConstraints(pattern=r"^[0-9]{2,3}[af]?$")] | None = None
-    """Compute capability without the dot, where `model` does not tell."""
+    """Compute capability without the dot, if it does not follow from `model`."""
     memory: Size | None = None
-    """Its memory as `nvidia-smi` shows it, where `model` does not tell."""
+    """Its memory as shown by `nvidia-smi`, if it does not follow from `model`."""
     reserved: Size | None = None
-    """What something else holds of it, such as a desktop; servers get the rest."""
+    """Memory that other programs use, such as a desktop; servers get the rest."""
     power_limit: Watts | None = None
-    """Power that it may draw."""
+    """Its power limit."""
     clocks: Clocks | None = None
-    """Between which clocks it is held; a laptop's GPU often takes these and no power limit."""
+    """The range of its clock. Laptop GPUs often support this, but no power limit."""
     fans: Percent | None = None
-    """Fixed speed of all its fans; without it the GPU looks after them itself."""
+    """Fixed speed of all its fans. Default: controlled by the GPU."""
 
     @field_validator("model")
     @classmethod
@@ -197,7 +197,7 @@ class Card(Declared):
     @model_validator(mode="after")
     def _known(self) -> Card:
         if self.architecture is None and self.model not in CARDS:
-            raise wrong(f"`{self.model}` is no GPU that is known here", _instead_of(self.model), at="model")
+            raise wrong(f"`{self.model}` is not a known GPU", _instead_of(self.model), at="model")
         ways = [way for way in ("uuid", "pci", "index") if getattr(self, way) is not None]
         if len(ways) > 1:
             shown = " and ".join(f"`{way}`" for way in ways)
@@ -206,30 +206,30 @@ class Card(Declared):
 
     @property
     def cuda_architecture(self) -> str:
-        """The value for CMAKE_CUDA_ARCHITECTURES, such as `86`."""
+        """Return the value for CMAKE_CUDA_ARCHITECTURES, such as `86`."""
         return self.architecture or CARDS[self.model].architecture
 
     @property
     def multiprocessors(self) -> int:
-        """How many it has, or a GPU like it."""
+        """Return the number of its multiprocessors, or that of a similar GPU."""
         known = CARDS.get(self.model) or CARDS.get(self.model.split()[0])  # `H100 80GB HBM3`
         return known.multiprocessors if known else USUAL_MULTIPROCESSORS
 
     @property
     def memory_bytes(self) -> int | None:
-        """All of its memory, in bytes, the driver's own share included; None where it is not known."""
+        """Return its total memory in bytes, including the driver's share; None if unknown."""
         if self.memory or self.model not in CARDS:
             return self.memory
         return CARDS[self.model].memory_mib << 20
 
 
 class Repository(Declared):
-    """A repository of apt in place of the one that is usual: a mirror in the LAN, say."""
+    """An apt repository instead of the default one, for example a mirror in the LAN."""
 
     url: Annotated[str, StringConstraints(pattern=_REPOSITORY)]
-    """Where its `InRelease` lies: a flat repository, as NVIDIA's are. `file:///` is a folder of the host."""
+    """The URL of its `InRelease`: a flat repository, like NVIDIA's. `file:///` is a folder of the host."""
     key: Annotated[str, StringConstraints(pattern=_KEY)]
-    """The key that signs it: a URL, or a path that counts from `url`."""
+    """The key that signs it: a URL, or a path relative to `url`."""
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{40}$")]
     """All 40 digits of that key's fingerprint: any other key is refused."""
 
@@ -240,13 +240,13 @@ class Driver(Declared):
     branch: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | int), Field(pattern=r"^[0-9]{3}$")]
     """Its branch, such as 580."""
     version: Annotated[str, StringConstraints(pattern=r"^[0-9]{3}(\.[0-9]+)+$")] | None = None
-    """One version of the branch, such as `580.95.05`; otherwise the newest when it is first installed, then kept."""
+    """A version of the branch, such as `580.95.05`. Default: the newest at the first installation, then kept."""
     from_: Annotated[Literal["nvidia", "distribution"], Field(alias="from")] = "nvidia"
-    """Whose packages: NVIDIA's repository, or the distribution. They are never mixed."""
+    """The source of its packages: NVIDIA's repository, or the distribution. They are never mixed."""
     modules: Literal["open", "proprietary"] | None = None
-    """Which kernel modules; by default open ones, unless a GPU or the branch is too old for them."""
+    """The kernel modules. Default: open, unless a GPU or the branch is too old for them."""
     reboot: bool = True
-    """Whether the host may be rebooted, once in a run, when a driver can only be loaded so."""
+    """Whether a run may reboot the host once, if a driver requires it."""
 
     @model_validator(mode="after")
     def _of_that_branch(self) -> Driver:
@@ -257,28 +257,28 @@ class Driver(Declared):
 
 
 class ContainerToolkit(Declared):
-    """NVIDIA's container toolkit, which gives GPUs to containers."""
+    """NVIDIA's container toolkit, which makes GPUs available to containers."""
 
     version: Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] | None = None
-    """One version, such as `1.20.0`; the newest otherwise, and then kept."""
+    """A version, such as `1.20.0`. Default: the newest at the first installation, then kept."""
     repository: Repository | None = None
-    """Where its packages come from, if not from NVIDIA's own repository."""
+    """The repository of its packages. Default: NVIDIA's."""
     restart_docker: bool = False
-    """Whether Docker may be restarted for it while containers run, which stops them."""
+    """Whether a run may restart Docker for it while containers run, which stops them."""
 
 
 class Gpus(Declared):
-    """The GPUs of a rig, their driver, and the CUDA toolkit that engines are built with."""
+    """The GPUs of a rig, their driver, and the CUDA toolkit for building engines."""
 
     driver: Driver | None = None
-    """Given where llamaherd shall bring the driver; under WSL it is Windows' own."""
+    """Set to let llamaherd install the driver. Under WSL, Windows provides it."""
     cuda: Annotated[
         str, BeforeValidator(_as_text, json_schema_input_type=str | float), Field(pattern=r"^[0-9]+\.[0-9]+$")
     ]
     """Version of the CUDA toolkit, such as "13.0"."""
     repository: Repository | None = None
-    """Where driver and toolkit come from, if not from NVIDIA's own repository."""
+    """The repository of driver and toolkit. Default: NVIDIA's."""
     container_toolkit: ContainerToolkit = ContainerToolkit()
-    """How containers get GPUs, where an instance with a GPU is one."""
+    """The container toolkit, for instances with GPUs that run in containers."""
     cards: dict[Name, Card]
-    """The GPUs, by names of your own."""
+    """The GPUs, by names that you choose."""

@@ -17,19 +17,19 @@ from llamaherd.text.characters import Line
 from llamaherd.text.numbers import parse_data_rate, parse_hours
 
 HUB = "hub"
-"""What `from` calls the hub that a model names; no rig is called so."""
+"""The word in `from` for a model's hub; no rig can have this name."""
 SHARE_PORT = 8970
-"""Where a rig lends models to others while they fetch."""
+"""The port on which a rig shares models."""
 
 
 def _absolute(path: str) -> str:
     if ".." in path.split("/") or not path.startswith("/"):
-        raise ValueError(f"`{path}` is no absolute path of the host, such as {DEFAULT_STORE}")
+        raise ValueError(f"`{path}` is not an absolute path of the host, such as {DEFAULT_STORE}")
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _origin(value: Any) -> Any:
-    """`hub`, the name of a rig, or a folder of the host. Raises ValueError."""
+    """Parse `hub`, the name of a rig, or a folder of the host. Raise ValueError."""
     if isinstance(value, str) and re.fullmatch(r"/[^\x00-\x1f\x7f]*", value):
         return _absolute(value)
     if isinstance(value, str) and not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,39}", value):
@@ -48,42 +48,42 @@ Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-
 
 
 class Bandwidth(Declared):
-    """How fast models may come in, and when."""
+    """A limit for downloading models, perhaps for some hours."""
 
     limit: DataRate
-    """Most bytes per second, of all connections together."""
+    """The most bytes per second, of all connections together."""
     hours: Hours | None = None
-    """Between which times of day of the host, such as `07:00-23:00`. Default: always."""
+    """The hours of the limit in the host's time, such as `07:00-23:00`. Default: always."""
 
     @property
     def span(self) -> tuple[str, str]:
-        """From when to when, as `HH:MM`; the same twice is always."""
+        """Return the begin and end, as `HH:MM`; equal times mean always."""
         begin, _, end = (self.hours or "00:00-00:00").partition("-")
         return begin, end
 
 
 class Sharing(Declared):
-    """Where other rigs of the fleet reach this one, to take models from it."""
+    """Where other rigs of the fleet reach this rig, to copy models from it."""
 
     address: Address | None = None
     """Name or address in the LAN. Default: what `connect` has as `host`."""
     port: Port = SHARE_PORT
-    """Port, open only while another rig fetches."""
+    """The port, open only while another rig fetches."""
 
 
 class Store(Declared):
-    """Where models are kept on the host, and where they come from."""
+    """The model store on the host, and the sources of models."""
 
     path: StorePath = str(DEFAULT_STORE)
-    """Folder of the host that holds them."""
+    """The folder on the host."""
     from_: Annotated[tuple[StoreOrigin, ...], Field(alias="from")] = (HUB,)
-    """Where models come from, the first that has a file first: `hub`, rigs of the fleet, folders of the host."""
+    """The sources of models, in order: `hub`, rigs of the fleet, folders of the host."""
     bandwidth: tuple[Bandwidth, ...] = ()
-    """How fast they may come in: a limit, one with its hours, or several of these."""
+    """Limits for downloads: one limit, one with its hours, or several of these."""
     connections: Annotated[int, Field(ge=1, le=32)] = 8
-    """Connections at once."""
+    """Parallel connections."""
     share: Sharing = Sharing()
-    """Where other rigs reach this one, to take models from it."""
+    """Where other rigs reach this rig, to copy models from it."""
 
     @field_validator("from_", mode="before", json_schema_input_type=StoreOrigin | list[StoreOrigin])
     @classmethod
@@ -99,47 +99,47 @@ class Store(Declared):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders of the host that models may lie in already."""
+        """Return the folders of the host that may already contain models."""
         return tuple(origin for origin in self.from_ if origin.startswith("/"))
 
     @property
     def neighbours(self) -> tuple[str, ...]:
-        """The rigs that models may come from."""
+        """Return the rigs that models may come from."""
         return tuple(origin for origin in self.from_ if origin != HUB and not origin.startswith("/"))
 
 
 LOCAL = "@local"
-"""The host of `connect: local`, and pyinfra's name for the machine that it runs on."""
+"""The host of `connect: local`, and pyinfra's name for its own machine."""
 
 
 class Rig(Declared):
-    """One host as declared."""
+    """A host as declared."""
 
     rig: Name
-    """What the rig is called in commands."""
+    """The name of the rig in commands."""
     connect: Connect
-    """How to reach the host. `connect: local` is the machine that `herd` runs on."""
+    """How to reach the host. `connect: local` is the machine on which `herd` runs."""
     host: Host
-    """What the host is."""
+    """The hardware and system of the host."""
     gpus: Gpus | None = None
-    """Its GPUs. Leave it out where there are none."""
+    """Its GPUs. Leave it out for a rig without GPUs."""
     engines: dict[Name, Engine]
-    """Engines to build or run as images."""
+    """The engines: built on the host, or images."""
     store: Store = Store()
-    """Where models are kept on the host, and where they come from."""
+    """The model store on the host, and the sources of models."""
     models: dict[Name, Model]
-    """Models to keep."""
+    """The models."""
     instances: dict[Name, Instance]
-    """Servers to run."""
+    """The server instances."""
 
     @property
     def address(self) -> str:
-        """Where other machines reach it: as its store says, else as we do."""
+        """Return the address for other machines: that of its store, else that of `connect`."""
         return self.store.share.address or self.connect.host
 
     @property
     def used_models(self) -> set[str]:
-        """Names of the models that instances read: those that they serve, those that draft, and those that a search
+        """Return the names of the models that instances use: served models, draft models, and those that a search
         tries."""
         drafts = {each.draft.model for each in self.instances.values() if each.draft and each.draft.model}
         tried = {name for each in self.instances.values() for name in each.tried_models}
@@ -147,7 +147,7 @@ class Rig(Declared):
 
     @property
     def servers(self) -> dict[str, tuple[str, ...]]:
-        """Servers by name, each with its instances: those of a group are one, which is called as the group is."""
+        """Return servers by name, each with its instances: a group is one server of the group's name."""
         found: dict[str, tuple[str, ...]] = {}
         for name in self.instances:
             server = self.server_of(name)
@@ -155,7 +155,7 @@ class Rig(Declared):
         return found
 
     def server_of(self, instance: str) -> str:
-        """The name of an instance's server."""
+        """Return the name of an instance's server."""
         return self.instances[instance].group or instance
 
     @field_validator("connect", mode="before", json_schema_input_type=Connect | str)

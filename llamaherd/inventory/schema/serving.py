@@ -1,4 +1,4 @@
-"""One server instance: its model, placement and endpoint, how it is tuned, and what a change must prove."""
+"""A server instance: its model, placement and endpoint, its tuning, and the limits of its gate."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type
 
 
 def _percent(value: Any) -> Any:
-    """Percent of `99%`, `99.5 %` or 99."""
+    """Parse the percent of `99%`, `99.5 %` or 99."""
     match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,3})?)\s*%?\s*", str(value), re.ASCII)
     return float(match[1]) if match and isinstance(value, str) else value
 
 
 class Quality(Declared):
-    """The most that a coarser cache than `kv`, or other weights, may cost: beside the same weights with a cache of f16,
-    or beside the largest of the models with one."""
+    """The allowed loss in quality of a cache coarser than `kv`, or of other weights.
+
+    It is compared with the same weights, or the largest of the models, with a cache of f16.
+    """
 
     kld: Annotated[float, Field(gt=0, le=1)] = 0.005
-    """Mean KL divergence of what the model says next, at most."""
+    """The largest mean KL divergence of the next token."""
     same_top: Annotated[float, BeforeValidator(_percent, json_schema_input_type=str | float), Field(ge=50, le=100)] = 99
-    """Percent of all tokens, at least, for which the likeliest one is the same."""
+    """The smallest percentage of tokens for which the likeliest token is the same."""
 
 
 FEWEST_LIMITS, MOST_LIMITS = 2, 12
-"""Power limits that one search can try."""
+"""The fewest and most power limits of a search."""
 
 
 class PowerLimits(Declared):
-    """Power limits that the GPUs of an instance are held to in turn, once its best keys are known."""
+    """Power limits that a search measures with its best settings."""
 
     max: Watts
-    """The most that each GPU may be held to."""
+    """The highest limit of each GPU."""
     min: Watts | None = None
-    """The least that is tried. Default: 60 % of `max`."""
+    """The lowest limit. Default: 60 % of `max`."""
     step: Watts | None = None
-    """From one limit to the next. Default: a quarter of what lies between."""
+    """The step between limits. Default: a quarter of the range."""
 
     @property
     def watts(self) -> tuple[int, ...]:
-        """All of them, from the least on."""
+        """Return all limits, lowest first."""
         return (*self._below, self.max)
 
     @property
@@ -71,23 +73,23 @@ def _round_to(step: int, value: float) -> int:
 
 
 class Tune(Declared):
-    """What `herd tune` goes by for it, unless the command says otherwise."""
+    """The defaults of `herd tune` for an instance."""
 
     for_: Annotated[Literal["turn", "decode", "throughput", "efficiency"], Field(alias="for")] = "turn"
-    """What it is to be best at: an agent's turn, one answer, as many at once as it has slots, or a turn's energy."""
+    """The objective: an agent's turn, one response, parallel responses in all slots, or the energy of a turn."""
     budget: Duration | None = None
-    """The longest that a search takes, `30s` to `6h`. Default: `45m`."""
+    """The longest duration of a search, `30s` to `6h`. Default: `45m`."""
     quality: Quality | None = None
-    """What coarser types of the cache and other `models` may cost. Without it, none is tried."""
+    """The allowed loss in quality of lossy cache types and other `models`. Default: none is tried."""
     models: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
-    """Other models of this rig that may take the place of `model`, such as other quants. `herd up` fetches them."""
+    """Other models of this rig that can replace `model`, such as other quants. `herd up` fetches them."""
     power: PowerLimits | None = None
-    """Power limits that are tried in the end. Without it, none is."""
+    """Power limits that are measured at the end. Default: none."""
 
     @model_validator(mode="after")
     def _judged(self) -> Self:
         if self.models and self.quality is None:
-            raise wrong("nothing says what other models may cost", "add `quality: {kld: 0.02}`", at="models")
+            raise wrong("other models have no limit of their cost", "add `quality: {kld: 0.02}`", at="models")
         return self
 
 
@@ -95,21 +97,21 @@ Loss = Annotated[float, BeforeValidator(parse_loss, json_schema_input_type=str)]
 
 
 class Gate(Declared):
-    """What a change may cost: what serves and what is declared are measured, and what costs more is not served."""
+    """The allowed loss of a change: both servers are measured, and a larger loss is rolled back."""
 
     decode: Loss | None = None
-    """The most that writing may lose, `-0.5%` to `-50%`."""
+    """The largest loss of decode speed, `-0.5%` to `-50%`."""
     prefill: Loss | None = None
-    """The most that reading a prompt may lose."""
+    """The largest loss of prefill speed."""
     kld: Annotated[float, Field(gt=0, le=1)] | None = None
-    """How far what it says may be from what it said: mean KL divergence, at most."""
+    """The largest mean KL divergence between new and old output."""
     budget: Duration | None = None
-    """The longest that measuring takes, `30s` to `6h`. Default: `20m`."""
+    """The longest duration of the measurement, `30s` to `6h`. Default: `20m`."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if self.decode is None and self.prefill is None and self.kld is None:
-            raise ValueError("it says no limit; write `decode: -3%`, `prefill: -5%`, `kld: 0.02`, or some of them")
+            raise ValueError("it has no limit; write `decode: -3%`, `prefill: -5%`, `kld: 0.02`, or some of them")
         return self
 
 
@@ -118,10 +120,10 @@ Backend = Literal["systemd", "compose"]
 Split = Literal["none", "layer", "row", "tensor", "graph"]
 
 MOST_INT = 2**31 - 1
-"""Engines read these numbers into 32 bits."""
+"""Engines store these numbers in 32 bits."""
 
 DRAIN_SECONDS = 30
-"""What requests in flight are given, where nothing is declared."""
+"""The default time for running requests, in seconds."""
 
 
 class CacheTypes(Declared):
@@ -134,7 +136,7 @@ class CacheTypes(Declared):
 
     @property
     def quantised(self) -> bool:
-        """Whether V is quantised, which needs flash attention, or K is."""
+        """Return whether K or V is quantised. A quantised V requires flash attention."""
         return any(not kind.endswith(("f16", "f32")) for kind in (self.k, self.v))
 
 
@@ -142,51 +144,51 @@ class Draft(Declared):
     """Speculative decoding: by a prediction head (`mtp: 2`), or by a smaller model (`model: NAME`)."""
 
     mtp: Annotated[int, Field(ge=1, le=16)] | None = None
-    """Tokens to draft at a time with a multi-token prediction head: the model's own, or that in `model`."""
+    """Tokens per draft with a multi-token prediction head: the model's own, or that in `model`."""
     model: Name | None = None
-    """A model of this rig that drafts; with `mtp`, one that is a prediction head in files of its own."""
+    """The draft model, of this rig; with `mtp`, a prediction head in separate files."""
     max: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Tokens to draft at a time with a smaller model. Default: 16."""
+    """Tokens per draft with a smaller model. Default: 16."""
     p_min: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Stop drafting where what drafts is less sure than this."""
+    """Stop drafting when the draft's probability is lower."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Draft:
         if self.mtp is None and self.model is None:
             help_ = "add `mtp: 2` for the model's own prediction head, or `model:` and a smaller model of this rig"
-            raise wrong("nothing says what drafts", help_)
+            raise wrong("the draft has no model", help_)
         if self.mtp is not None and self.max is not None:
-            message = "`max` is for a smaller model that drafts; `mtp` says how many tokens a head does"
+            message = "`max` is for a smaller draft model; for a prediction head, `mtp` is the number of tokens"
             raise wrong(message, "leave `max` out", at="max")
         return self
 
     @property
     def tokens(self) -> int:
-        """How many are drafted at a time."""
+        """Return the tokens per draft."""
         return self.mtp or self.max or 16
 
 
 class Sampling(Declared):
-    """How tokens are chosen where a request does not say."""
+    """The default sampling of requests."""
 
     temperature: Annotated[float, Field(ge=0, le=5)] | None = None
-    """0 takes the likeliest token."""
+    """Temperature; 0 selects the likeliest token."""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Nucleus: the likeliest tokens that make up this much."""
+    """Nucleus: the likeliest tokens with this total probability."""
     top_k: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
     """The k likeliest tokens; 0 for all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Least likelihood, relative to the likeliest token."""
+    """The lowest probability, relative to the likeliest token."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Against tokens that have occurred."""
+    """Penalty for tokens that have occurred."""
     repeat_penalty: Annotated[float, Field(ge=0, le=10)] | None = None
-    """Against repetition; 1 for none."""
+    """Penalty for repetition; 1 for none."""
     seed: Annotated[int, Field(ge=-1, le=2**32 - 1)] | None = None
-    """Of the random numbers; -1 for another one each time."""
+    """Seed of the random numbers; -1 for a new one each time."""
 
 
 def _rate(value: Any) -> Any:
-    """Tokens per second of `35 t/s`, `35 tok/s` or 35."""
+    """Parse the tokens per second of `35 t/s`, `35 tok/s` or 35."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:t/s|tok/s|tokens/s)?\s*", str(value), re.ASCII)
     return float(match[1]) if match and isinstance(value, str) else value
 
@@ -195,18 +197,18 @@ Rate = Annotated[float, BeforeValidator(_rate, json_schema_input_type=str | floa
 
 
 class Expect(Declared):
-    """What its owner saw, or wants to see. `herd verify` fails at half of `decode`; a measurement tells less."""
+    """The expected performance. `herd verify` fails below half of `decode`; a measurement reports smaller losses."""
 
     decode: Rate | None = None
-    """Tokens per second when it answers one request, with the kind of text that it writes fastest."""
+    """Decode speed of one request, with its fastest kind of text, in tokens per second."""
     prefill: Rate | None = None
-    """Tokens per second when it reads a long prompt."""
+    """Prefill speed of a long prompt, in tokens per second."""
     power: Watts | None = None
-    """The most power of all its GPUs together, on average while it writes."""
+    """The highest average power of all its GPUs together during decode."""
 
 
 def _share(value: Any) -> Any:
-    """`75%`, a number of layers, or `all`, which is `100%`."""
+    """Parse `75%`, a number of layers, or `all`, which is `100%`."""
     if value == "all":
         return "100%"
     number = whole_number(value) if isinstance(value, str) else None
@@ -230,27 +232,27 @@ class Instance(Declared):
     on: tuple[Name, ...] = ()
     """GPUs to run on. Empty: on the CPU."""
     split: Split | None = None
-    """How several GPUs share a model: whole layers (`layer`), or every layer between them."""
+    """How several GPUs share a model: whole layers (`layer`), or parts of every layer."""
     tensor_split: tuple[Annotated[float, Field(ge=0)], ...] = ()
-    """How much of the model each GPU takes, in proportion, such as `[0.9, 1, 1]`."""
+    """The proportions of the model on each GPU, such as `[0.9, 1, 1]`."""
     gpu_layers: Annotated[int, Field(ge=0, le=MOST_INT)] | Literal["all"] | None = None
-    """How many layers the GPUs hold, the last ones; `all` where there is a GPU."""
+    """The number of layers on GPUs, from the last. Default: `all` with a GPU."""
     experts_on_cpu: Share | None = None
-    """Of how many layers the CPU computes the experts: `75%`, a number of layers, or `all`."""
+    """The layers whose experts run on the CPU: `75%`, a number of layers, or `all`."""
     context: Annotated[int, Field(ge=256, le=MOST_INT)]
     """Tokens of context, shared by all slots."""
     kv: CacheTypes = CacheTypes()
     """Types of the cache: one for both, or k and v."""
     batch: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
-    """Tokens of a prompt that are queued at once (`--batch-size`)."""
+    """Tokens of a prompt per batch (`--batch-size`)."""
     ubatch: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
-    """Tokens that are computed at once (`--ubatch-size`); more is faster at prompts and takes memory."""
+    """Tokens per computation (`--ubatch-size`): more makes prefill faster and uses more memory."""
     parallel: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Slots: requests that are answered at once."""
+    """Slots: the number of parallel requests."""
     threads: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
     """Threads. Default: the performance cores, or all cores."""
     cpus: Annotated[str, StringConstraints(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$")] | None = None
-    """Logical processors that it may use, such as `0-5,12-17`."""
+    """The logical processors to use, such as `0-5,12-17`."""
     numa: Literal["distribute", "isolate", "numactl"] | None = None
     """How memory is spread on a host with several NUMA nodes."""
     flash_attention: Literal["auto", "on", "off"] | None = None
@@ -258,43 +260,43 @@ class Instance(Declared):
     mmap: bool | None = None
     """Whether the model is mapped (the engine's default) or read into memory."""
     mlock: bool = False
-    """Keep the model from being swapped out."""
+    """Lock the model in memory, so that it is not swapped out."""
     warmup: bool | None = None
-    """Whether it computes once before it is ready."""
+    """Whether the server runs one computation before it is ready."""
     draft: Draft | None = None
     """Speculative decoding."""
     sampling: Sampling | None = None
-    """How tokens are chosen where a request does not say."""
+    """The default sampling of requests."""
     thinking: bool | None = None
     """Whether the model thinks before it answers. Default: what its chat template does."""
     cache_reuse: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
-    """Least length of a part of an earlier prompt that is used again."""
+    """The shortest part of an earlier prompt that is reused, in tokens."""
     expect: Expect | None = None
-    """What its owner saw, or wants to see."""
+    """The expected performance."""
     tune: Tune | None = None
-    """What `herd tune` goes by for it."""
+    """The defaults of `herd tune`."""
     gate: Gate | None = None
-    """What a change may cost: how much slower it may become, and how far from what it said."""
+    """The allowed loss of a change in speed and in quality."""
     listen: Line = "127.0.0.1"
     """IP address to listen on, or `localhost`."""
     port: Port
     """Port, one per instance."""
     group: Name | None = None
-    """Instances of a group are one server at one port, which has the model of one of them loaded at a time."""
+    """Instances of a group share one server and port, which loads the model of one of them at a time."""
     backend: Backend = "systemd"
     """`systemd`: a unit. `compose`: a Docker Compose project."""
     api_key: Secret | None = None
-    """Where the key is that clients must send."""
+    """The API key that clients must send."""
     environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], TextLines] = Field(
         default_factory=dict
     )
     """Environment variables of the server. Not for secrets."""
     extra_args: tuple[TextLines, ...] = ()
-    """More arguments, after all others: a list, or a text that is split as a shell does."""
+    """More arguments, after all others: a list, or a text that is split like a shell command."""
     load_timeout: Annotated[int, Field(ge=5, le=7200)] | None = None
-    """Seconds that it may take to load its model."""
+    """The most seconds to load its model."""
     drain: Annotated[int, Field(ge=0, le=3600)] = DRAIN_SECONDS
-    """Seconds that requests in flight are given to end before it is stopped for a change."""
+    """The seconds for running requests to finish before a change stops the server."""
 
     @field_validator("listen")
     @classmethod
@@ -348,37 +350,37 @@ class Instance(Declared):
 
     @property
     def quality(self) -> Quality | None:
-        """What coarser types of its cache may cost; None where none is to be tried."""
+        """Return the allowed loss of lossy cache types; None if none is tried."""
         return self.tune.quality if self.tune else None
 
     @property
     def tried_models(self) -> tuple[str, ...]:
-        """Other models that a search may put in the place of its own."""
+        """Return other models that a search can use instead of its own."""
         return tuple(name for name in (self.tune.models if self.tune else ()) if name != self.model)
 
     @property
     def tried_limits(self) -> tuple[int, ...]:
-        """Power limits that a search tries, in watts."""
+        """Return the power limits of a search, in watts."""
         return self.tune.power.watts if self.tune and self.tune.power else ()
 
     @property
     def judged(self) -> bool:
-        """Whether what it says is to be compared with what it says otherwise, by a search or by its gate."""
+        """Return whether a search or its gate compares its output."""
         return self.quality is not None or (self.gate is not None and self.gate.kld is not None)
 
     @property
     def moves_experts(self) -> bool:
-        """Whether the CPU is to compute some of its experts."""
+        """Return whether some of its experts run on the CPU."""
         return self.experts_on_cpu is not None and float(str(self.experts_on_cpu).rstrip("%")) > 0
 
     @property
     def loopback(self) -> bool:
-        """Whether only this host can reach it."""
+        """Return whether only this host can reach it."""
         return ip_address(self.listen).is_loopback
 
 
 def split_as_shell(text: str) -> list[str]:
-    """The words of a command line; line ends, escaped or not, separate them. Raises ValueError."""
+    """Return the words of a command line. Line ends, escaped or not, separate words. Raise ValueError."""
     try:
         return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What runs on a rig: engines, and the models that they serve."""
+"""The software of a rig: engines, and the models that they serve."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UPSTREAM: dict[str, str] = {
     "llama.cpp": "https://github.com/ggml-org/llama.cpp",
     "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
 }
-"""Where each engine's source is kept by its authors."""
+"""The repository of each engine's authors."""
 PUBLISHED: dict[str, str] = {"vllm": "vllm/vllm-openai:v0.33.0"}
-"""An image of each engine that is not built here."""
+"""The image of each engine that is not built on hosts."""
 
 
 OptionName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
@@ -32,44 +32,44 @@ Repo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*/[
 
 
 def by_digest(image: str) -> bool:
-    """Whether an image is named by digest, which cannot move."""
+    """Return whether an image is given by digest, which never changes."""
     return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
 
 
 def _summed(path: str) -> str:
-    """The command that prints the hash of an archive or a file."""
+    """Return the command that prints the hash of an archive or a file."""
     fetched = re.match(r"https?://", path)
     return f"`curl -L {shlex.quote(path)} | sha256sum`" if fetched else f"`sha256sum {shlex.quote(path)}`"
 
 
 class Version(Declared):
-    """What an archive cannot tell the build: llama.cpp counts and names git commits."""
+    """The version of an archive: llama.cpp reads it from git otherwise."""
 
     number: Annotated[int, Field(ge=0, le=10**9)]
     """llama.cpp's build number."""
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z._-]+$")] = "unknown"
-    """The commit to name beside it."""
+    """The commit in the version."""
 
 
 class Source(Declared):
-    """Where a source comes from: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
+    """The source of an engine: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
 
     git: GitUrl | None = None
-    """Repository, which the host fetches from."""
+    """The git repository from which the host fetches."""
     commit: Commit | None = None
-    """The commit in it, all 40 digits."""
+    """The commit, with all 40 digits."""
     ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
-    """Or a tag or branch in it, which `herd lock` resolves to a commit."""
+    """Or a tag or branch, which `herd lock` resolves to a commit."""
     archive: Line | None = None
     """Or a tar archive: a URL, or a file of this machine."""
     sha256: Sha256 | None = None
     """The archive's hash."""
     folder: Line = ""
-    """Where in the source `CMakeLists.txt` lies."""
+    """The folder of `CMakeLists.txt` in the source."""
     overlay: dict[Line, TextLines] = Field(default_factory=dict)
     """Files to write into `folder` before the build: path and text."""
     version: Version | None = None
-    """What the build shall call itself."""
+    """The version that the build reports."""
 
     @field_validator("archive", mode="before")
     @classmethod
@@ -77,19 +77,17 @@ class Source(Declared):
         if isinstance(value, str) and not re.match(r"https?://", value):
             return beside_inventory(value, info)
         if isinstance(value, str) and re.search(r"\s", one_line(value)):
-            raise wrong(f"`{value}` is no URL: it has a space", "write `%20` for a space")
+            raise wrong(f"`{value}` is not a URL: it contains a space", "write `%20` for a space")
         return value
 
     @model_validator(mode="after")
     def _one_kind(self) -> Source:
         if self.git is None and self.archive is None:
-            raise wrong("nothing says where the source is", f"add `git: {UPSTREAM['llama.cpp']}`")
+            raise wrong("the source has no URL", f"add `git: {UPSTREAM['llama.cpp']}`")
         if self.git is not None and self.archive is not None:
             raise wrong("the source is a repository or an archive, and not both", "leave out `git` or `archive`")
         if self.git is not None and self.commit is None and self.ref is None:
-            raise wrong(
-                "nothing says which commit of the repository it is", "add `ref: b11434`, or another tag or branch"
-            )
+            raise wrong("the repository has no commit", "add `ref: b11434`, or another tag or branch")
         if self.commit is not None and self.ref is not None:
             message = "`commit` and `ref` both say which commit of the repository it is"
             raise wrong(message, "leave out `ref`, or `commit` to let `herd lock` resolve the other", at="ref")
@@ -102,12 +100,12 @@ class Source(Declared):
 
     @property
     def local_archive(self) -> Path | None:
-        """The archive on the controller, where it is one."""
+        """Return the archive if it is a file of the controller."""
         return Path(self.archive) if self.archive and not self.archive.startswith("http") else None
 
     @property
     def build_number(self) -> int | None:
-        """llama.cpp's build number, where the version or a ref such as `b11434` tells it."""
+        """Return llama.cpp's build number, if it follows from the version or a ref such as `b11434`."""
         if self.version:
             return self.version.number
         tag = re.fullmatch(r"b(\d{3,6})", self.ref or "")
@@ -115,14 +113,14 @@ class Source(Declared):
 
 
 BuiltFlags = tuple[tuple[tuple[str, ...], int], ...]
-"""Flags that a built engine lists: all spellings of each, and the number of its values."""
+"""The flags of a built engine: all spellings of each, and the number of its values."""
 
 
 class Engine(Declared):
-    """An engine built here from a pinned source, or pulled as an image by digest."""
+    """An engine: built on the host from a pinned source, or an image by digest."""
 
     kind: EngineKind
-    """Which build options and which flags it understands."""
+    """The kind of engine, which sets its build options and flags."""
     ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
     """Short for a `source` in the authors' own repository at this tag, branch or commit."""
     source: Source | None = None
@@ -130,14 +128,14 @@ class Engine(Declared):
     image: Image | None = None
     """Or run this image: by digest, or by a tag that `herd lock` resolves to one."""
     options: dict[OptionName, Plain] = Field(default_factory=dict)
-    """CMake options beyond those that follow from the rig, and instead of them."""
+    """CMake options that add to those of the rig, or replace them."""
     flags: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
-    """Which version's flags it understands, where neither `ref` nor `source` tells: b11434, a commit, a date."""
+    """The version of its flags, if it does not follow from `ref` or `source`: b11434, a commit, a date."""
     _built: BuiltFlags = PrivateAttr(default=())
 
     @property
     def built(self) -> BuiltFlags:
-        """The flags that its build lists on this rig's host; none where that is not known."""
+        """Return the flags that its build lists on this rig's host; none if unknown."""
         return self._built
 
     def with_built(self, flags: BuiltFlags) -> Engine:
@@ -165,7 +163,7 @@ class Engine(Declared):
         given = [key for key in ("ref", "source", "image") if getattr(self, key) is not None]
         if not given:
             ref = "main" if self.kind == "ik_llama.cpp" else "b11434"
-            raise wrong("nothing says which version it is", f"add `ref: {ref}`, or an `image`")
+            raise wrong("the engine has no version", f"add `ref: {ref}`, or an `image`")
         if self.image is not None and len(given) > 1:
             raise wrong("the engine is built or an image, and not both", f"leave out `{given[0]}` or `image`")
         if self.source and self.ref not in (None, self.source.ref, self.source.commit):
@@ -174,12 +172,12 @@ class Engine(Declared):
 
     @property
     def digest(self) -> bool:
-        """Whether the image is named by digest, which cannot move."""
+        """Return whether the image is given by digest, which never changes."""
         return self.image is not None and by_digest(self.image)
 
 
 def cmake_value(value: str | int | bool) -> str:
-    """An option's value as CMake takes it: `true` is ON."""
+    """Return an option's value for CMake: `true` is ON."""
     return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
 
 
@@ -189,15 +187,15 @@ class Model(Declared):
     hf: Repo | None = None
     """Repository of a model hub."""
     revision: Given = "main"
-    """Branch, tag or commit of it."""
+    """A branch, tag or commit of the repository."""
     quant: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
-    """Short for `files`: the GGUF files that have this quant in their name, such as `UD-Q4_K_XL`."""
+    """Short for `files`: the GGUF files with this quant in their name, such as `UD-Q4_K_XL`."""
     files: Given = "*.gguf"
-    """Which of its files: exactly one, or all shards of one model."""
+    """Its files: exactly one, or all shards of one model."""
     mmproj: Given | None = None
     """Its vision projector: a file of the same repository, such as `mmproj-F16.gguf`."""
     file: LocalPath | None = None
-    """Or a GGUF file of this machine, which is sent."""
+    """Or a GGUF file of this machine, which is sent to the host."""
     sha256: Sha256 | None = None
     """Hash of `file`."""
 
@@ -212,9 +210,7 @@ class Model(Declared):
     def _one_kind(self) -> Model:
         if self.hf is None and self.file is None:
             example = "`hf: unsloth/Qwen3.6-35B-A3B-MTP-GGUF`"
-            raise wrong(
-                "nothing says where the model is", f"add its repository, as in {example}, or `file` with `sha256`"
-            )
+            raise wrong("the model has no source", f"add its repository, as in {example}, or `file` with `sha256`")
         if self.hf is not None and self.file is not None:
             message = "`file` is a file of this machine, and `hf` a repository: the model is in one of them"
             raise wrong(message, f"write `files: {self.file.name}` for a file of the repository", at="file")
@@ -223,6 +219,6 @@ class Model(Declared):
         if self.file is not None and self.file.name.startswith("-"):
             raise wrong(f"`{self.file.name}` begins as an option does", "give the file another name", at="file")
         if self.file is not None and self.mmproj is not None:
-            message = "`mmproj` is a file of the repository in `hf`; beside `file` there is none"
+            message = "`mmproj` is a file of the repository in `hf`; `file` has no repository"
             raise wrong(message, "leave it out", at="mmproj")
         return self

@@ -11,12 +11,12 @@ from llamaherd.measure.results.result import Condition
 
 Scale = Literal["linear", "log2", "log10", "date"]
 MOST_SERIES = 5
-"""In one pane: more than these no eye tells apart."""
+"""The most series in one pane: more are hard to tell apart."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. `zero`: it begins at nothing. `tokens`: its ticks are counts of tokens, as 4K; `whole`: no halves."""
+    """An axis. `zero`: it starts at 0. `tokens`: its ticks are numbers of tokens such as 4K; `whole`: no fractions."""
 
     name: str
     scale: Scale = "linear"
@@ -27,7 +27,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """A value, with the ends of its interval where there is one; `about` is what it says when it is pointed at."""
+    """A value with the ends of its interval, if it has one. `about` is its tooltip."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together. Without `line` they are not joined; `marks` False leaves the line alone."""
+    """Points of one series. Without `line` they are not joined; without `marks` only the line is drawn."""
 
     name: str
     points: tuple[Point, ...]
@@ -48,7 +48,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Level:
-    """A line across the pane, such as a mean, with a band around it."""
+    """A horizontal line across the pane, such as a mean, with a band around it."""
 
     value: float
     low: float | None = None
@@ -57,7 +57,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Pane:
-    """One pair of axes with what is on it. `about` is what it shows, for whoever does not see it."""
+    """One pair of axes with its series. `about` is its description for screen readers."""
 
     title: str
     about: str
@@ -69,7 +69,7 @@ class Pane:
 
 @dataclass(frozen=True)
 class Bar:
-    """A horizontal bar from nothing, with an interval; `grey` where it is no longer so."""
+    """A horizontal bar from 0, with an interval; `grey` if the value is outdated."""
 
     name: str
     value: float
@@ -91,7 +91,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panes under one heading, with all their values as a table; `conditions` are of the cells that are in it whole."""
+    """Panes under one heading, with a table of their values. `conditions` are those of the cells shown completely."""
 
     title: str
     caption: str
@@ -102,7 +102,7 @@ class Chart:
 
 
 def fewest(series: Iterable[Series]) -> tuple[Series, ...]:
-    """As many series as a pane can hold, those with most points first, and in their order."""
+    """Return as many series as a pane can hold: those with the most points, in their order."""
     every = list(series)
     kept = sorted(range(len(every)), key=lambda at: -len(every[at].points))[:MOST_SERIES]
     return tuple(every[at] for at in sorted(kept))

@@ -24,7 +24,7 @@ CONTEXT = Axis("tokens in the context", "log2", tokens=True)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Cells along something, each with its place there; `name` is what its curve is called."""
+    """Cells along one condition, each with its value of the condition. `name` is the name of the curve."""
 
     name: str
     cells: tuple[tuple[float, MeasuredCell], ...]
@@ -34,7 +34,7 @@ PointOf = Callable[[float, MeasuredCell], Point | None]
 
 
 def context_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
-    """Decode in up to six panes, and prefill in up to four."""
+    """Return the charts over depth: decode in up to six panes, prefill in up to four."""
     speed = _sweep_pane("Speed", "t/s", CONTEXT, sweeps, _metric_point(DECODE))
     if speed:
         power = Axis("power, W")
@@ -59,14 +59,14 @@ def _energy_panes(sweeps: Sequence[Sweep]) -> list[Pane | None]:
 
 
 def allocated_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
-    """Decode over a context that was allocated: it says nothing of a context that is full."""
+    """Return decode over the allocated context, which does not show decode at a full context."""
     axis = Axis("context that was allocated, tokens", "log2", tokens=True)
     if pane := _sweep_pane("Speed", "t/s", axis, sweeps, _metric_point(DECODE)):
         yield _sweep_chart("Decode over the allocated context", [pane], sweeps, when)
 
 
 def concurrency_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
-    """What all streams get together, and what each of them gets: two panes, as no pane has two axes."""
+    """Return the speed of all streams together and of each stream, in two panes."""
     axis = Axis("requests at once", "log2")
     total = _sweep_pane("All streams together", "t/s", axis, sweeps, _together)
     each = _sweep_pane("Each stream", "t/s", axis, sweeps, _metric_point(DECODE))
@@ -77,7 +77,7 @@ def concurrency_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
 
 
 def limit_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
-    """Speed and efficiency over the power limit."""
+    """Return speed and efficiency over the power limit."""
     axis = Axis("power limit of each GPU, W")
     panes = [
         _sweep_pane("Decode", "t/s", axis, sweeps, _metric_point(DECODE)),
@@ -92,7 +92,7 @@ def limit_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
 def _sweep_chart(title: str, panes: Sequence[Pane | None], sweeps: Sequence[Sweep], when: str) -> Chart:
     cells = [cell for each in sweeps for _, cell in each.cells]
     several = any(found.ends for cell in cells for found in cell.figures)
-    how = "Bands and lines are 95 % intervals." if several else "One run each: no error is known."
+    how = "Bands and lines are 95 % intervals." if several else "One run each: the error is unknown."
     runs = sorted({found.estimate.runs for cell in cells for found in cell.figures})
     many = f"n = {runs[0]}" if len(runs) == 1 else f"n = {runs[0]} to {runs[-1]}"
     caption = f"{when} {many} for each point. {how}"
@@ -104,7 +104,7 @@ def _sweep_chart(title: str, panes: Sequence[Pane | None], sweeps: Sequence[Swee
 def _sweep_pane(
     title: str, unit: str, x: Axis, sweeps: Sequence[Sweep], read: PointOf, *, line: bool = True
 ) -> Pane | None:
-    """A pane with a curve of each sweep that has at least two of these points."""
+    """Return a pane with a curve of each sweep that has at least two points."""
     every = []
     for sweep in sweeps:
         points = tuple(point for place, cell in sweep.cells if (point := read(place, cell)))
@@ -115,7 +115,7 @@ def _sweep_pane(
     kept = fewest(every)
     about = "; ".join(f"{each.name}: {_range_text(each.points)}" for each in kept)
     values = [point.y for each in kept for point in each.points]
-    # Seconds and minutes on one axis: only so can both be read.
+    # Seconds and minutes on one axis: only a logarithmic axis shows both.
     log = unit == "ms" and max(values) > _DECADE * min(values)
     y = Axis(unit, "log10" if log else "linear", zero=not log)
     return Pane(title, f"{unit} over {x.name}. {about}", x, y, kept)
@@ -127,7 +127,7 @@ def _range_text(points: Sequence[Point]) -> str:
 
 
 def _together(place: float, cell: MeasuredCell) -> Point | None:
-    """All streams, in the time in which all of them were asked."""
+    """Return the total speed while all streams were active."""
     if cell.total is None:
         return None
     return Point(
@@ -136,7 +136,7 @@ def _together(place: float, cell: MeasuredCell) -> Point | None:
 
 
 def _metric_point(metric: Metric) -> PointOf:
-    """A metric with its interval."""
+    """Return a metric with its interval."""
 
     def read(place: float, cell: MeasuredCell) -> Point | None:
         found = cell.figure(metric)
@@ -149,7 +149,7 @@ def _metric_point(metric: Metric) -> PointOf:
 
 
 def _place_text(place: float, cell: MeasuredCell) -> str:
-    """Where a point is, as it is pointed at."""
+    """Return the tooltip of a point."""
     return tokens(place) if place >= 1024 or cell.condition.concurrency == 1 else f"{place:g}"
 
 
@@ -189,15 +189,15 @@ def _plain_point(x: float, y: float, at: str, unit: str) -> Point:
 
 
 _FEWEST_FITTED = 4
-"""Points: two of them make any law."""
+"""The fewest points of a law: two fit any."""
 _DRAWN = 24
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """y = factor · x ** power, from the least x to the most of what it was fitted to; `error` is that of the power.
+    """y = factor · x ** power, between the smallest and largest fitted x; `error` is that of the power.
 
-    `left` is what a point is above the law, as a share, for each x.
+    `left` is the relative residual of a point, for each x.
     """
 
     factor: float
@@ -208,12 +208,12 @@ class PowerLaw:
     left: tuple[tuple[float, float], ...]
 
     def at(self, x: float) -> float:
-        """What it says."""
+        """Return the law as a sentence."""
         return float(self.factor * x**self.power)
 
 
 def fit_power_law(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
-    """The law by least squares of logarithms, with the 95 % interval of its power; None of too few points."""
+    """Return the law by least squares of logarithms, with the 95 % interval of its power; None for too few points."""
     if len(points) < _FEWEST_FITTED or len({x for x, _ in points}) < _FEWEST_FITTED:
         return None
     logs = [(log(x), log(y)) for x, y in points]
@@ -231,7 +231,7 @@ def fit_power_law(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
 
 
 def law_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
-    """Each curve of decode with its law, and what that leaves."""
+    """Return each curve of decode with its law and the residuals."""
     for sweep in sweeps:
         points = [(place, found.value) for place, cell in sweep.cells if (found := cell.figure(DECODE))]
         if law := fit_power_law(points):
@@ -244,7 +244,7 @@ def _law_chart(name: str, points: Sequence[tuple[float, float]], law: PowerLaw, 
     worst = max(abs(each) for _, each in law.left)
     caption = (
         f"{when} n = {len(points)}. Speed is {rounded(law.factor)} times tokens to the power of {said}, from {reach}; "
-        f"beyond that it says nothing. The largest residual is {100 * worst:.1f} %. "
+        f"it does not hold beyond that. The largest residual is {100 * worst:.1f} %. "
         f"{'They bend: it is no power law, and the error of its power means little.' if bends(law) else ''}"
     )
     rows = [
@@ -272,7 +272,7 @@ def _residual_pane(law: PowerLaw) -> Pane:
 
 
 def bends(law: PowerLaw) -> bool:
-    """Whether residuals keep their sign at both ends and have the other one between: a curve, and not noise."""
+    """Return whether residuals have one sign at both ends and the other between: a curve instead of noise."""
     signs = [left > 0 for _, left in sorted(law.left)]
     turns = sum(a != b for a, b in pairwise(signs))
     return len(signs) >= 5 and turns == 2 and signs[0] == signs[-1]
@@ -280,11 +280,11 @@ def bends(law: PowerLaw) -> bool:
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _FEWEST_RUNS, _MOST_CELLS = 5, 6
-"""Runs of a cell that are drawn, and cells."""
+"""The most runs of a cell, and cells, that are drawn."""
 
 
 def runs_charts(each: Measured, when: str) -> Iterator[Chart]:
-    """A pane of speeds for each cell with enough runs, and one of the time of a step where it drafts."""
+    """Return a pane of speeds for each cell with enough runs and, if it drafts, one of step times."""
     cells = [cell for cell in each.cells if len(cell.runs) >= _FEWEST_RUNS and cell.condition.concurrency == 1]
     cells = cells[:_MOST_CELLS]
     if not cells:
@@ -321,12 +321,12 @@ def _run_rows(cell: MeasuredCell) -> Iterator[tuple[str, ...]]:
 
 Along = Literal["filled", "allocated", "at once", "limit"]
 _FEWEST_POINTS, _SPAN = 3, 3
-"""Points that make a curve, and how many times as long the longest context is as the shortest."""
+"""The fewest points of a curve, and the smallest ratio of its longest to its shortest context."""
 
 
 def result_charts(each: Measured) -> Iterator[Chart]:
-    """All charts that a result has the points for."""
-    when = f"Measured {each.day}." if each.day else "Nobody says when it was measured."
+    """Return all charts for which a result has enough points."""
+    when = f"Measured {each.day}." if each.day else "The time of measurement is unknown."
     filled = _sweeps_along(each, "filled")
     yield from context_charts(filled, when)
     yield from law_charts(filled, when)
@@ -337,7 +337,7 @@ def result_charts(each: Measured) -> Iterator[Chart]:
 
 
 def _sweeps_along(each: Measured, what: Along) -> tuple[Sweep, ...]:
-    """The sweeps of a result along something: cells that are the same otherwise, and enough of them."""
+    """Return the sweeps of a result along one condition: enough cells that are equal in all other conditions."""
     groups: dict[tuple[str, ...], dict[float, MeasuredCell]] = {}
     for cell in each.cells:
         if (place := _place_along(cell, what)) > 0:
@@ -350,7 +350,7 @@ def _sweeps_along(each: Measured, what: Along) -> tuple[Sweep, ...]:
 
 
 def _place_along(cell: MeasuredCell, what: Along) -> float:
-    """Where a cell lies along it. A context that was only allocated was not filled."""
+    """Return the value of the condition. An allocated context was not filled."""
     asked = cell.condition
     places = {
         "filled": 0 if asked.context else cell.filled,
@@ -362,7 +362,7 @@ def _place_along(cell: MeasuredCell, what: Along) -> float:
 
 
 def _rest_of_condition(cell: MeasuredCell, what: Along) -> tuple[str, ...]:
-    """What must be the same of two cells of a curve. What fills a context is prompt and depth together."""
+    """Return what the cells of a curve have in common. Prompt and depth together fill a context."""
     asked = cell.condition
     others = {"at once": asked.concurrency, "limit": asked.power_limit_watts}
     if what != "filled":
@@ -372,7 +372,7 @@ def _rest_of_condition(cell: MeasuredCell, what: Along) -> tuple[str, ...]:
 
 
 def _sweep_name(key: tuple[str, ...], keys: Iterable[tuple[str, ...]]) -> str:
-    """The kind of text, and whether it was cached where that tells two curves apart."""
+    """Return the kind of text and, if it distinguishes two curves, whether it was cached."""
     twins = {other[1] for other in keys if other[0] == key[0] and other[3:] == key[3:]}
     return f"{key[0]}, {key[1]}" if len(twins) > 1 else key[0]
 

@@ -1,16 +1,14 @@
-"""Export a report as HTML, Markdown, CSV or JSON, and write it to a file."""
+"""Export a report as HTML, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -33,11 +31,11 @@ _COLUMNS = (
     *("metric", "unit", "value", "low", "high", "n", "of"),
 )
 _FORMULA = ("=", "+", "-", "@")
-"""What begins a formula for a spreadsheet."""
+"""Characters that begin a formula in a spreadsheet."""
 
 
 def to_csv(results: Sequence[Measured]) -> str:
-    """A line for each figure."""
+    """Return CSV with a line for each value."""
     to = io.StringIO()
     writer = csv.DictWriter(to, _COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
@@ -51,7 +49,7 @@ def to_csv(results: Sequence[Measured]) -> str:
 
 
 def results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
-    """An object for each result."""
+    """Return JSON with an object for each result."""
     return [
         {
             **_about(each),
@@ -71,7 +69,7 @@ def results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def search_json(each: FinishedSearch) -> dict[str, Any]:
-    """A search that has come to its end."""
+    """Return a finished search as JSON values."""
     head = each.head
     about = {"rig": head.rig, "instance": head.instance, "began": head.began, "ended": each.ended, "file": each.file}
     return about | result_json(each.end)
@@ -114,23 +112,23 @@ def _figure(each: Figure) -> dict[str, Any]:
 
 
 def _csv_value(value: Any) -> Any:
-    """A value of which no spreadsheet makes a formula."""
+    """Return a value that a spreadsheet does not read as a formula."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else "" if value is None else value
 
 
 _MEANING = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
-"""What Markdown could take for more than a letter: names of others are text, and mention nobody."""
+"""Characters with a meaning in Markdown: names in results are plain text and mention no user."""
 
 
 def to_markdown(page: Page) -> str:
-    """The whole page but for its charts, whose values stand in tables."""
+    """Return the page as Markdown, with tables instead of charts."""
     return "\n".join(_markdown_lines(page)).rstrip() + "\n"
 
 
 def escaped(text: str) -> str:
-    """A text on one line that means itself."""
+    """Return a text on one line, with Markdown escaped."""
     return _MEANING.sub(r"\\\1", shown(" ".join(text.split())))
 
 
@@ -184,11 +182,11 @@ def _markdown_table(table: Table) -> Iterator[str]:
 
 
 _MOST_BYTES = 1_950_000
-"""Bytes of a page, beyond which the instances that come later have their tables alone, and no charts."""
+"""The bytes of a page beyond which later instances have only tables."""
 
 
 def to_html(page: Page) -> str:
-    """The whole page. Whatever a result says is text in it, and never markup."""
+    """Return the page as HTML. Texts of results are escaped."""
     template = html_environment("report").get_template("page.html.j2")
     bare = template.render(page=page, drawn=frozenset(), version=__version__)
     every = [part for group in page.groups for part in group.parts]
@@ -196,7 +194,7 @@ def to_html(page: Page) -> str:
 
 
 def _drawn(every: Sequence[Part], room: int) -> frozenset[str]:
-    """The anchors of the parts whose charts there is room for: the first ones."""
+    """Return the anchors of the first parts, whose charts fit into the page."""
     template = html_environment("report").get_template("part.html.j2")
     found, left = set[str](), room
     for part in every:
@@ -215,7 +213,7 @@ def _size(text: str) -> int:
 
 @cache
 def html_environment(folder: str) -> Environment:
-    """Templates of pages in a folder, with the pieces and the style of this one. Every value is text, never markup."""
+    """Return the environment for page templates in a folder, with shared pieces and style. Values are escaped."""
     made = Environment(
         loader=FileSystemLoader([TEMPLATES / folder, TEMPLATES / "report"]),
         undefined=StrictUndefined,
@@ -229,7 +227,7 @@ def html_environment(folder: str) -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Texts without control characters, which no page may hold; what templates have made stays as it is."""
+    """Remove control characters from texts, which HTML does not allow. Rendered markup stays unchanged."""
     return shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -239,18 +237,18 @@ _ENDINGS: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "markdown",
 
 
 def report_form(output: Path | None, asked: str | None) -> Form | None:
-    """What is to be written: as it is asked for, or as the file is called; None: for people, here."""
+    """Return the format: the chosen one, or that of the file's name; None to print to the terminal."""
     if asked is not None:
         return _FORMS[asked]
     if output is None:
         return None
     if output.suffix.lower() not in _ENDINGS:
-        raise UserError(f"{output} does not say what it is to be", "call it .html, .md or .csv")
+        raise UserError(f"{output} has no known format", "choose a file name with .html, .md or .csv")
     return _ENDINGS[output.suffix.lower()]
 
 
 def render_report(gathered: Gathered, form: Form) -> str:
-    """The text."""
+    """Return the report as text."""
     if form == "html":
         return to_html(page(gathered))
     if form == "markdown":
@@ -260,19 +258,3 @@ def render_report(gathered: Gathered, form: Form) -> str:
     searches = [search_json(each) for each in gathered.searches]
     every = {"results": results_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
     return json.dumps(every) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Put a text into a file, whole or not at all. Raises UserError."""
-    try:
-        handle, part = mkstemp(".part", ".herd-", path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8", "replace"))
-            Path(part).chmod(0o644)
-            Path(part).replace(path)
-        finally:
-            Path(part).unlink(missing_ok=True)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None

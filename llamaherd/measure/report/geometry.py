@@ -11,16 +11,16 @@ from llamaherd.measure.report.charts import Axis, Bars, Level, Pane, Point, Seri
 from llamaherd.measure.report.tables import tokens
 
 _ABOUT = 5
-"""Marks that an axis should have."""
+"""The number of marks that an axis should have."""
 _MILLIONS, _MONTHS = 5e5, 300
-"""Steps from which on values are told in millions, and days from which on dates have years."""
+"""The step from which values are shown in millions, and the days from which dates show years."""
 _DAYS = (*(each / 1440 for each in (1, 5, 15, 60, 180, 360, 720)), 1, 2, 7, 14, 28, 91, 182, 365, 730, 3650)
 _DAY = 86_400.0
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """An axis with its ends, and its marks with what they say."""
+    """An axis with its ends, and its marks with their labels."""
 
     axis: Axis
     low: float
@@ -28,7 +28,7 @@ class Scaled:
     ticks: tuple[tuple[float, str], ...]
 
     def share(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high one, and nowhere beyond."""
+        """Return the relative position of a value, limited to 0 at the low end and 1 at the high end."""
         low, high, at = (_along(self.axis, each) for each in (self.low, self.high, value))
         return min(max((at - low) / (high - low), 0.0), 1.0) if high > low else 0.5
 
@@ -40,7 +40,7 @@ def _along(axis: Axis, value: float) -> float:
 
 
 def scaled(axis: Axis, values: Sequence[float]) -> Scaled:
-    """The axis on which all values can be seen."""
+    """Return the axis that shows all values."""
     if axis.scale in ("log2", "log10"):
         positive = [each for each in values if each > 0] or [1.0]
         return (_by_two if axis.scale == "log2" else _by_ten)(axis, min(positive), max(positive))
@@ -52,7 +52,7 @@ def scaled(axis: Axis, values: Sequence[float]) -> Scaled:
 
 def _linear(axis: Axis, low: float, high: float) -> Scaled:
     if high <= low:
-        # A single value: something to either side, that it can be seen to be alone.
+        # A single value: space on both sides shows that it is alone.
         low, high = (0.0 if axis.zero else low - abs(low) * 0.1 - 1e-9), high + abs(high) * 0.1 + 1e-9
     step = nice_step((high - low) / _ABOUT)
     if axis.whole:
@@ -63,7 +63,7 @@ def _linear(axis: Axis, low: float, high: float) -> Scaled:
 
 
 def nice_step(rough: float) -> float:
-    """The next larger one of 1, 2, 2.5 and 5 times a power of ten."""
+    """Return the next larger value of 1, 2, 2.5 or 5 times a power of ten."""
     power: float = 10.0 ** floor(log10(rough))
     return next((each * power for each in (1.0, 2.0, 2.5, 5.0) if each * power >= rough * (1 - 1e-9)), 10 * power)
 
@@ -76,7 +76,7 @@ def _tick_text(axis: Axis, value: float, step: float) -> str:
 
 
 def _by_two(axis: Axis, low: float, high: float) -> Scaled:
-    """Powers of two; the ends are those of the values, or of the one mark that there would be."""
+    """Return marks at powers of two. The ends are those of the values, or around a single mark."""
     first, last = ceil(log2(low) - 1e-9), floor(log2(high) + 1e-9)
     if last <= first:
         first, last = floor(log2(low) + 1e-9), max(ceil(log2(high) - 1e-9), floor(log2(low) + 1e-9) + 1)
@@ -105,7 +105,7 @@ def _above(marks: Sequence[float], high: float) -> float:
 
 
 def _by_day(axis: Axis, low: float, high: float) -> Scaled:
-    """Days since 1970, with marks at midnight, or at hours where all is within few days."""
+    """Return an axis of days since 1970, with marks at midnight, or at hours for a range of few days."""
     if high <= low:
         low, high = low - 0.5, high + 0.5
     every = next((each for each in _DAYS if (high - low) / each <= _ABOUT), _DAYS[-1])
@@ -121,22 +121,22 @@ def _moment(day: float, every: float, span: float) -> str:
 
 
 def days(moment: str) -> float:
-    """A time as days since 1970."""
+    """Return a time as days since 1970."""
     return datetime.fromisoformat(moment).timestamp() / _DAY
 
 
 WIDTH, HEIGHT = 400, 250
 TOP, BOTTOM, LEFT, RIGHT = 26, 40, 60, 20
 LETTER, _GAP = 7.1, 14.0
-"""How wide a letter is at most on average, and how far lines of text are apart."""
+"""The largest average width of a letter, and the distance of text lines."""
 _SIZE = 3.2
 _REACH = 0.5
-"""How much of its value an interval may be, to be seen as a whole."""
+"""The largest ratio of an interval to its value at which the axis shows the whole interval."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Words at a place."""
+    """A text at a position."""
 
     x: str
     y: str
@@ -145,7 +145,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Mark:
-    """A marker with its interval as one path, and what it says when it is pointed at."""
+    """A marker with its interval as one path, and its tooltip."""
 
     path: str
     whisker: str
@@ -154,7 +154,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class DrawnSeries:
-    """A series: `number` decides on its colour, dash and marker."""
+    """A series: `number` selects its colour, dash and marker."""
 
     number: int
     line: str
@@ -166,7 +166,7 @@ class DrawnSeries:
 
 @dataclass(frozen=True)
 class DrawnPane:
-    """A pane. `grid` are its horizontal lines, `levels` those across it with their bands."""
+    """A pane. `grid` are its horizontal grid lines, `levels` its level lines with their bands."""
 
     title: str
     about: str
@@ -184,27 +184,27 @@ class DrawnPane:
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the axes of a pane are."""
+    """The position of a pane's axes."""
 
     x: Scaled
     y: Scaled
     right: float
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The place of a value."""
+        """Return the position of a value."""
         return self.across(x), self.up(y)
 
     def across(self, x: float) -> float:
-        """How far to the right a value is."""
+        """Return the horizontal position of a value."""
         return LEFT + self.x.share(x) * (self.right - LEFT)
 
     def up(self, y: float) -> float:
-        """How far down a value is."""
+        """Return the vertical position of a value."""
         return HEIGHT - BOTTOM - self.y.share(y) * (HEIGHT - BOTTOM - TOP)
 
 
 def draw_pane(pane: Pane) -> DrawnPane:
-    """A pane with everything at its place."""
+    """Return a pane with the coordinates of all its parts."""
     points = [point for series in pane.series for point in series.points]
     ends = [end for point in points for end in (point.y, *_visible_ends(point)) if end is not None]
     ends += [end for level in pane.levels for end in (level.low, level.value, level.high) if end is not None]
@@ -228,7 +228,7 @@ def draw_pane(pane: Pane) -> DrawnPane:
 
 
 def _visible_ends(point: Point) -> tuple[float | None, float | None]:
-    """The ends of an interval, as far as they can be seen: of two values it is so wide that nothing else could be."""
+    """Return the visible ends of an interval: with two values it can be wide enough to hide everything else."""
     reach = _REACH * abs(point.y)
     low = None if point.low is None else max(point.low, point.y - reach)
     return low, None if point.high is None else min(point.high, point.y + reach)
@@ -239,7 +239,7 @@ def _labelled(pane: Pane) -> bool:
 
 
 def _x_ticks(frame: Frame) -> Iterator[Text]:
-    """Those that do not run into the one before."""
+    """Return the marks whose labels do not overlap the previous one."""
     until = -1e9
     for each, said in frame.x.ticks:
         at, half = frame.across(each), len(said) * LETTER / 2
@@ -274,7 +274,7 @@ def _series(pane: Pane, frame: Frame) -> Iterator[DrawnSeries]:
 
 
 def _band(series: Series, frame: Frame) -> str:
-    """The area between the ends of the intervals, where all points have one."""
+    """Return the area between the ends of the intervals, if all points have one."""
     known = [(point.x, point.low, point.high) for point in series.points]
     if len(known) < 2 or any(low is None or high is None for _, low, high in known):
         return ""
@@ -297,7 +297,7 @@ def _whisker(point: Point, x: float, frame: Frame) -> str:
 
 
 def _marker(number: int, x: float, y: float) -> str:
-    """A circle, a square, a triangle, a diamond, a triangle on its head."""
+    """Return the path of a marker: circle, square, triangle, diamond, inverted triangle."""
     double = place(2 * _SIZE)
     match number % 5:
         case 0:
@@ -313,7 +313,7 @@ def _marker(number: int, x: float, y: float) -> str:
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least so far apart, as near as may be to where they were, within bounds, and in their order."""
+    """Return positions with a minimum distance, close to the given ones, within bounds and in the same order."""
     order = sorted(range(len(places)), key=lambda at: (places[at], at))
     gap = min(gap, (high - low) / max(1, len(places) - 1))
     groups: list[list[float]] = []  # middle and number of places that lie gap by gap
@@ -337,7 +337,7 @@ def _runs_into(above: Sequence[float], below: Sequence[float], gap: float) -> bo
 
 
 def place(value: float) -> str:
-    """A coordinate: a tenth of a pixel is enough, and -0 is 0."""
+    """Return a coordinate, rounded to a tenth of a pixel; -0 becomes 0."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
@@ -357,7 +357,7 @@ class DrawnBar:
 
 @dataclass(frozen=True)
 class DrawnBars:
-    """Bars, one under the other."""
+    """Bars, one below the other."""
 
     title: str
     about: str
@@ -368,7 +368,7 @@ class DrawnBars:
 
 
 def draw_bars(chart: Bars) -> DrawnBars:
-    """Bars that begin at nothing, each under its name, with its value behind it."""
+    """Return bars that begin at 0, each below its name, with its value at the end."""
     most = _WIDER * max((each.value for each in chart.bars), default=1.0) or 1.0
     room = WIDTH - 16 - max((len(each.text) * LETTER for each in chart.bars), default=0) - 8
     made = []

@@ -1,4 +1,4 @@
-"""Several results together, each by its representative cells: the leaderboard, and an instance over time. Pure."""
+"""Several results by their representative cells: the leaderboard, and an instance over time. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP
 from llamaherd.measure.results.result import Condition, Kind
 
 KINDS: tuple[str, ...] = get_args(Kind)
-"""In the order in which a suite has them; what others have measured comes last."""
+"""The kinds of text in the order of the suite; those of other programs come last."""
 
 
 _CACHES = ("cold", "unknown", "warm")
 _OVERHEAD = 1000
-"""Tokens of a prompt, below which most of the time is not that of reading it."""
+"""The tokens of a prompt below which overhead dominates its prefill time."""
 
 
 def representative(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = None) -> MeasuredCell | None:
-    """The cell in which a metric was measured with the fewest requests at once and the least in the cache.
+    """Return the cell that measured a metric with the fewest parallel requests and the fewest cached tokens.
 
-    Of prefill, the shortest cold prompt of at least a thousand tokens with nothing before it: what is shorter is
-    mostly overhead.
+    For prefill, it is the shortest cold prompt of at least a thousand tokens with an empty context: shorter prompts
+    measure mostly overhead.
     """
     found = [each for each in cells if each.figure(metric) and kind in (None, each.condition.kind)]
     if metric is not DECODE:
@@ -55,35 +55,35 @@ def _prefill_order(cell: MeasuredCell) -> tuple[float, ...]:
 
 
 def figure_of(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = None) -> Figure | None:
-    """The figure that stands for a metric."""
+    """Return the representative value of a metric."""
     cell = representative(cells, metric, kind)
     return cell.figure(metric) if cell else None
 
 
 def kinds_of(results: Iterable[Measured]) -> tuple[str, ...]:
-    """The kinds of text of which decode was measured in any of these."""
+    """Return the kinds of text for which any result measured decode."""
     found = {cell.condition.kind for each in results for cell in each.cells if cell.figure(DECODE)}
     return tuple(kind for kind in KINDS if kind in found)
 
 
 _MOST_BARS = 12
-"""In one chart; the table has all."""
+"""The most rows of the chart; the table contains all."""
 
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """A stack's newest result. `stale`: its instance has a newer one, of another stack."""
+    """The newest result of a stack. `stale`: its instance has a newer result of another stack."""
 
     result: Measured
     stale: bool
 
 
 def leaderboard(results: Sequence[Measured]) -> tuple[LeaderboardRow, ...]:
-    """The rows, fastest first by the first kind of text that each has; stale ones stay in their place."""
+    """Return the rows, fastest first by the first kind of text that each has, stale rows included."""
     newest: dict[tuple[str, str, str], Measured] = {}
     last: dict[tuple[str, str], Measured] = {}
     for each in sorted(results, key=lambda each: each.order):
-        # Of what others have measured nobody knows which instance it is of: each is a row.
+        # The instance of other programs' results is unknown: each is a row.
         newest[each.rig, each.instance, each.id if each.less else each.stack] = each
         last[each.rig, each.instance] = each
     rows = [
@@ -99,7 +99,7 @@ def _row_order(row: LeaderboardRow) -> tuple[float, str, str]:
 
 
 def leaderboard_table(rows: Sequence[LeaderboardRow], *, short: bool = True) -> Table:
-    """The rows as a table; `short` has half of an interval instead of its ends."""
+    """Return the rows as a table; `short` shows half of an interval instead of its ends."""
     kinds = kinds_of([row.result for row in rows])
     show = plus_minus if short else figure
     headings = ("what", *(f"{kind}, t/s" for kind in kinds), "prefill, t/s", "first token, ms")
@@ -115,14 +115,14 @@ def leaderboard_table(rows: Sequence[LeaderboardRow], *, short: bool = True) -> 
 
 
 def _figure_text(cell: MeasuredCell | None, metric: Metric, show: Callable[[Figure | None], str]) -> str:
-    """A figure with the tokens that were in the context, where these are part of the condition."""
+    """Return a value, with the tokens in the context if the condition sets them."""
     if cell is None:
         return NONE
     return f"{show(cell.figure(metric))} at {tokens(cell.filled)}" if cell.filled else show(cell.figure(metric))
 
 
 def row_name(row: LeaderboardRow) -> str:
-    """What a row is called: the instance, with what serves it, where both are known."""
+    """Return the name of a row: the instance, with its stack, if both are known."""
     each = row.result
     known = each.stack.startswith(each.label)
     named = each.stack if known else f"{each.label}: {each.stack}" if each.stack else each.label
@@ -142,7 +142,7 @@ def _last_columns(each: Measured) -> tuple[str, ...]:
 
 
 def bars_by_kind(rows: Sequence[LeaderboardRow]) -> Iterator[Chart]:
-    """The fastest of each kind of text that several stacks have."""
+    """Return the fastest row for each kind of text that several stacks have."""
     panes = []
     for kind in kinds_of([row.result for row in rows]):
         bars = [_bar(row, found) for row in rows if (found := figure_of(row.result.cells, DECODE, kind))]
@@ -163,19 +163,19 @@ def _bar(row: LeaderboardRow, found: Figure) -> Bar:
 
 
 MOST_LISTED = 30
-"""Results that the table lists, the newest."""
+"""The most results in the table: the newest ones."""
 
 
 @dataclass(frozen=True)
 class TrackedCondition:
-    """A condition that is followed over time, and what it is called."""
+    """A condition that is shown over time, and its name."""
 
     name: str
     condition: Condition
 
 
 def history_charts(results: Sequence[Measured]) -> Iterator[Chart]:
-    """Speed by kind, time of a step, prefill, time to the first token and energy, of each result at its time."""
+    """Return speed by kind of text, step time, prefill, time to first token and energy over time."""
     in_order = sorted(results, key=lambda each: (each.began, each.id))
     kinds = [one for kind in kinds_of(in_order) if (one := _tracked(in_order, kind, DECODE, kind))]
     prefill = [one] if (one := _tracked(in_order, "prefill", PREFILL)) else []
@@ -200,7 +200,7 @@ def history_charts(results: Sequence[Measured]) -> Iterator[Chart]:
 def _tracked(
     results: Sequence[Measured], name: str, metric: Metric, kind: str | None = None
 ) -> TrackedCondition | None:
-    """The condition that most of them have in common: only what is equal is compared."""
+    """Return the condition that most results share: only equal conditions are comparable."""
     found = [cell.condition for each in results if (cell := representative(each.cells, metric, kind))]
     if not found:
         return None
@@ -213,7 +213,7 @@ def _cell_of(each: Measured, followed: TrackedCondition) -> MeasuredCell | None:
 
 
 def _history_table(results: Sequence[Measured], columns: Sequence[tuple[TrackedCondition, Metric]]) -> Table:
-    """A row for each result."""
+    """Return a table with a row for each result."""
     rows = []
     for each in results:
         cells = [(_cell_of(each, followed), metric) for followed, metric in columns]

@@ -21,9 +21,9 @@ _ALL, _BESIDE = "Everything that was measured", "Everything else that was measur
 
 @dataclass(frozen=True)
 class Part:
-    """An instance, what somebody else has measured, or a search: its newest result, and how it was before.
+    """An instance, a result of another program, or a search: its newest result and its history.
 
-    `tables` have all of it, `rest` what no table of its charts has. `lines` are those of YAML that it comes to.
+    `tables` contain all values, `rest` those in no table of its charts. `lines` are the YAML of a search's result.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Group:
-    """A rig with its instances, all that others have measured, or all searches."""
+    """A rig with its instances, all results of other programs, or all searches."""
 
     title: str
     anchor: str
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Page:
-    """A report. `since` and `until` are the days of its oldest and newest result, of those that have one."""
+    """A report. `since` and `until` are the days of its oldest and newest dated result."""
 
     results: int
     since: str
@@ -62,7 +62,7 @@ class Page:
 
     @property
     def about(self) -> str:
-        """How many results and searches, and of when."""
+        """Return the number of results and searches, and their dates."""
         counts = ((self.results, "result", "results"), (self.searches, "search", "searches"))
         many = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in counts if count)
         days = self.until if self.since == self.until else f"{self.since} to {self.until}"
@@ -70,7 +70,7 @@ class Page:
 
 
 def page(gathered: Gathered) -> Page:
-    """The page of some results."""
+    """Return the page of results and searches."""
     found = sorted(gathered.found, key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
     rows = leaderboard(found)
     days = [each.day for each in found] + [each.head.began[:10] for each in gathered.searches]
@@ -92,7 +92,7 @@ def _suites(found: Sequence[Measured]) -> Iterator[str]:
     if len(suites) > 1:
         yield f"these were measured with {len(suites)} different suites of prompts: compare those of the same alone"
     if any(each.less for each in found):
-        yield "of what was imported less is known: its prompts, mostly, and what it ran on"
+        yield "imported results lack details, mostly their prompts and their machine"
 
 
 def _groups(found: Sequence[Measured]) -> Iterator[Group]:
@@ -125,16 +125,16 @@ def _search(each: FinishedSearch, anchor: str) -> Part:
         ("file", each.file),
     )
     keys = yaml_lines(end)
-    nothing = () if keys else ("nothing is known to be better than what is declared",)
+    nothing = () if keys else ("no settings are significantly better than the declared ones",)
     notes = (*map(str, end.judged), *nothing, *filter(None, (end.doubt, *end.notes)))
-    # An instance's keys and a rig's stand in two places of a file.
+    # The keys of an instance and of a rig are in two places of a file.
     lines = "\n".join(filter(None, (keys, power_lines(end.power) if end.power else "")))
     tables = tuple(search_tables(each))
     return Part(each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
 
 
 def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:
-    """An instance by its newest result, and over time where there are several; its machine if it is another one."""
+    """Return the part of an instance: its newest result, its history, and its machine if it differs."""
     newest = max(results, key=lambda each: each.order)
     before = sorted(results, key=lambda each: (each.began, each.id), reverse=True)
     memory = [table] if (table := memory_table(newest)) else []
@@ -159,7 +159,7 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
 
 
 def _facts(each: Measured, results: int, machine: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    when = f"{each.began.replace('T', ' ').rstrip('Z')} UTC" if each.dated else "nobody says when,"
+    when = f"{each.began.replace('T', ' ').rstrip('Z')} UTC" if each.dated else "at an unknown time,"
     yield "measured", f"{when} by {each.source}"
     if each.stack and each.stack != each.label:
         yield "stack", each.stack

@@ -18,19 +18,19 @@ _WITHOUT_TIME = ("table", "sweep-bench")
 
 @dataclass(frozen=True)
 class Figure:
-    """A metric with what was measured of it."""
+    """A metric with its measured values."""
 
     metric: Metric
     estimate: Estimate
 
     @property
     def value(self) -> float:
-        """In the metric's unit."""
+        """Return the value in the metric's unit."""
         return self.metric.shown(self.estimate.value)
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval in the metric's unit, the lower end first; None where there are too few runs for one."""
+        """Return the interval in the metric's unit, lower end first; None with too few runs."""
         if self.estimate.low is None or self.estimate.high is None:
             return None
         low, high = sorted((self.metric.shown(self.estimate.low), self.metric.shown(self.estimate.high)))
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run of a cell: tokens a second, and milliseconds of a step where it drafted."""
+    """A run of a cell: tokens per second, and milliseconds per step if it drafted."""
 
     decode: float
     step: float | None
@@ -47,10 +47,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """A condition and its figures. `acceptance` is the share of drafted tokens that were accepted.
+    """A condition and its values. `acceptance` is the share of drafted tokens that were accepted.
 
-    `watts` are of all GPUs together, on average and at most; `joules` are those of a token: of the answer where there
-    is one, else of the prompt. `total` are tokens a second of all streams together, where all were asked at once.
+    `watts` are the average and maximum of all GPUs together. `joules` are per output token, or per prompt token
+    without output. `total` are tokens per second of all parallel streams together.
     """
 
     condition: Condition
@@ -63,23 +63,23 @@ class MeasuredCell:
     total: Estimate | None
 
     def figure(self, metric: Metric) -> Figure | None:
-        """The figure of a metric, where it was measured."""
+        """Return the values of a metric; None if it was not measured."""
         return next((each for each in self.figures if each.metric.name == metric.name), None)
 
     @property
     def filled(self) -> int:
-        """Tokens that were in the cache when the answer began: what was there, and the prompt."""
+        """Return the tokens in the cache at the first output token: the depth and the prompt."""
         return self.condition.depth + (self.condition.prompt or 0)
 
     @property
     def answers(self) -> bool:
-        """Whether tokens of an answer were counted, and not of the prompt alone."""
+        """Return whether output tokens were counted, not only prompt tokens."""
         return self.figure(DECODE) is not None
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A result as a report tells it. `stack` says what served, `whole` that it was not cut off."""
+    """A result as a report shows it. `stack` is the engine and model; `whole`: it is complete."""
 
     label: str
     rig: str
@@ -100,27 +100,27 @@ class Measured:
 
     @property
     def order(self) -> tuple[bool, str, str]:
-        """By which the last one is that which tells most of today: one that was cut off may have nearly nothing."""
+        """Return the sort key by which the most informative result is last: an incomplete one may be nearly empty."""
         return self.whole, self.began, self.id
 
     @property
     def less(self) -> bool:
-        """Whether less is known of it than of what llamaherd measures."""
+        """Return whether another program measured it, with less information."""
         return self.source != "herd"
 
     @property
     def dated(self) -> bool:
-        """Whether it says when it was measured: of others' files, mostly, only their own age is known."""
+        """Return whether the time of measurement is known: other programs often do not store it."""
         return self.source not in _WITHOUT_TIME
 
     @property
     def day(self) -> str:
-        """When it was measured; nothing where nobody knows."""
+        """Return the time of measurement; empty if unknown."""
         return self.began[:10] if self.dated else ""
 
 
 def measured(result: Result) -> Measured:
-    """What is told of a result."""
+    """Return a result as a report shows it."""
     origin = result.provenance
     return Measured(
         label=result.label,
@@ -160,7 +160,7 @@ def _cell(cell: Cell) -> MeasuredCell:
 
 
 def _watts(cell: Cell) -> tuple[float | None, float | None]:
-    """On average and at most. The most of each GPU added is more than there ever was at once, and so left out."""
+    """Return average and maximum power. The sum of several GPUs' maxima never occurred, so it is left out."""
     if taken := cell.telemetry:
         peaks = [gpu.peak_watts for gpu in taken.gpus]
         return taken.watts, peaks[0] if len(peaks) == 1 else None
@@ -169,7 +169,7 @@ def _watts(cell: Cell) -> tuple[float | None, float | None]:
 
 
 def _joules(cell: Cell, watts: float | None) -> float | None:
-    """For a token, by all that was used while requests ran; what others tell is power beside a speed."""
+    """Return joules per token, of the energy used while requests ran; for other programs, power divided by speed."""
     if (taken := cell.telemetry) and (joules := taken.joules):
         answered = sum(run.predicted_n or 0 for run in cell.runs) if cell.condition.generated > 1 else 0
         tokens = answered or sum(run.prompt_n or 0 for run in cell.runs)
@@ -191,7 +191,7 @@ def _acceptance(runs: Sequence[Run]) -> float | None:
 
 
 def _doubts(result: Result) -> Iterator[str]:
-    """What speaks against what the meter has read."""
+    """Return the doubts about the meter's values."""
     for taken in (result.work, *(cell.telemetry for cell in result.cells)):
         yield from taken.doubts if taken else ()
 
@@ -208,7 +208,7 @@ def _notes(result: Result) -> Iterator[str]:
 
 
 def _stack(result: Result) -> str:
-    """Engine and model, as far as they are known: what makes two results of an instance rows of their own."""
+    """Return engine and model, as far as known: results of an instance with different stacks have separate rows."""
     engine, origin = result.provenance.engine, result.provenance
     version = engine.version or (engine.commit or "")[:10]
     quant = next((each.quant for each in origin.files if each.part == "weights" and each.quant), None)
@@ -237,22 +237,22 @@ def _serving(origin: Provenance) -> Iterator[str]:
     if server.group:
         yield f"of group {server.group}"
     if origin.around.instances:
-        yield f"beside {', '.join(origin.around.instances)}"
+        yield f"side by side with {', '.join(origin.around.instances)}"
 
 
 _LEAST, _MOST = 1e-9, 1e13
-"""Of any figure, in its unit."""
+"""The largest value, in the unit of its metric."""
 
 
 def check_measured(result: Result, name: str) -> Measured:
-    """What is told of a result in a file of this name. Raises UserError where its figures are none."""
+    """Return a result of a file as a report shows it. Raise UserError if its values are invalid."""
     try:
         each = measured(result)
         sane = all(value is None or value == 0 or _LEAST <= value <= _MOST for value in _values_of_result(each))
     except (ArithmeticError, ValueError):
         sane = False
     if not sane:
-        raise UserError(f"{name} holds figures that nobody can have measured", "leave it out, or mend it")
+        raise UserError(f"{name} contains impossible values", "leave it out, or correct it")
     return each
 
 

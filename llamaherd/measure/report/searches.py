@@ -24,14 +24,14 @@ from llamaherd.measure.tune.standings import (
 )
 
 MOST_TRIALS = 500
-"""Trials of a search that are drawn, the first ones."""
+"""The most trials of a search that are drawn: the first ones."""
 _MOST_FAILED, _LETTERS = 30, 160
 _DECODE, _PREFILL = MEASURES[0], MEASURES[1]
 
 
 @dataclass(frozen=True)
 class FinishedSearch:
-    """A search that has come to its end, and the name of its file."""
+    """A finished search, and the name of its file."""
 
     head: Head
     ended: str
@@ -41,12 +41,12 @@ class FinishedSearch:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Return the name of the search."""
         return f"{self.head.rig}/{self.head.instance}: {self.end.aim}"
 
     @cached_property
     def scored(self) -> tuple[tuple[int, TriedCandidate, float | None], ...]:
-        """Its trials with their numbers, and how good each was beside what is declared, or the first that ran."""
+        """Return trials with their numbers, and scores relative to the declared settings or the first trial."""
         scores = [None if each.why else self.head.aim.score(each.figures) for each in self.trials]
         base = next((score for score in scores if score), 1.0)
         return tuple(
@@ -56,7 +56,7 @@ class FinishedSearch:
 
 
 def search_tables(each: FinishedSearch) -> Iterator[Table]:
-    """Before and after, steps, importance, the front, failures: those that there are."""
+    """Return the tables of a search: before and after, steps, importance, Pareto front, failures."""
     end = each.end
     if end.standings:
         yield _standings(end)
@@ -66,13 +66,13 @@ def search_tables(each: FinishedSearch) -> Iterator[Table]:
         yield Table(caption, ("what", *DEPTH_HEADINGS[1:]), rows)
     if end.power:
         rows = tuple(tuple(part or NONE for part in row) for row in power_rows(end.power))
-        yield Table(f"What was found, under power limits, beside {end.power.base} W", POWER_HEADINGS, rows)
+        yield Table(f"The best settings under power limits, relative to {end.power.base} W", POWER_HEADINGS, rows)
     if end.steps:
         rows = tuple(
             (_short(keys_text(step.keys)), str(step.number), percent(step.gain), end.aim.shown(step.score))
             for step in end.steps
         )
-        headings = ("what was changed", "trial", "beside the best by then", _unit(end.aim))
+        headings = ("change", "trial", "relative to the best so far", _unit(end.aim))
         yield Table("Steps: what took the place of the best one, as it was read then", headings, rows)
     if end.importances:
         yield _importance(end)
@@ -83,13 +83,13 @@ def search_tables(each: FinishedSearch) -> Iterator[Table]:
 
 
 def search_chart(each: FinishedSearch) -> Chart:
-    """All trials in their order, and decode beside prefill where both are known."""
+    """Return a chart of all trials in order, and one of decode against prefill if both are known."""
     panes = [_in_order(each), *_decode_and_prefill(each)]
     left = len(each.trials) - MOST_TRIALS
     beyond = f" {left:,} later ones are not drawn." if left > 0 else ""
-    caption = "A score is beside what is declared, as each was read: single readings, until the best ones are measured"
+    caption = "Scores are relative to the declared settings: single measurements, until the best ones are restarted"
     rows = tuple(_trial_row(each, *one) for one in each.scored[:MOST_TRIALS])
-    headings = ("what is otherwise", "trial", _unit(each.end.aim), "beside", "decode, t/s", "prefill, t/s", "round")
+    headings = ("change", "trial", _unit(each.end.aim), "relative", "decode, t/s", "prefill, t/s", "round")
     table = without_empty(Table("All that was tried", headings, rows))
     return Chart("All that was tried", f"{caption} again.{beyond}", tuple(panes), table=table)
 
@@ -113,7 +113,7 @@ def _in_order(each: FinishedSearch) -> Pane:
 
 
 def _best_by_now(tried: Sequence[Point], last: int) -> Iterator[Point]:
-    """A line of steps."""
+    """Return the points of a line of steps."""
     best: Point | None = None
     for each in tried:
         if best is None or each.y > best.y:
@@ -138,7 +138,7 @@ def _decode_and_prefill(each: FinishedSearch) -> Iterator[Pane]:
     on = tuple(point for trial, point in points if candidate_of(trial.keys) in front)
     off = tuple(point for trial, point in points if candidate_of(trial.keys) not in front)
     series = tuple(one for one in (Series("others", off, line=False), Series("front", on, line=False)) if one.points)
-    about = "each candidate by how fast it writes and reads; on the front none is better in everything that is known"
+    about = "each candidate by decode and prefill; on the front, no other candidate is better in every measure"
     yield Pane("Prefill", about, Axis("decode, t/s", zero=True), Axis("t/s", zero=True), series)
 
 
@@ -183,8 +183,8 @@ def _standings(end: SearchResult) -> Table:
         )
         for each in [*first, *(one for one in end.standings if one not in first)]
     ]
-    headings = ("what", _unit(end.aim), "code, t/s", "prefill, t/s", "beside what is declared", "verdict", "starts")
-    caption = "Before and after: the best ones beside what is declared, started in turns, with 95 % intervals"
+    headings = ("settings", _unit(end.aim), "code, t/s", "prefill, t/s", "relative to declared", "verdict", "starts")
+    caption = "Before and after: the best candidates and the declared settings, interleaved, with 95 % intervals"
     return without_empty(Table(caption, headings, tuple(rows)))
 
 
@@ -200,9 +200,9 @@ def _importance(end: SearchResult) -> Table:
         )
         for each in end.importances
     )
-    headings = ("key", "of what was found", "share", "alone, at most", "best with another value", "beside that")
-    caption = "What mattered: share is PED-ANOVA's, of what tells the best tenth from the others; alone, where nothing"
-    return without_empty(Table(f"{caption} else was different", headings, rows))
+    headings = ("key", "found", "share", "alone, at most", "best with another value", "relative")
+    caption = "Importance: share by PED-ANOVA, the best tenth against the rest; alone, with no other key changed"
+    return without_empty(Table(caption, headings, rows))
 
 
 def _front(end: SearchResult) -> Table:
@@ -222,7 +222,7 @@ def _failed(end: SearchResult) -> Table:
     )
     beyond = len(end.failed) - len(rows)
     more = f", and {beyond} more" if beyond else ""
-    return Table(f"What failed{more}", ("what was otherwise", "trial", "why", "what it said"), rows)
+    return Table(f"Failed candidates{more}", ("change", "trial", "reason", "output"), rows)
 
 
 def _named(candidate: Candidate, end: SearchResult) -> str:

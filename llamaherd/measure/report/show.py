@@ -14,12 +14,12 @@ from llamaherd.measure.report.tables import Table
 from llamaherd.text.terminal import printable
 
 _BAR = 30
-"""Columns of the longest bar."""
+"""The columns of the longest bar."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def print_page(page: Page, to: Console) -> None:
-    """The leaderboard with its bars, then each instance."""
+    """Print the leaderboard with its bars, then each instance."""
     to.print(f"[bold]{page.about}[/]")
     for note in page.notes:
         to.print(f"[yellow]note[/]: {printable(note)}")
@@ -73,7 +73,7 @@ def _print_bars(chart: Bars, to: Console, *, plain: bool) -> None:
 
 
 def bar(share: float, *, plain: bool = False) -> str:
-    """A bar of eighths of a letter, or of whole ones where there are no others."""
+    """Return a bar of eighths of a character, or of whole characters if the encoding has no others."""
     eighths = round(share * _BAR * 8)
     if plain:
         return "#" * max(1, round(eighths / 8))

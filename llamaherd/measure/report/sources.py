@@ -17,20 +17,20 @@ from llamaherd.measure.tune.journal import SEARCH_NAME, read_search, searches
 from llamaherd.measure.tune.result import Shares, search_result
 
 MOST = 2_000
-"""Results that are read for a report, the newest of each instance first."""
+"""The most results in a report, the newest of each instance first."""
 _MOST_FOLDERS = 1_000
 MOST_SEARCHES = 20
-"""Searches that are shown, the newest of each instance first."""
+"""The most searches in a report, the newest of each instance first."""
 _MOST_READ, _MOST_TRIALS = 100, 5_000
-"""Files of searches that are read, and trials of one: no search has as many."""
+"""The most files of searches, and trials of one: real searches have fewer."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The results and finished searches that could be read, and a sentence for each file that could not.
+    """The results and finished searches of a report, and a message for each unreadable file.
 
-    `beyond` says of which there are more than are shown.
+    `beyond` names those of which there are more than the limit.
     """
 
     found: tuple[Measured, ...]
@@ -40,9 +40,9 @@ class Gathered:
 
 
 def gather_results(words: Sequence[str], results: Path, shares: Callable[[], Shares | None] = lambda: None) -> Gathered:
-    """What is named, or all beside the inventory where nothing is. Raises UserError where a word names nothing.
+    """Return the named results, or all in `results/`. Raise UserError if a word names nothing.
 
-    `shares` is asked for what tells the importance of keys, if there is a search.
+    `shares` returns the function for the importance of keys. It is called only if there is a search.
     """
     found: dict[tuple[str, str, str], Measured] = {}
     left_out: list[str] = []
@@ -64,7 +64,7 @@ def gather_results(words: Sequence[str], results: Path, shares: Callable[[], Sha
     ended = _ended(list(sought), shares, left_out)
     if not found and not ended:
         why = left_out[0] if left_out else f"there are no results in {results}"
-        raise UserError(why, "name files with results; `herd explain report` says which can be read")
+        raise UserError(why, "name files with results; `herd explain report` lists the supported formats")
     every = sorted(found.values(), key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
     many = len(ended) == MOST_SEARCHES and len(sought) > MOST_SEARCHES
     beyond = f"of {len(sought)} searches {MOST_SEARCHES} are shown; a report of one rig has its own" if many else ""
@@ -72,7 +72,7 @@ def gather_results(words: Sequence[str], results: Path, shares: Callable[[], Sha
 
 
 def _measured(files: Sequence[Path], left_out: list[str]) -> dict[tuple[str, str, str], Measured]:
-    """The results of these files, as many as are read; what is wrong is added."""
+    """Return the results of files, up to the limit. Append errors."""
     found = {}
     for path in files[:MOST]:
         try:
@@ -89,7 +89,7 @@ def _measured(files: Sequence[Path], left_out: list[str]) -> dict[tuple[str, str
 def _ended(
     files: Sequence[Path], shares: Callable[[], Shares | None], left_out: list[str]
 ) -> tuple[FinishedSearch, ...]:
-    """The searches of these files that have come to their end, as many as are shown; what is wrong is added."""
+    """Return the finished searches of files, up to the limit. Append errors."""
     found: list[FinishedSearch] = []
     told = shares() if files else None
     for path in files[:_MOST_READ]:
@@ -113,19 +113,19 @@ def _key(each: Measured) -> tuple[str, str, str]:
 
 
 def _in_file(path: Path) -> Iterator[Measured]:
-    """The results of a file, called after it where they have no other name, as `herd compare` calls them."""
+    """Return the results of a file. Unnamed ones are named after the file, as in `herd compare`."""
     read = read_results(path)
     for number, result in enumerate(read, start=1):
         each = check_measured(result, str(path))
         name = f"{path.name}:{number}" if len(read) > 1 else path.name
         if result.shared:
-            # All that are for others call their rig and instance alike: two of them need not be of the same.
+            # Shared files have the same rig and instance names: two of them may be of different instances.
             each = replace(each, rig="shared", instance=path.name, label=path.name)
         yield replace(each, label=name) if each.less and not result.stack else each
 
 
 def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
-    """The files of results, and those of searches, of a rig or an instance. Raises UserError."""
+    """Return the files of results and of searches of a rig or an instance. Raise UserError."""
     rig, _, instance = word.partition("/")
     if not _NAME.fullmatch(rig) or (instance and not _NAME.fullmatch(instance)):
         raise UserError(f"there is no file {word}", "name a file with results, a rig, or RIG/INSTANCE")
@@ -138,7 +138,7 @@ def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _all(results: Path, of: Callable[[Path, str, str], Sequence[Path]]) -> Iterator[Path]:
-    """All there are: the newest of each instance before the second of any."""
+    """Return all files: the newest of each instance before the second newest of any."""
     return _in_turn([of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)])
 
 

@@ -9,17 +9,17 @@ from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
 from llamaherd.measure.results.metrics import METRICS
 
 NONE = "-"
-"""Where nothing was measured."""
+"""The text of a cell without a measurement."""
 
 
 def rounded(value: float) -> str:
-    """Four digits, or all that stand before the point."""
+    """Return a number with four digits, or with all digits before the point."""
     digits = len(f"{abs(value):.0f}")
     return f"{value:,.{max(0, 4 - digits)}f}"
 
 
 def figure(each: Figure | None) -> str:
-    """A value with its interval: `249.3 (247.2 to 251.4)`, or `249.3 (n = 2, too few)`."""
+    """Return a value with its interval: `249.3 (247.2 to 251.4)`, or `249.3 (n = 2, too few)`."""
     if each is None:
         return NONE
     if each.ends is None:
@@ -30,7 +30,7 @@ def figure(each: Figure | None) -> str:
 
 
 def plus_minus(each: Figure | None) -> str:
-    """A value with half of its interval: `249.3 ± 2.1`. One wider than the value is not told in digits."""
+    """Return a value with half of its interval: `249.3 ± 2.1`. An interval wider than the value has no digits."""
     if each is None or each.ends is None:
         return figure(each)
     low, high = each.ends
@@ -39,22 +39,22 @@ def plus_minus(each: Figure | None) -> str:
 
 
 def short(value: float) -> str:
-    """Two digits of an error are enough."""
+    """Return an error with two digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def share(value: float | None) -> str:
-    """A share in percent."""
+    """Return a share in percent."""
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def optional(value: float | None) -> str:
-    """A number that may not be known."""
+    """Return a number, or the text for an unknown one."""
     return NONE if value is None else rounded(value)
 
 
 def counted(cell: MeasuredCell) -> str:
-    """How many independent values the figures of a cell are made of."""
+    """Return the number of independent values of a cell."""
     if not cell.figures:
         return NONE
     most = max((each.estimate for each in cell.figures), key=lambda each: each.n)
@@ -62,7 +62,7 @@ def counted(cell: MeasuredCell) -> str:
 
 
 def tokens(value: float) -> str:
-    """Tokens of a context: `4K`, `198K`, `1M`."""
+    """Return the tokens of a context: `4K`, `198K`, `1M`."""
     for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
         if value >= size:
             return f"{value / size:.4g}{unit}"
@@ -71,9 +71,9 @@ def tokens(value: float) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; the first cell of each says what the row is of. `grey` are rows by their numbers.
+    """Rows under headings; the first cell of a row is its name. `grey` are numbers of rows.
 
-    `prose`: the last column has sentences, which are wrapped.
+    `prose`: the last column contains sentences, which are wrapped.
     """
 
     caption: str
@@ -84,14 +84,14 @@ class Table:
 
 
 def without_empty(table: Table) -> Table:
-    """The table without columns in which nothing was measured."""
+    """Return the table without empty columns."""
     kept = [at for at in range(len(table.headings)) if at == 0 or any(row[at] not in (NONE, "") for row in table.rows)]
     rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
     return Table(table.caption, tuple(table.headings[at] for at in kept), rows, table.grey)
 
 
 def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
-    """All that was measured under some conditions: a row for each."""
+    """Return a table of cells: a row for each condition."""
     headings = ["condition", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in METRICS)]
     headings += ["together, t/s", "accepted", "power, W", "J/token", "n"]
     rows = []
@@ -104,7 +104,7 @@ def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
 
 
 def memory_table(each: Measured) -> Table | None:
-    """The most memory that was held, beside what was planned."""
+    """Return a table of maximum memory use and planned memory."""
     known = [peak for peak in each.peaks if peak.held_bytes is not None]
     if not known:
         return None
@@ -114,5 +114,5 @@ def memory_table(each: Measured) -> Table | None:
         beside = f"{100 * (held * (1 << 20) / planned - 1):+.1f} %" if planned else NONE
         where = "RAM" if peak.gpu is None else f"GPU {peak.gpu}"
         rows.append((where, rounded(held), rounded(planned / (1 << 20)) if planned else NONE, beside))
-    headings = ("memory", "most held, MiB", "planned, MiB", "beside the plan")
-    return without_empty(Table("The most memory that was held, beside the plan", headings, tuple(rows)))
+    headings = ("memory", "maximum, MiB", "planned, MiB", "relative to the plan")
+    return without_empty(Table("Maximum memory use, relative to the plan", headings, tuple(rows)))

@@ -51,7 +51,7 @@ def test_herd_up_with_nothing_to_do_costs_one_round_trip(converged: Bench) -> No
     ended = converged.up()
     counted = converged.sessions(began)
     print(f"\n{counted} SSH execs, {ended.seconds:.1f} s")
-    assert ended.output.endswith("box: as planned, nothing to do\n")
+    assert ended.output.endswith("box: up to date, nothing to do\n")
     assert counted == 1
 
 
@@ -71,7 +71,7 @@ def test_herd_diff_finds_nothing(converged: Bench) -> None:
     before = converged.state()
     said = converged.herd("diff", "box")
     assert said.code == 0, said.output
-    assert said.output.endswith("box: as planned\n")
+    assert said.output.endswith("box: up to date\n")
     assert converged.state() == before
 
 

@@ -19,7 +19,7 @@ def test_a_change_is_remembered_and_taken_back(bench: Bench) -> None:
     bench.inventory.write_text(bench.inventory.read_text().replace("context: 2048", "context: 1024"))
     ended = bench.herd("rollback", "box", "--yes")
     assert ended.code == 0, ended.output
-    assert f"box: back to release {last['number']}\n" in ended.output
+    assert f"box: rollback to release {last['number']}\n" in ended.output
     assert context(bench) == 4096
     assert bench.answers("chat")
     bench.unchanged(before, "chat")
@@ -29,7 +29,7 @@ def test_a_change_is_remembered_and_taken_back(bench: Bench) -> None:
     assert f"back to release {last['number']}" in said
     assert bench.key() not in said
     again = bench.herd("rollback", "box", "chat", "--to", str(last["number"]), "--yes")
-    assert (again.code, again.output) == (0, f"box: as in release {last['number']}, nothing to do\n")
+    assert (again.code, again.output) == (0, f"box: already at release {last['number']}, nothing to do\n")
 
 
 def test_no_secret_is_remembered(bench: Bench) -> None:

@@ -58,7 +58,7 @@ def test_it_ends_with_what_is_known_and_the_server_serves_again(bench: Bench) ->
     assert ended.code == 0, ended.output
     assert "long, 256 in" in ended.output
     assert "B beside A" in ended.output
-    assert "llama-chat is as before, after" in ended.output
+    assert "llama-chat runs again, after" in ended.output
     assert file_of(bench) == before
     bench.unchanged(others, "chat")
     assert bench.answers("chat")
@@ -77,7 +77,7 @@ def test_killed_in_the_middle_it_leaves_nothing(bench: Bench, what: str) -> None
     assert file_of(bench) == before
     going_on = bench.herd(*ASKED)
     assert going_on.code == 0, going_on.output
-    assert "going on with what was measured before" in going_on.output
+    assert "resuming the previous measurement" in going_on.output
     assert bench.answers("chat")
 
 

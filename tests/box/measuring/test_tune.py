@@ -56,8 +56,8 @@ def test_killed_and_gone_on_with_it_finds_what_is_faster(bench: Bench) -> None:
 
     ended = bench.herd(*search(first_read.seconds), "--apply")
     assert ended.code == 0, ended.output
-    assert "going on with what was measured before" in ended.output
-    assert "llama-chat is as before, after" in ended.output
+    assert "resuming the previous search" in ended.output
+    assert "llama-chat runs again, after" in ended.output
     assert journal.read_text().startswith(first)
     assert "\n  1  " not in ended.output
     serves_again(bench)
@@ -77,6 +77,6 @@ def test_the_same_search_again_answers_at_once(bench: Bench) -> None:
     started = bench.sh("systemctl show -P InvocationID llama-chat")
     again = bench.herd(*search(0), "--json")
     assert again.code == 0, again.output
-    assert "known from" in again.output
+    assert "the result of" in again.output
     assert "draft: null" in again.output
     assert bench.sh("systemctl show -P InvocationID llama-chat") == started

@@ -46,4 +46,4 @@ def test_the_run_that_builds_it_keeps_its_flags(bench: Bench) -> None:
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
     assert bench.answers("chat")
-    assert "as planned, nothing to do" in bench.up().output
+    assert "up to date, nothing to do" in bench.up().output

@@ -80,10 +80,10 @@ def test_another_run_waits_or_ends_as_asked_and_its_lock_can_be_broken(bench: Be
         assert f"another run changes this host, by {holder}\n" in ended.output
         assert "`herd unlock box` breaks its lock" in ended.output
         broken = bench.herd("unlock", "box")
-        assert (broken.code, broken.output) == (0, f"box: broken, the lock of {holder}\n")
+        assert (broken.code, broken.output) == (0, f"box: broke the lock of {holder}\n")
         bench.sh("systemctl stop other")
         assert other.result().code == 0, other.result().output
-    assert bench.herd("unlock", "box").output == "box: no run holds its lock\n"
+    assert bench.herd("unlock", "box").output == "box: no run holds the lock\n"
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
     again = bench.up("--yes")

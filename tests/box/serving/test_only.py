@@ -38,7 +38,7 @@ def test_one_instance_is_changed_and_nothing_else(bench: Bench) -> None:
     told = found(bench, "--only", "chat")
     assert (told["code"], [each["name"] for each in told["changes"]], told["left"]) == (2, ["llama-chat"], 2)
     said = bench.herd("diff", "box", "--only", "chat").output
-    assert "box: 2 changes of others left: `herd up` makes them\n" in said
+    assert "box: 2 changes left out by --only; run `herd up` to apply them\n" in said
     ended = bench.up("--yes", "--only", "chat")
     assert ended.code == 0, ended.output
     bench.unchanged(before, "chat")
@@ -48,7 +48,7 @@ def test_one_instance_is_changed_and_nothing_else(bench: Bench) -> None:
     assert [change.split(":")[0] for change in release["changes"]] == ["restart server llama-chat"]
     again = bench.up("--only", "chat")
     assert (again.code, again.changes) == (0, 0), again.output
-    assert "box: 2 changes of others left" in again.output
+    assert "box: 2 changes left out by --only" in again.output
     told = found(bench, "--only", "chat")
     assert (told["code"], told["changes"], told["left"]) == (0, [], 2)
     # What is left is what the inventory has moved, and nobody has changed the host.
@@ -88,7 +88,7 @@ def test_one_role_is_changed_and_nothing_else(bench: Bench) -> None:
     assert ended.code == 0, ended.output
     bench.unchanged(before)
     assert bench.sh("stat -c %a /opt/llamaherd/libexec/started") == "755"
-    assert "box: 1 change of others left: `herd up` makes it\n" in ended.output
+    assert "box: 1 change left out by --only; run `herd up` to apply it\n" in ended.output
     bench.sh("rm /opt/llamaherd/libexec/started")
     ended = bench.up("--yes", "--only", "serve")
     assert ended.code == 0, ended.output
