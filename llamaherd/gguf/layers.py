@@ -22,14 +22,14 @@ LOGITS_FOR_CHAT = frozenset({"lfm2", "lfm2moe"})
 """Their graphs compute logits unless embeddings are on (src/models/lfm2.cpp:287)."""
 
 WITHOUT_CACHE = WITHOUT_OUTPUT | {"clef", "dream", "gemma-embedding", "llada", "llada-moe", "rnd1"}
-"""Each token sees those of its own batch, and llama.cpp keeps no keys and values of them."""
+"""A token attends to the tokens of its own batch, and llama.cpp stores no keys and values of them."""
 
 WINDOWS: dict[str, tuple[int | None, int, bool]] = {"gemma-embedding": (None, 6, False), "modern-bert": (None, 3, True)}
-"""Those with sliding windows: default, period, and whether the first layer sees everything."""
+"""Architectures with sliding windows: default, period, and whether the first layer attends to all tokens."""
 
 
-# Sliding windows: the tokens seen where the header does not say (None: no window then), one layer in how many sees
-# everything, and whether that one is the first of them rather than the last.
+# Sliding windows: the default window in tokens (None: no window without a value in the header), the period of layers
+# that attend to all tokens, and whether that layer is the first of a period instead of the last.
 _WINDOWS: dict[str, tuple[int | None, int, bool]] = {
     **WINDOWS,
     "afmoe": (None, 4, False),
@@ -76,8 +76,9 @@ _PLAIN = {
 class Layer:
     """One layer. `keys` and `values` are numbers per token; `state` are numbers per copy of the state.
 
-    `window` is how many tokens it sees, 0 for all; `heads` are those of the queries, `wide` is its dense feed-forward
-    part. A `head` predicts further tokens and is used by drafts alone. `source` is the layer whose keys and values it
+    `window` is the number of tokens that it attends to, 0 for all. `heads` are those of the queries, and `wide` is its
+    dense feed-forward part. A `head` predicts further tokens and is used by drafts alone.
+    `source` is the layer whose keys and values it
     reads, where it keeps none. Without `cached`, keys and values are there for one batch and are not kept.
     """
 
@@ -131,9 +132,9 @@ def layer_doubts(header: Header) -> Iterator[str]:
     elif name not in {*_PLAIN, *_MEASURED, *_DELTA_NET, *_WINDOWS, *WITHOUT_CACHE}:
         yield f"architecture `{name}` is not known: every layer is taken to keep keys and values of the whole context"
     if not header.layers:
-        yield "the header does not say how many layers the model has"
+        yield "the header has no number of layers"
     if header.layers and not header.number("embedding_length"):
-        yield "the header does not say how wide the model is"
+        yield "the header has no embedding length"
 
 
 def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
@@ -152,7 +153,7 @@ def _attention(header: Header, index: int, window: int) -> tuple[int, int]:
 
 
 def _windows(header: Header) -> tuple[int, ...]:
-    """Return how many tokens each layer sees, 0 for all."""
+    """Return the number of tokens that each layer attends to, 0 for all."""
     everything = (0,) * header.layers
     if header.architecture not in _WINDOWS:
         return everything

@@ -88,7 +88,7 @@ def test_a_neighbour_that_cannot_be_read_is_not_said_to_be_none(tmp_path: Path) 
             "for `store.path`",
             "absolute path of the host",
         ),
-        ({"store/path": "/srv/../etc"}, "LH012", "/srv/..", "no absolute path of the host", ""),
+        ({"store/path": "/srv/../etc"}, "LH012", "/srv/..", "is not an absolute path of the host", ""),
         ({"store/from": ["Six"]}, "LH012", "Six", "neither `hub`, nor the name of a rig, nor an absolute folder", ""),
         ({"store/from": "~/models"}, "LH012", "~/models", "`~/models` is neither", ""),
         ({"store/bandwidth": "8Mb/s"}, "LH012", "8Mb/s", "64Mbit/s where bits are meant", ""),

@@ -114,7 +114,7 @@ def test_without_a_gpu_nothing_is_asked_about_energy(inventory: Path) -> None:
     assert ended.exit_code == 1, ended.output
     line = inventory.read_text().splitlines().index("  chat:") + 2
     said = "error LH082: cannot measure the energy of box/chat: the instance uses no GPU"
-    assert f"{inventory}:{line}:5: {said}\n  help: choose another aim" in ended.stderr
+    assert f"{inventory}:{line}:5: {said}\n  help: choose another objective" in ended.stderr
     assert searches(inventory.parent / "results", "box", "chat") == []
 
 

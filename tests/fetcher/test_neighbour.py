@@ -128,7 +128,7 @@ def test_a_neighbour_that_dies_half_way_is_replaced_by_the_hub(six: Lending, duo
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0, out
     assert duo.has_it()
-    # What had come already was not asked for again.
+    # What had come already printed an unexpected line again.
     assert sum(length(request.range) for request in hub.requests) < len(BODY)
 
 

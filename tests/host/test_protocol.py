@@ -45,7 +45,7 @@ from tests.support.ours import parse_state, plan, queried
 from tests.support.rigs import converged, cpu_rig, planned
 
 PACKAGE = Path(llamaherd.__file__).parent
-REMOTE = re.compile(r"remote|Remote|shell|here\b|host\b")
+REMOTE = re.compile(r"remote|Remote|shell|here\b|host$")
 """What runs a script on a rig, as it is called."""
 DATA = Path(__file__).parents[1] / "data"
 RIG = cpu_rig()

@@ -73,7 +73,7 @@ def test_what_is_unknown_is_one_failed_check() -> None:
 
 @pytest.mark.parametrize("result", ["[]", '{"parts":{"serve.verification.verify":5}}', '{"more":1}', '{"texts":[5]}'])
 def test_a_result_that_the_program_cannot_have_returned(result: str) -> None:
-    with pytest.raises(UnexpectedLineError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="printed an unexpected line"):
         facts_of(json.loads(result), ROLES)
 
 

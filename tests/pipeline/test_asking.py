@@ -387,7 +387,7 @@ def test_a_host_without_its_account_runs_the_tool_as_nobody() -> None:
     estimate(given, host)
     assert host.has_done("setpriv", "--reuid", "65534")
     host.ends["id -u nobody"] = Ended(1)
-    with pytest.raises(FailedError, match="no account llama and no account nobody"):
+    with pytest.raises(FailedError, match="no account llama and no account `nobody`"):
         estimate(given, host)
 
 

@@ -113,7 +113,7 @@ def test_it_inspects_by_a_shell_script(tmp_path: Path) -> None:
     found = run_inspection(inspect_input(planned(cpu_rig()), roles), Host(print, print))
     state = state_of(encode(found), roles)
     assert [getattr(part, "words", None) for part in state.parts.values()] == [("two words", "a+b")]
-    with pytest.raises(UnexpectedLineError, match="was not asked for: 'odd: odd'"):
+    with pytest.raises(UnexpectedLineError, match="printed an unexpected line: 'odd: odd'"):
         state_of(encode(Inspected(lines={"odd": ("@ begin", "odd\tone", "@ end")})), roles)
     with pytest.raises(UnexpectedLineError):
         state_of(encode(Inspected(lines={"another": ("@ begin", "odd\ta\tb", "@ end")})), roles)

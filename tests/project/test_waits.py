@@ -79,7 +79,7 @@ RULES: dict[str, tuple[re.Pattern[str], re.Pattern[str] | None]] = {
     "a server's `Retry-After` has a limit": (re.compile(r"--retry (?!.*--retry-max-time)"), None),
     "a lock is not waited for without end": (
         re.compile(r"\bflock (?!-[nuw]|\"\$locks/\w+\" true)"),
-        re.compile(r"\bflock "),
+        None,
     ),
     "a unit does not start without end": (re.compile(r"Timeout\w*Sec=infinity"), re.compile(r"Timeout\w*Sec=")),
 }

@@ -276,7 +276,7 @@ def test_an_empty_machine() -> None:
     ],
 )
 def test_hardware_that_no_host_can_have_is_refused(found: FoundHost) -> None:
-    with pytest.raises(UnexpectedLineError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="printed an unexpected line"):
         checked_hardware(found)
 
 

@@ -51,7 +51,7 @@ def test_what_is_proposed_goes_by_the_aim(tmp_path: Path, purpose: Purpose, watt
     assert end.power.proposed == watts
     (group,) = page(gather_results((), tmp_path)).groups
     assert group.parts[0].lines.endswith(power_lines(end.power))
-    assert "What was found, under power limits" in " ".join(table.caption for table in group.parts[0].tables)
+    assert "The best settings under power limits" in " ".join(table.caption for table in group.parts[0].tables)
     assert yaml.safe_load(power_lines(end.power)) == {"gpus": {"cards": {"big": {"power_limit": f"{watts}W"}}}}
     assert "power_limit: " + f"{watts}W" in printed(end)
 

@@ -124,7 +124,7 @@ def test_why_a_file_is_not_written_is_reported(tmp_path: Path, name: str, owner:
     with pytest.raises(FailedError) as caught:
         write_files(real_host(), [WrittenFile(f"{tmp_path}/{name}", Secret(KEY), 0o600, owner)])
     assert caught.value.message == f"cannot write {tmp_path}/{name}: {why}"
-    assert f"see what is at {tmp_path}" in caught.value.fix
+    assert f"check {tmp_path}" in caught.value.fix
     assert sorted(each.name for each in tmp_path.rglob("*")) == ["file", "folder"]
 
 

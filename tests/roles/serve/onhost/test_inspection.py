@@ -300,7 +300,7 @@ WRONG: dict[str, object] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_the_program_cannot_have_returned(case: str) -> None:
-    with pytest.raises(UnexpectedLineError, match="was not asked for"):
+    with pytest.raises(UnexpectedLineError, match="printed an unexpected line"):
         state_of(encode(Inspected(parts={VERB: WRONG[case]})), ROLES)
 
 
