@@ -280,7 +280,7 @@ def test_what_cannot_be_is_said(placement: Placement, said: str) -> None:
         (dense(), Placement(mtp=2), "no prediction heads"),
         (dense(attention__key_length=80), Placement(type_k="q8_0"), None),
         (dense(attention__key_length=72, attention__head_count_kv=1), Placement(type_k="q8_0"), "no whole blocks"),
-        (Header(architecture="llama"), Placement(), "how many layers"),
+        (Header(architecture="llama"), Placement(), "has no number of layers"),
     ],
 )
 def test_doubts_are_said(header: Header, placement: Placement, said: str | None) -> None:
