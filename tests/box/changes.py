@@ -12,9 +12,15 @@ REFUSES = "{% for m in messages %}{% if 'colours' in m.content %}{{ raise_except
 OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
 
+RUN_WAITS = (
+    "for _ in $(seq 1200); do for each in $(pgrep python3); do find /proc/$each/fd -lname /run/llamaherd/locks/host; done"
+    " 2>/dev/null | grep -q . && break; sleep 0.1; done"
+)
+"""Waits until a run waits for the lock of changes: its program has the file open. Another program holds the lock."""
+
 KILL_PROGRAM = r"""for each in /proc/[0-9]*; do
     case "$(readlink "$each/exe") $(tr '\0' ' ' <"$each/cmdline")" in
-    */python3*' -I /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" ;;
+    */python3*' -IS /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" ;;
     esac
 done 2>/dev/null"""
 """Kills the program that a run has started on its host; a probation is a unit of the host, and goes on."""

@@ -48,7 +48,9 @@ def test_parts_that_are_none(split: tuple[float, ...]) -> None:
 
 
 def test_a_header_without_a_width_is_doubted() -> None:
-    assert any("no embedding length" in doubt for doubt in estimate(with_parameters(embedding_length=0), Placement()).doubts)
+    assert any(
+        "no embedding length" in doubt for doubt in estimate(with_parameters(embedding_length=0), Placement()).doubts
+    )
 
 
 @pytest.mark.parametrize("model", sorted({*MODELS} - {"bge m3"}))

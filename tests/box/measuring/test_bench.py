@@ -239,4 +239,4 @@ def test_one_at_a_time(measured: Bench) -> None:
     finally:
         first.join(300)
     assert ended.code == 2
-    assert "another measurement goes on here" in ended.output
+    assert "another measurement runs on this host" in ended.output

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.box.bench import Bench
+from tests.box.changes import RUN_WAITS
 
 UNIT = "/etc/systemd/system/llama-chat.service"
 
@@ -119,8 +120,7 @@ def test_a_user_that_another_run_takes_away_meanwhile(bench: Bench) -> None:
     rig["instances"]["chat"]["context"] = 4096
     bench.declare(rig)
     goes = "systemctl stop llama-chat; userdel llama-chat && touch /run/user-gone"
-    waits = 'until grep -q -- "-> FLOCK" /proc/locks; do sleep 0.1; done'
-    bench.sh(f"systemd-run -q --unit=other flock /run/llamaherd/locks/host sh -c '{waits}; {goes}'")
+    bench.sh(f"systemd-run -q --unit=other flock /run/llamaherd/locks/host sh -c '{RUN_WAITS}; {goes}'")
     ended = bench.up("--yes")
     assert ended.code == 0, ended.output
     assert "waiting for another run" in ended.output

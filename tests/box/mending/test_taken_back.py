@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.box.bench import HERD, UNIT, Bench, Declared
-from tests.box.changes import BAD, KILL_PROGRAM, SPEC, comes_back, declare, fails, no_answer, no_load
+from tests.box.changes import BAD, KILL_PROGRAM, RUN_WAITS, SPEC, comes_back, declare, fails, no_answer, no_load
 
 AS_IT_LOADS = f"""
 old=$(systemctl show -P InvocationID llama-chat)
@@ -114,7 +114,7 @@ def test_what_another_run_took_back_is_not_kept_as_what_is_declared(bench: Bench
     bench.sh("systemd-run -q --unit=other flock /run/llamaherd/locks/host sleep 600")
     with ThreadPoolExecutor() as pool:
         run = pool.submit(bench.up, "--yes")
-        bench.sh('until [ "$(pidof flock | wc -w)" = 2 ]; do sleep 0.1; done')
+        bench.sh(RUN_WAITS)
         bench.sh(f"mv -f /run/chat-before {UNIT}; systemctl daemon-reload; systemctl start llama-chat")
         bench.sh("systemctl stop other")
     ended = run.result()

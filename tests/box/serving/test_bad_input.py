@@ -169,7 +169,7 @@ def test_a_host_that_nobody_knows(intact: Bench, command: str, tmp_path: Path) -
     known.touch()
     rig = intact.rig()
     rig["connect"]["known_hosts"] = str(known)
-    assert "is not known here" in refused(intact, command, rig)
+    assert "is unknown" in refused(intact, command, rig)
     assert known.read_text() == "", "the key that answered was let in"
 
 
