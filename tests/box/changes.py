@@ -13,8 +13,8 @@ OTHER_LAYERS = ["--override-kv", "gemma3.block_count=int:99"]
 """What the engine reads as an argument, and then cannot load."""
 
 RUN_WAITS = (
-    "for _ in $(seq 1200); do for each in $(pgrep python3); do find /proc/$each/fd -lname /run/llamaherd/locks/host; done"
-    " 2>/dev/null | grep -q . && break; sleep 0.1; done"
+    "for _ in $(seq 1200); do for each in $(pgrep python3); do find /proc/$each/fd -lname /run/llamaherd/locks/host;"
+    " done 2>/dev/null | grep -q . && break; sleep 0.1; done"
 )
 """Waits until a run waits for the lock of changes: its program has the file open. Another program holds the lock."""
 
