@@ -32,7 +32,7 @@ KILLS = {
     "script": """for try in $(seq 100); do
         for each in /proc/[0-9]*; do
             case $(tr '\\0' ' ' <"$each/cmdline") in
-            'sh -s ' | *python3*'* /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" && killed=yes ;;
+            'sh -s ' | *python3*' -IS /opt/llamaherd/libexec/onhost/'*'.pyz ') kill -9 "${each#/proc/}" && killed=yes ;;
             esac
         done 2>/dev/null
         [ -z "$killed" ] || { echo killed; exit; }
