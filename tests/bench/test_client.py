@@ -341,8 +341,7 @@ print(sorted(foreign), sorted(name for name in sys.modules if name.startswith("l
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == (
-        "['llamaherd'] ['llamaherd.measure', 'llamaherd.measure.client', 'llamaherd.measure.client.http_client', "
-        "'llamaherd.measure.client.http_client']"
+        "['llamaherd'] ['llamaherd.measure', 'llamaherd.measure.client', 'llamaherd.measure.client.http_client']"
     )
 
 

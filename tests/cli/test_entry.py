@@ -87,7 +87,7 @@ def test_an_output_that_is_closed(closed: str) -> None:
     )
     assert (ended.returncode == 0) == (closed == "2>&-")
     assert ended.stderr == (
-        "herd: stdout is closed\n  help: leave it open, or say `>/dev/null`\n" if closed == ">&-" else ""
+        "herd: stdout is closed\n  help: leave it open, or use `>/dev/null`\n" if closed == ">&-" else ""
     )
 
 

@@ -68,7 +68,7 @@ def test_a_server_that_is_not_there_yet_cannot_be_drained(fleet: Fleet) -> None:
     done = fleet.herd("drain", "box.three")
     assert done.exit_code == 1
     assert "its gateway does not respond correctly: it has no such server" in done.stderr
-    assert "`herd up` makes it as declared" in done.stderr
+    assert "`herd up` restores it" in done.stderr
 
 
 def test_a_server_is_drained_and_made_ready_again(fleet: Fleet) -> None:

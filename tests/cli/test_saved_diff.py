@@ -131,7 +131,7 @@ def test_a_rig_that_is_another_host_now(hosts: Hosts) -> None:
     hosts.rig("six").write_text(hosts.rig("six").read_text().replace(str(RIGS["six"]), str(RIGS["duo"])))
     ended = hosts.herd("up", "--plan", "monday.json")
     assert ended.returncode == 1
-    assert "six: the inventory's plan is another" in ended.stderr
+    assert "six: the plan differs from the plan in monday.json" in ended.stderr
 
 
 def test_another_version_is_named_where_the_plan_is_another(hosts: Hosts) -> None:
@@ -142,7 +142,7 @@ def test_another_version_is_named_where_the_plan_is_another(hosts: Hosts) -> Non
     saved["rigs"][0]["plan"] = "0" * 64
     file.write_text(json.dumps(saved))
     assert (
-        "than that of monday.json, which llamaherd 0.0.9 made; this is "
+        "from the plan in monday.json, which llamaherd 0.0.9 wrote; this is "
         in hosts.herd("up", "--plan", "monday.json").stderr
     )
 

@@ -110,7 +110,7 @@ def test_all_tasks_are_gone_through_in_waves_too(hosts: Hosts) -> None:
         (("--canary", "dua"), "--canary: there is no rig `dua`\n  help: did you mean `duo`?\n"),
         (("-v", "--canary", "dua"), "--canary: there is no rig `dua`\n  help: did you mean `duo`?\n"),
         (("six", "attic", "--canary", "sixx"), "none of the rigs that you named; did you mean `six`?\n"),
-        (("six", "attic", "--canary", "duo"), "none of the rigs that you named; known here: attic, six\n"),
+        (("six", "attic", "--canary", "duo"), "none of the rigs that you named; known names: attic, six\n"),
         (("--waves", "0"), "--waves"),
         (("--waves", "few"), "--waves"),
     ],

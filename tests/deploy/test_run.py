@@ -115,7 +115,7 @@ ended = CliRunner().invoke(main, ["-i", {str(unreachable)!r}, "up"])
 print(ended.exit_code, ended.stdout, {{"gevent", "pyinfra"}} & set(sys.modules))
 """
     assert run(script).stdout.splitlines() == [
-        "0 one: as planned, nothing to do",
-        "two: as planned, nothing to do",
+        "0 one: up to date, nothing to do",
+        "two: up to date, nothing to do",
         " set()",
     ]

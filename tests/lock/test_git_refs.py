@@ -137,7 +137,7 @@ def test_a_url_is_never_an_option(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["ext::touch HERE", "ext::sh -c touch% HERE", "fd::17", "foo://x/y"])
 def test_a_url_never_runs_a_command(url: str, tmp_path: Path) -> None:
     here = tmp_path / "made"
-    assert "no protocol that is not allowed" in refusal(url.replace("HERE", str(here))).message
+    assert "needs a protocol that is not allowed" in refusal(url.replace("HERE", str(here))).message
     assert not here.exists()
 
 
@@ -150,7 +150,13 @@ def test_nobody_listens() -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "without a login"), (403, "without a login"), (404, "no git repository"), (429, "429"), (503, "in trouble")],
+    [
+        (401, "without a login"),
+        (403, "without a login"),
+        (404, "no git repository"),
+        (429, "429"),
+        (503, "has a failure"),
+    ],
 )
 def test_what_servers_answer(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -176,7 +182,7 @@ def silent() -> Iterator[str]:
 
 def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
     monkeypatch.setattr(git_refs, "TIMEOUT", 0.5)
-    assert "did not answer" in refusal(silent).message
+    assert "did not respond" in refusal(silent).message
 
 
 def test_git_that_closes_its_output_and_stays_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_commit_stays_what_it_was_when_the_branch_moves(server: Hub) -> None:
 
 def test_a_private_hub_opens_to_the_token_alone(private: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     error = refusal()
-    assert f"shows no repository {REPO}" in error.message
+    assert f"has no public repository {REPO}" in error.message
     assert "HF_TOKEN" in error.help
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     assert hub.resolve(REPO, "main", "*Q8_0*").commit == private.commit(REPO)
@@ -186,7 +186,7 @@ def test_a_file_of_the_model_is_no_projector() -> None:
 
 
 def test_an_unknown_repository(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "shows no repository unsloth/Absent" in refusal("unsloth/Absent").message
+    assert "has no public repository unsloth/Absent" in refusal("unsloth/Absent").message
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     assert "no access" in refusal("unsloth/Absent").help
     requests = len(server.requests)
@@ -252,7 +252,7 @@ def test_a_file_without_sha256_is_refused(server: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(429, "try again in 7 seconds"), (503, "in trouble (503)"), (404, "answered 404")]
+    ("status", "words"), [(429, "try again in 7 seconds"), (503, "has a failure (503)"), (404, "returned status 404")]
 )
 def test_a_hub_in_trouble(server: Hub, status: int, words: str) -> None:
     server.retry_after = 7

@@ -142,9 +142,9 @@ def test_everything_that_moves_is_locked(world: World, files: dict[str, Content]
     assert {tensor.name: tensor.bytes for tensor in model.header.each} == {w.name: w.bytes for w in tiny().tensors}
     assert model.header.layers == 4
     assert world.said == [
-        f"asking file://{world.git} for {BUILD_REF}",
-        f"asking {world.registry.host} for {world.image}",
-        f"asking {world.hub.url} for {REPO} at main, *Q4_0*.gguf",
+        f"querying file://{world.git} for {BUILD_REF}",
+        f"querying {world.registry.host} for {world.image}",
+        f"querying {world.hub.url} for {REPO} at main, *Q4_0*.gguf",
         f"reading the headers of 3 files of {REPO}",
     ]
 
@@ -307,7 +307,12 @@ def test_a_name_of_a_tag_and_a_branch_is_noted(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "not given out (401)"), (404, "is not there (404)"), (429, "in 100 seconds"), (503, "in trouble (503)")],
+    [
+        (401, "requires access (401)"),
+        (404, "does not exist (404)"),
+        (429, "in 100 seconds"),
+        (503, "has a failure (503)"),
+    ],
 )
 def test_a_hub_that_does_not_give_the_header(world: World, status: int, words: str) -> None:
     world.hub.retry_after = 100
@@ -332,7 +337,7 @@ def test_half_a_header_is_no_header(world: World) -> None:
 def test_a_file_that_is_no_model_is_refused(world: World, files: dict[str, Content]) -> None:
     body = content(files, "tiny-Q8_0.gguf")
     for broken, words in (
-        (b"<html>" + body, "no GGUF file"),
+        (b"<html>" + body, "not a GGUF file"),
         (body[:-1], "ends too early"),
         (body + bytes(1 << 20), "take no more than"),
     ):
@@ -383,7 +388,7 @@ def test_vllm_files_that_cannot_be_had_are_said(world: World) -> None:
         hub.resolve(VLLM_REPO, "main", "*.gguf", whole=True)
     world.hub.not_lfs.add("model.safetensors")
     world.hub.push(VLLM_REPO, {"model.safetensors": bytes(33 << 20)})
-    with pytest.raises(HubError, match="keeps no sha256 of"):
+    with pytest.raises(HubError, match="in files without a sha256 on the hub"):
         hub.resolve(VLLM_REPO, "main", "*", whole=True)
 
 
@@ -413,9 +418,9 @@ def test_a_file_here_that_is_wrong_is_a_warning(world: World) -> None:
         (path, "ab" * 32, "has another sha256"),
         (world.folder / "absent.gguf", "ab" * 32, "No such file"),
         (world.folder, "ab" * 32, "Is a directory"),
-        (pipe, "ab" * 32, "is no file"),
-        (Path("/dev/zero"), "ab" * 32, "is no file"),
-        (other, hashlib.sha256(b"no model").hexdigest(), "no GGUF file"),
+        (pipe, "ab" * 32, "is not a file"),
+        (Path("/dev/zero"), "ab" * 32, "is not a file"),
+        (other, hashlib.sha256(b"no model").hexdigest(), "not a GGUF file"),
     ):
         outcome = world.lock(local_rig(world, file, sha256))
         (finding,) = outcome.findings

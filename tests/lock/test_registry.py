@@ -94,7 +94,7 @@ def test_a_registry_that_names_no_digest(server: Registry) -> None:
 
 def test_a_manifest_that_is_another_one_is_refused(server: Registry) -> None:
     server.corrupt = True
-    assert "not another one" in refusal(f"{server.host}/{NAME}:v1").message
+    assert "whose digest is another one" in refusal(f"{server.host}/{NAME}:v1").message
 
 
 def test_anybody_gets_a_token_of_a_public_registry() -> None:
@@ -114,7 +114,7 @@ def test_a_private_registry_opens_to_the_login_of_docker(tmp_path: Path, scheme:
     with Registry(IMAGES, login=scheme, user=USER) as server:
         image = f"{server.host}/{NAME}:v1"
         error = refusal(image)
-        assert f"shows no image {NAME} (401)" in error.message
+        assert f"has no public image {NAME} (401)" in error.message
         assert f"docker login {server.host}" in error.help
         log_in(tmp_path, server.host)
         assert registry.digest_of(image) == digest_of(V1)
@@ -155,7 +155,7 @@ def test_a_tag_that_is_not_there_gets_the_nearest(server: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(429, "try again in 7 seconds"), (503, "in trouble (503)"), (403, "(403)"), (418, "418")]
+    ("status", "words"), [(429, "try again in 7 seconds"), (503, "has a failure (503)"), (403, "(403)"), (418, "418")]
 )
 def test_a_registry_in_trouble(server: Registry, status: int, words: str) -> None:
     server.status = status

@@ -482,7 +482,7 @@ def test_a_model_whose_header_cannot_be_had_leaves_the_others_be(
         hub.status[f"/{REPO}/resolve/{hub.commit(REPO)}/{paths[0].name}"] = 404
         shards, failed = headers(lying(hub, paths, tmp_path / "gone.gguf"), {"35b"})
     assert shards == {}
-    assert "is not there (404)" in failed["35b"]
+    assert "does not exist (404)" in failed["35b"]
 
 
 def test_a_host_is_left_alone_if_there_is_nothing_to_ask() -> None:

@@ -100,7 +100,7 @@ def test_what_cannot_be_told_ends_with_2(words: list[str], said: str, file: Path
 def test_a_repository_that_the_hub_does_not_have(hub: Hub) -> None:
     done = herd("fit", "nobody/nothing:Q4_K_M", "--vram", "24G")
     assert done.exit_code == 2
-    assert f"{hub.url} shows no repository nobody/nothing" in done.output
+    assert f"{hub.url} has no public repository nobody/nothing" in done.output
 
 
 def test_a_model_of_the_inventory_is_known_by_its_lock(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ HEAVY = (
     "optuna",
 )
 LOADS_HEAVY = (
-    *("deploy/", "onhost/fetch/", "bounded.py", "cli/__main__.py", "inventory/certificates.py", "pipeline/show.py"),
+    *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py", "pipeline/show.py"),
     *("measure/bench/outcome.py", "measure/report/show.py", "measure/results/comparison_table.py"),
     *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py"),
 )

@@ -68,4 +68,4 @@ def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     _, said = probe_energy(HERE, instance(NEW))
     assert said
-    assert said.startswith("its state is unknowns GPUs: ")
+    assert said.startswith("nothing is known of its GPUs: ")

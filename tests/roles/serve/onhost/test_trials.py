@@ -262,7 +262,7 @@ GPU = TrialServer("A", "llama-chat-A", 4, (NeededGpu("card", "GPU-1", 9),))
 @pytest.mark.parametrize(
     ("given", "server", "message", "fix"),
     [
-        (GIVEN, GPU, "llama-chat is left as it is: GPU card has 1 GB", "end what else uses that GPU"),
+        (GIVEN, GPU, "llama-chat is left as it is: GPU card has 1 GB", "end other programs on that GPU"),
         (GIVEN, replace(GPU, gpus=()), "llama-chat-A is not started: GPU card has 1 GB", "end what else holds RAM"),
         (BESIDE, GPU, "llama-chat-A has no room beside what serves: GPU card has 1 GB", "without `--beside`"),
     ],
