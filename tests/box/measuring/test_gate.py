@@ -40,7 +40,7 @@ def test_what_is_slower_does_not_take_its_place(small: Bench) -> None:
     with throttled(bench, "llamaherd-arm-b-chat", on=0.03, off=0.07):
         ended = bench.up("--yes")
     assert ended.code == 1, ended.output
-    assert "both are measured for 15 min 00 s at most" in ended.output
+    assert "both are measured, for 15 min 00 s at most" in ended.output
     assert "chat serves as before, and not as declared: it is slower than what serves: reading -" in ended.output
     assert "and -30.0% may be lost" in ended.output
     assert bench.answers("chat")
