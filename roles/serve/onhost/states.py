@@ -1,4 +1,4 @@
-"""The states of a switch, and what follows from each: `docs/architecture.md` has the diagram that is made from them."""
+"""The states of a switch, and the transitions between them. `docs/design/switch.md` shows them as a diagram."""
 
 from __future__ import annotations
 
