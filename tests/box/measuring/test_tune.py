@@ -57,7 +57,7 @@ def test_killed_and_gone_on_with_it_finds_what_is_faster(bench: Bench) -> None:
     ended = bench.herd(*search(first_read.seconds), "--apply")
     assert ended.code == 0, ended.output
     assert "resuming the previous search" in ended.output
-    assert "llama-chat runs again, after" in ended.output
+    assert "llama-chat is as before, after" in ended.output
     assert journal.read_text().startswith(first)
     assert "\n  1  " not in ended.output
     serves_again(bench)
