@@ -192,7 +192,8 @@ class Run:
             if ended.code == INTERNAL or (ended.code == 1 and 0 < len(failures(ended.part)) <= FEW):
                 again = [each for each in ended.part.argv if not each.startswith("--junitxml")]
                 again += ["-n", "0"] if ended.code == INTERNAL else ["--last-failed", "--last-failed-no-failures=none"]
-                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, UNTIL: str(time.monotonic() + AGAIN)})
+                until = {UNTIL: str(time.monotonic() + AGAIN)}
+                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, **until})
                 if (await self.one(part)).code == 0:
                     ended.code = 0
                     ended.note = "UNSTEADY: mend what failed beside other tests and passes alone"
