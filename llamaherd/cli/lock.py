@@ -143,7 +143,7 @@ def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
     drain = partial(drained, trial.path, trial.was, pair.declared, _report)
     with locked_host(pair.rig, pair.connect, user, _report, lock_wait):
         found = GateRun(pair, gate, results_folder(trial.path), user, _report, drain).measure()
-    for line in found.told:
+    for line in found.lines:
         echo(f"{pair.rig}/{name}: {line}")
     return found.lets_in
 

@@ -159,7 +159,7 @@ def test_what_was_measured_is_kept_where_it_ends(tmp_path: Path) -> None:
             return page({"error": {"message": "quota exceeded"}}, "429 Too Many Requests")(body)
         return chatting(body)
 
-    with pytest.raises(UserError, match="429: quota exceeded; what was measured by then is kept in ") as error:
+    with pytest.raises(UserError, match="429: quota exceeded; the measurements so far are kept in ") as error:
         measured(PLAIN | {CHAT: chat}, tmp_path)
     (path,) = tmp_path.rglob("*.jsonl")
     assert str(path) in error.value.message
@@ -171,11 +171,11 @@ def test_what_was_measured_is_kept_where_it_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chat", "says"),
     [
-        (page("<html>hi</html>", kind="text/html"), "streams nothing: its answer is text/html"),
-        (page({"error": "no"}, "401 Unauthorized"), "the server answers 401: no"),
+        (page("<html>hi</html>", kind="text/html"), "does not stream: its response is text/html"),
+        (page({"error": "no"}, "401 Unauthorized"), "the server returns 401: no"),
         (page({"detail": "no such model"}, "404 Not Found"), "404: no such model"),
         (lambda _: [(0.0, CHUNKED + chunk(b"data: nonsense\n\n"))], "sends an event that is no JSON"),
-        (lambda _: [(0.0, CHUNKED), (0.0, chunk(END) + b"0\r\n\r\n")], "without a single token"),
+        (lambda _: [(0.0, CHUNKED), (0.0, chunk(END) + b"0\r\n\r\n")], "has no token"),
         (lambda _: [(0.0, b"")], "the connection was cut"),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
         time.sleep(1)
         assert meter.look().gpus
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)
+    assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(meter.readings)
     (gpus / "fall").touch()
     with Meter(HERE, CHAT, 60) as meter:
         pass
@@ -399,4 +399,4 @@ def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
         time.sleep(0.5)
         meter.look()
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)
+    assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(meter.readings)

@@ -231,8 +231,8 @@ def test_three_runs_that_lie_close_together_by_luck_are_not_enough() -> None:
 
 def test_where_the_machine_wanders_it_goes_on() -> None:
     steady = spread(100.0, 100.01, 99.99)
-    assert is_narrow(steady, wanders=0.002)
-    assert not is_narrow(steady, wanders=0.003)
+    assert is_narrow(steady, drift=0.002)
+    assert not is_narrow(steady, drift=0.003)
 
 
 def test_what_was_cached_tells_no_speed_of_reading() -> None:

@@ -201,7 +201,7 @@ def test_a_limit_that_is_not_held_ends_it(stand: Stands) -> None:
 
     at = stand(Limited())
     at.session._hold = hold
-    with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; what was measured by then is"):
+    with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; the measurements so far are"):
         at.session.run([Limited()])
     assert runs_on_disk(at) == 1
 
@@ -219,9 +219,9 @@ def test_what_was_measured_beside_somebody_else_does_not_count(stand: Stands) ->
     at.session.run([Twice()])
     assert at.meter.looks == 1
     assert {run.excluded for run in at.journal.result.cells[0].runs} == {
-        f"meanwhile {ON_OLD.name} answers 1 request of somebody else"
+        f"meanwhile {ON_OLD.name} serves 1 request of other clients"
     }
-    assert at.told.lines == [f"busy: {ON_OLD.name} answers 1 request of somebody else"]
+    assert at.told.lines == [f"busy: {ON_OLD.name} serves 1 request of other clients"]
 
 
 def test_warm_without_anything_from_the_cache_does_not_count(stand: Stands) -> None:
@@ -237,7 +237,7 @@ def test_another_start_ends_it(stand: Stands) -> None:
     at = stand(Twice())
     last = at.meter.readings.figures[-1]
     at.meter.readings.figures.append(last.model_copy(update={"server": {}}))
-    with pytest.raises(UserError, match="ended, or was restarted, while it was measured; what was measured by then is"):
+    with pytest.raises(UserError, match="ended, or was restarted, while it was measured; the measurements so far are"):
         at.session.run([Twice()])
     assert not at.journal.result.cells[0].runs
 
@@ -246,7 +246,7 @@ def test_an_answer_that_breaks_off_ends_it_and_what_was_there_stays(stand: Stand
     whole = answer(16, 0.001, 0.0001, timings=timings())
     answers = iter([whole, whole[:4]])
     at = stand(Twice(), lambda _: next(answers))
-    with pytest.raises(UserError, match="is kept in"):
+    with pytest.raises(UserError, match="are kept in"):
         at.session.run([Twice()])
     assert runs_on_disk(at) == 1
 
@@ -254,7 +254,7 @@ def test_an_answer_that_breaks_off_ends_it_and_what_was_there_stays(stand: Stand
 def test_a_host_that_is_lost_ends_it_and_what_was_there_stays(stand: Stands) -> None:
     at = stand(Twice())
     at.meter.lost_at = 3
-    with pytest.raises(UserError, match="was lost; what was measured by then is kept in"):
+    with pytest.raises(UserError, match="was lost; the measurements so far are kept in"):
         at.session.run([Twice()])
     assert runs_on_disk(at) == 1
 

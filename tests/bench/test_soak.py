@@ -161,7 +161,7 @@ def test_energy_beyond_rest() -> None:
     assert [found.whole.value, found.net.value, found.rest] == pytest.approx([1.2, 0.8, 100])
     (line,) = energy_lines(whole)
     assert line.startswith(
-        "1.2 (1.2 to 1.2) J a token, 0.8 (0.8 to 0.8) of them beyond the 100 W at rest; of 3 answers"
+        "1.2 (1.2 to 1.2) J a token, 0.8 (0.8 to 0.8) of them beyond the 100 W at rest; of 3 responses"
     )
     assert energy_cost(result(long)) is None
     assert energy_cost(result(short).model_copy(update={"rest": rest})) is None

@@ -75,7 +75,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TrialHost]:
 
 
 @pytest.mark.parametrize(
-    ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping what serves")]
+    ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping the running servers")]
 )
 def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arms: Callable[[str], TrialHost]) -> None:
     with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):

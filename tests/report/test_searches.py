@@ -203,5 +203,5 @@ def test_keys_of_which_no_yaml_can_be_made_are_refused(results: Path, keys: dict
     path, search = search_in(results)
     line = {"line": "trial", "keys": {**search.trials[0].keys, **keys}}
     path.write_bytes(path.read_bytes() + json.dumps(line).encode() + b"\n")
-    with pytest.raises(UserError, match="is none of a search"):
+    with pytest.raises(UserError, match="is no line of a search"):
         read_search(path)

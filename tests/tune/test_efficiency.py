@@ -62,7 +62,7 @@ def test_where_no_energy_is_told_nothing_is_found(tmp_path: Path) -> None:
     assert candidate_of(found.keys) == start_of(rig)
     search = tuning.journal.search
     assert set(failures(search)) <= {"answer", "memory"}
-    assert search.trials[0].says == "its GPUs told no energy"
+    assert search.trials[0].says == "its GPUs reported no energy"
 
 
 def test_a_token_of_a_turn_is_one_that_is_read_or_written() -> None:

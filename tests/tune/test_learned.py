@@ -160,4 +160,4 @@ def test_where_nothing_was_better_that_is_said(tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines) + same.model_dump_json().encode() + b"\n")
     (each,) = for_model(tmp_path / "results")
     assert (each.declared, each.standing.candidate) == (True, declared)
-    assert next(iter(prior_result_lines(each))).endswith(": as it was declared there")
+    assert next(iter(prior_result_lines(each))).endswith(": as declared there")

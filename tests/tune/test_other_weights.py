@@ -110,7 +110,7 @@ def test_what_is_judged_is_read_back(tmp_path: Path) -> None:
     assert cost
     assert cost.judged
     assert str(cost).startswith("model=coder-q4, kv=")
-    assert " beside model=coder-q8 with kv=f16: mean KLD 0.02000" in str(cost)
+    assert " vs model=coder-q8 with kv=f16: mean KLD 0.02000" in str(cost)
     asked = len(servers.asked)
     searched(tmp_path, servers)
     assert len(servers.asked) == asked

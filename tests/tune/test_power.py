@@ -120,7 +120,7 @@ def test_where_gpus_tell_no_energy_any_more_nothing_is_proposed(tmp_path: Path) 
     end = searched(tmp_path, servers)
     assert len(servers.holds) == 4
     assert end.power is None
-    assert end.unlimited == f"under {servers.holds[3] or NOW} W its GPUs told no energy, or it gave no answer"
+    assert end.unlimited == f"under {servers.holds[3] or NOW} W its GPUs reported no energy, or it did not respond"
     assert (servers.held_to, servers.running) == (NOW, False)
 
 

@@ -252,7 +252,7 @@ def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
     rig = LawRig.drawn(1)
 
     def fails(candidate: Candidate) -> str | None:
-        return "the system ended it for want of RAM; killed" if candidate[UBATCH] == 4096 else None
+        return "the system ended it for lack of RAM; killed" if candidate[UBATCH] == 4096 else None
 
     search_on(tmp_path, Played(rig, fails=fails))
     assert failures(only(tmp_path))["memory"] >= 1
@@ -277,9 +277,9 @@ def test_several_at_once(tmp_path: Path) -> None:
     ("data", "says"),
     [
         (b"", "it is empty"),
-        (b"{}\n", "line 1 is none of a search"),
+        (b"{}\n", "line 1 is no line of a search"),
         (b'{"line": "found", "keys": {}, "ended": "x"}\n', "line 1 does not belong there"),
-        (b"[" * 100_000 + b"\n", "line 1 is none of a search"),
+        (b"[" * 100_000 + b"\n", "line 1 is no line of a search"),
     ],
     ids=["empty", "nothing", "the end first", "deep"],
 )

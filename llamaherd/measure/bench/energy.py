@@ -15,16 +15,16 @@ from llamaherd.measure.results.result import Cell, Condition, Result
 from llamaherd.measure.statistics import Estimate, Sample, estimate
 
 ENERGY_REST_SECONDS, LEAST = 12.0, 10.0
-"""Seconds without a request, and of an answer: a gauge that looks at a quarter of the time needs as many."""
+"""Seconds without a request, and of a response: a sensor that samples a quarter of the time needs as many."""
 
 _LENGTHS = (96, 192, 384, 768, 1536, 3072, 6144, 12288, 24576)
-"""Of answers: none that anything else is measured with."""
+"""Of responses: no other measurement uses these."""
 _TIMES, _SPARE, _TOO_LONG = 3, 1.2, 3.0
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Three long answers, which marks of an end do not end: what they say is no matter here."""
+    """Three long responses, with end tokens ignored: their text does not matter."""
 
     prompt: Prompt
     tokens: int
@@ -32,42 +32,42 @@ class Energy:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """One."""
+        """The only condition."""
         return (Condition(kind=self.prompt.kind, generated=self.tokens, cache="cold", sampling="instance"),)
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
-        return f"{_TIMES} answers of {self.tokens:,} tokens, of {LEAST:.0f} s or more"
+        """The criterion to stop."""
+        return f"{_TIMES} responses of {self.tokens:,} tokens, of {LEAST:.0f} s or more"
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        """One more."""
+        """Return one more request, until there are enough."""
         done = len(so_far.cells[0].runs)
         ask = RequestSpec(0, self.prompt.text, self.tokens, salt=so_far.steps, more={"ignore_eos": True})
         return Step((ask,), about=f"energy of {self.tokens:,} tokens") if done < _TIMES else None
 
     def share_done(self, so_far: SeriesProgress) -> float:
-        """By the answers."""
+        """Return the share of responses."""
         return min(1.0, len(so_far.cells[0].runs) / _TIMES)
 
 
 def energy_series(prompt: Prompt, known: ServerProfile) -> Energy | None:
-    """Answers as one that was cut off began, or that take long enough; None where no context has room for them."""
+    """Return a series with the length of an interrupted one, or a long enough one; None if the context is too small."""
     tokens = _last(prompt, known.before) or answer_length(LEAST, known.decode, last=_last(prompt, known.last))
     return Energy(prompt, tokens) if tokens <= known.context // 2 else None
 
 
 def _last(prompt: Prompt, conditions: Sequence[Condition]) -> int | None:
-    """Tokens of such an answer among these."""
+    """Return the tokens of such a response among these conditions."""
     energies = (Energy(prompt, each.generated).conditions[0] for each in conditions if each.generated in _LENGTHS)
     return next((each.generated for each in energies if each in conditions), None)
 
 
 def answer_length(seconds: float, decode: float | None, context: int | None = None, last: int | None = None) -> int:
-    """Tokens of an answer that takes so long at about this speed; where a context is named, half of it at most.
+    """Return the tokens of a response that takes so long at about this speed, and at most half of a `context`.
 
-    That of the `last` measurement is kept where it takes so long, and not several times as long: other lengths are not
-    compared with each other.
+    The length of the `last` measurement is kept if it takes long enough, and not several times as long: other lengths
+    cannot be compared.
     """
     fits = [each for each in _LENGTHS if context is None or each <= context // 2] or [_LENGTHS[0]]
     least = seconds * (decode or 0.0)
@@ -78,7 +78,7 @@ def answer_length(seconds: float, decode: float | None, context: int | None = No
 
 @dataclass(frozen=True)
 class EnergyCost:
-    """Joules a token: all, and beyond what its GPUs take at rest; with the watts at rest."""
+    """Joules a token: in total, and beyond what its GPUs use at rest; with the watts at rest."""
 
     whole: Estimate
     net: Estimate
@@ -86,7 +86,7 @@ class EnergyCost:
 
 
 def energy_cost(result: Result) -> EnergyCost | None:
-    """Of all runs that are long enough; None where there are none, or nobody knows what is taken at rest."""
+    """Compute the cost over all runs that are long enough; None without any, or if the power at rest is unknown."""
     rest = result.rest.watts if result.rest else None
     if rest is None:
         return None
@@ -104,11 +104,11 @@ def energy_cost(result: Result) -> EnergyCost | None:
 
 
 def energy_lines(result: Result) -> Iterator[str]:
-    """What people are told of it."""
+    """Yield the lines of the summary."""
     if found := energy_cost(result):
         yield (
             f"{_shown(found.whole)} J a token, {_shown(found.net)} of them beyond the {found.rest:.0f} W at rest; "
-            f"of {found.whole.n} answers of {LEAST:.0f} s or more"
+            f"of {found.whole.n} responses of {LEAST:.0f} s or more"
         )
 
 
@@ -119,19 +119,19 @@ def _shown(found: Estimate) -> str:
 
 POWER_ROUNDS, _MOST = 3, 6
 SECONDS, SETTLES = 5.0, 1.0
-"""Of an answer, about, and before it: a counter of energy moves ten times a second, and a GPU's clock follows soon."""
+"""Of a response, about, and before it: an energy counter moves ten times a second, and a GPU's clock follows soon."""
 
 _KNEE = 0.95
-"""Of the fastest: what is still nearly as fast."""
+"""The share of the fastest speed that still counts as nearly as fast."""
 
 _GO_ON = {"ignore_eos": True}
 
 
 @dataclass(frozen=True)
 class PowerSeries:
-    """A long answer and a long prompt under each limit, in rounds: up, down and up again, or the other way round.
+    """A long response and a long prompt under each limit, in rounds: up, down and up again, or the other way round.
 
-    So what drifts meanwhile falls out, and no limit always comes first. `answer` and `read` are seconds of one each.
+    So drifts cancel out, and no limit always comes first. `answer` and `read` are seconds of one each.
     """
 
     prompt: Prompt
@@ -145,7 +145,7 @@ class PowerSeries:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Two for each limit: the answer, then the prompt."""
+        """Two for each limit: the response, then the prompt."""
         return tuple(each for limit in self.limits for each in self._two(limit))
 
     def _two(self, limit: int) -> tuple[Condition, Condition]:
@@ -160,19 +160,19 @@ class PowerSeries:
 
     @property
     def beforehand(self) -> str:
-        """What people are told before it begins."""
+        """The announcement before it begins."""
         return (
             f"power limits: {len(self.limits)} from {self.limits[0]} to {self.limits[-1]} W, {POWER_ROUNDS} rounds, "
-            f"about {max(1, round(self.seconds / 60))} min; what GPUs are held to now comes back whatever ends this"
+            f"about {max(1, round(self.seconds / 60))} min; afterwards the present limits are restored"
         )
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return f"{POWER_ROUNDS} rounds through {len(self.limits)} limits"
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        """The next limit of a round. Those with runs that do not count have more rounds, but not without end."""
+        """Return the next limit of a round. Limits with excluded runs get more rounds, up to a bound."""
         tried = {n: len(cell.runs) for n, cell in enumerate(so_far.cells[::2]) if not _enough(cell)}
         if not tried:
             return None
@@ -187,7 +187,7 @@ class PowerSeries:
         return Step(asks, rest=SETTLES, watts=limit, about=f"at {limit} W, round {done + 1}")
 
     def share_done(self, so_far: SeriesProgress) -> float:
-        """By the answers."""
+        """Return the share of responses."""
         answers = so_far.cells[::2]
         return sum(min(POWER_ROUNDS, len(cell.runs)) for cell in answers) / (POWER_ROUNDS * len(answers))
 
@@ -197,7 +197,7 @@ def _enough(cell: Cell) -> bool:
 
 
 def power_series(known: ServerProfile, limits: Sequence[int]) -> PowerSeries:
-    """The series of a server about so fast: as one that was cut off began, else in lengths that take long enough."""
+    """Return the series with the lengths of an interrupted one, else with lengths that take long enough."""
     tokens, read = _lengths(known.before)
     if not (tokens and read):
         tokens, read = _lengths(known.last)
@@ -211,7 +211,7 @@ def power_series(known: ServerProfile, limits: Sequence[int]) -> PowerSeries:
 
 
 def _lengths(conditions: Sequence[Condition]) -> tuple[int | None, int | None]:
-    """Tokens of the answers and of the long prompt of such a series, where there is one among these."""
+    """Return the tokens of the responses and of the long prompt of such a series among these conditions."""
     held = [each for each in conditions if each.power_limit_watts]
     tokens = next((each.generated for each in held if each.generated), None)
     return tokens, next((each.prompt for each in held if each.prompt), None)
@@ -219,7 +219,7 @@ def _lengths(conditions: Sequence[Condition]) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True)
 class PowerLevel:
-    """A limit, the speed that is left under it, and tokens for a joule."""
+    """A limit, the speed under it, and tokens for a joule."""
 
     watts: float
     decode: float
@@ -227,7 +227,7 @@ class PowerLevel:
 
 
 def power_levels(cells: Sequence[Cell]) -> tuple[PowerLevel, ...]:
-    """Limits of which both is known, from the least on."""
+    """Return the limits with both figures, in ascending order."""
     found = []
     for cell in cells:
         watts = cell.condition.power_limit_watts
@@ -239,7 +239,7 @@ def power_levels(cells: Sequence[Cell]) -> tuple[PowerLevel, ...]:
 
 
 def power_lines(result: Result) -> Iterator[str]:
-    """What people are told of it: where a token takes least, and the least limit that costs hardly any speed."""
+    """Yield the summary: the most efficient limit, and the least limit that costs hardly any speed."""
     found = power_levels(result.cells)
     if len(found) < 2:
         return

@@ -18,15 +18,17 @@ from llamaherd.measure.statistics import NORMAL, estimate, half_width, pooled_de
 FEWEST_RUNS, MOST_RUNS = 3, 100
 """Runs of a cell: before its interval counts, and at most."""
 NARROW = 4
-"""The part of a margin that an interval is to reach to either side. Of two measurements that are as wide as half of it,
-each by its own luck, the ratio's is too wide to be told *same*."""
+"""An interval must be narrower to each side than this part of a margin.
+
+If two measurements were each as wide as half of the margin, their ratio would be too wide for the verdict `same`.
+"""
 ANSWERED = FEW
-"""Tokens that are asked for where only the prompt counts: one alone may be a mark that is no text."""
+"""Tokens that are requested if only the prompt counts: a single one may be a mark without text."""
 TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
-"""Lengths of answers and of the long prompt, the usual one first; the others are for slow servers."""
+"""Lengths of responses and of the long prompt, the usual one first; the others are for slow servers."""
 
 _GO_ON = {"ignore_eos": True}
-"""Where the prompt alone counts, an answer that is empty says nothing of it."""
+"""If only the prompt counts, an empty response would be no measurement."""
 
 _TASK = 250
 """Tokens of a task of our suite, about."""
@@ -35,15 +37,15 @@ _FOR_ANSWERS, _FOR_PROMPTS = 0.6, 0.25
 """Shares of the time that the fewest runs may take."""
 
 _AT_MOST = 0.95
-"""Share of the time that they may take altogether, where the lengths are those of the last measurement."""
+"""Share of the time that they may take together with the lengths of the last measurement."""
 
 
 @dataclass(frozen=True)
 class Quick:
-    """One cell for each kind of text, and two for the long prompt: cold and warm, always asked one after the other.
+    """One cell for each kind of text, and two for the long prompt: cold and warm, always one after the other.
 
-    The cell with the fewest runs is next, by lot where there are several: what drifts, drifts in all of them alike.
-    `answer_seconds` and `long_seconds` are how long one of each takes, about, before it was asked for.
+    The cell with the fewest runs is next, at random among several: so a drift affects all cells equally.
+    `answer_seconds` and `long_seconds` estimate how long one of each takes.
     """
 
     prompts: Mapping[Kind, Sequence[Prompt]]
@@ -58,21 +60,21 @@ class Quick:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Five kinds, cold and warm."""
+        """Five kinds of text, and the long prompt cold and warm."""
         kinds = [Condition(kind=kind, generated=self.tokens, cache="cold", sampling="instance") for kind in KINDS]
         cold = Condition(kind="long", prompt=self.prompt, cache="cold", sampling="instance")
         return (*kinds, cold, cold.model_copy(update={"cache": "warm"}))
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return (
             f"{FEWEST_RUNS} to {MOST_RUNS} runs of each, until its interval is within a quarter of the margin, or "
             f"{self.seconds:.0f} s are over"
         )
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        """A run of the cell that has the fewest; None when each is known well enough, or the time is over."""
+        """Return a run of the cell with the fewest; None if each interval is narrow enough, or the time is over."""
         cells = [number for number, _ in self._open(so_far)]
         if not cells:
             return None
@@ -81,27 +83,27 @@ class Quick:
         return self._step(number, runs[number], so_far.steps)
 
     def share_done(self, so_far: SeriesProgress) -> float:
-        """By the runs that it takes at most, or by the time, whichever is further."""
+        """Return the share of the most runs, or of the time, whichever is larger."""
         opened = dict(self._open(so_far))
         done = [min(0.95, opened[each] / MOST_RUNS) if each in opened else 1.0 for each in range(len(KINDS) + 1)]
         return max(sum(done) / len(done), 1 - max(0.0, so_far.seconds_left) / self.seconds)
 
     def _open(self, so_far: SeriesProgress) -> list[tuple[int, int]]:
-        """The cells that need more runs and have the time for one, with the runs that they have."""
+        """Return the cells that need more runs and have the time for one, with the number of their runs."""
         found = []
-        wanders = cache(lambda prompts: cells_drift(so_far.cells, prompts))
+        drift = cache(lambda prompts: cells_drift(so_far.cells, prompts))
         for number, cell in enumerate(so_far.cells[: len(KINDS) + 1]):
             alike = so_far.cells[: len(KINDS)] if number < len(KINDS) else ()
             if len(cell.runs) >= MOST_RUNS or so_far.seconds_left <= self._seconds_of(number, so_far.cells):
                 continue
             # The other cells and drift only widen an interval: a cell that is too wide by itself needs neither.
             known = len(cell.counted) >= FEWEST_RUNS and is_narrow(cell)
-            if not known or not is_narrow(cell, alike, wanders(bool(cell.condition.prompt))):
+            if not known or not is_narrow(cell, alike, drift(bool(cell.condition.prompt))):
                 found.append((number, len(cell.runs)))
         return found
 
     def _seconds_of(self, number: int, cells: Sequence[Cell]) -> float:
-        """How long one more run takes, by those that there are."""
+        """Return how long one more run takes, by the runs so far."""
         if number < len(KINDS):
             return _mean_seconds(cells[number]) or self.answer_seconds
         return sum(_mean_seconds(each) for each in cells[number : number + 2]) or self.long_seconds
@@ -121,9 +123,9 @@ class Quick:
 
 
 def quick_series(known: ServerProfile) -> Quick:
-    """The quick measurement of a server: as one that was cut off began, or in lengths that its speed has time for.
+    """Return the quick measurement of a server: as an interrupted one began, or in lengths that fit into the time.
 
-    Those of the last measurement are kept where they will do: what is asked for otherwise cannot be compared.
+    The lengths of the last measurement are kept if possible: other lengths cannot be compared.
     """
     fits = fit_lengths(known.seconds, known.decode, known.prefill, known.context)
     tokens, prompt = lengths_of(known.before)
@@ -134,8 +136,8 @@ def quick_series(known: ServerProfile) -> Quick:
 
 
 def lengths_of(conditions: Iterable[Condition]) -> tuple[int | None, int | None]:
-    """Tokens of the answers and of the long prompt of a quick measurement, where there is one among these."""
-    # Series beside it have conditions of their own: none is of one request at a time with such a length.
+    """Return the tokens of the responses and of the long prompt of a quick measurement among these conditions."""
+    # Other series have conditions of their own: none is of one request at a time with such a length.
     alone = [each for each in conditions if each.concurrency == 1 and not each.depth and not each.power_limit_watts]
     tokens = {each.generated for each in alone if each.kind in KINDS and each.generated in TOKENS}
     prompts = {each.prompt for each in alone if each.kind == "long" and each.cache == "warm" and each.prompt in PROMPTS}
@@ -143,10 +145,10 @@ def lengths_of(conditions: Iterable[Condition]) -> tuple[int | None, int | None]
 
 
 def _kept(known: ServerProfile, fits: tuple[int, int]) -> tuple[int, int]:
-    """The last lengths where the fewest runs fit into the time, and they are at most one step shorter than what fits.
+    """Return the last lengths if the fewest runs fit into the time, and they are at most one step too short.
 
-    A server whose speed lies between two lengths is asked for one now and for the other then; and one that got much
-    slower shall have a verdict that says so.
+    Otherwise a server whose speed lies between two lengths would alternate between them, and one that became much
+    slower would get no verdict.
     """
     tokens, prompt = lengths_of(known.last)
     room = [each for each in PROMPTS if each <= known.context // 2]
@@ -156,18 +158,18 @@ def _kept(known: ServerProfile, fits: tuple[int, int]) -> tuple[int, int]:
 
 
 def kept_length(last: int | None, fits: int, lengths: Sequence[int]) -> int:
-    """The last length, if it is one of these and at least half as long as what fits; else what fits."""
+    """Return the last length, if it is one of these and at least half as long as what fits; else what fits."""
     return next((each for each in lengths if each == last and 2 * each >= fits), fits)
 
 
 def _seconds_of_each(lengths: tuple[int, int], known: ServerProfile) -> tuple[float, float]:
-    """How long an answer and the long prompt take, about."""
+    """Estimate how long a response and the long prompt take."""
     decode, prefill = known.decode or inf, known.prefill or inf
     return lengths[0] / decode + _TASK / prefill, lengths[1] / prefill
 
 
 def fit_lengths(seconds: float, decode: float | None, prefill: float | None, context: int) -> tuple[int, int]:
-    """Lengths of answers and of the long prompt of which the fewest runs fit into a time, at about these speeds."""
+    """Return the lengths of responses and of the long prompt whose fewest runs fit into a time, at these speeds."""
     read = prefill or inf
     each = _FOR_ANSWERS * seconds / (FEWEST_RUNS * len(KINDS)) - _TASK / read
     whole = _FOR_PROMPTS * seconds / FEWEST_RUNS
@@ -177,26 +179,26 @@ def fit_lengths(seconds: float, decode: float | None, prefill: float | None, con
 
 
 def judged_metrics(condition: Condition) -> tuple[Metric, ...]:
-    """The metrics that a condition is there for: these are shown, and judged."""
+    """Return the metrics that a condition is meant for: these are shown, and judged."""
     if condition.generated:
         return (DECODE, STEP)
     return (FIRST_TOKEN,) if condition.cache == "warm" else (PREFILL, FIRST_TOKEN)
 
 
-def is_narrow(cell: Cell, alike: Sequence[Cell] = (), wanders: float = 0.0) -> bool:
-    """Whether the interval of what a cell is there for is a part of the margin; of a step, where drafts are.
+def is_narrow(cell: Cell, alike: Sequence[Cell] = (), drift: float = 0.0) -> bool:
+    """Check that the interval of what a cell measures is a part of the margin; of a step, if there are drafts.
 
-    As wide as by the spread of all cells that are `alike`: three runs of one of them lie close together by luck. What
-    the machine `wanders`, by what was seen so far, is in it.
+    It is as wide as by the spread of all cells that are `alike`, because three runs of one of them may lie close
+    together by luck. The `drift` of the machine so far widens it.
     """
     metrics = judged_metrics(cell.condition)
     drafted = any(run.draft_n for run in cell.counted)
-    asked = [metric for metric in metrics if metric is not (DECODE if drafted else STEP)]
-    return all(_half(cell, alike, metric, wanders) <= log(1 + (metric.margin or 0.0) / NARROW) for metric in asked)
+    relevant = [metric for metric in metrics if metric is not (DECODE if drafted else STEP)]
+    return all(_half(cell, alike, metric, drift) <= log(1 + (metric.margin or 0.0) / NARROW) for metric in relevant)
 
 
-def _half(cell: Cell, alike: Sequence[Cell], metric: Metric, wanders: float) -> float:
-    """How far an interval goes to either side, as a logarithm; infinite where none is known."""
+def _half(cell: Cell, alike: Sequence[Cell], metric: Metric, drift: float) -> float:
+    """Return how far an interval goes to either side, as a logarithm; infinite if it is unknown."""
     found = estimate(by_start(cell.counted, metric))
     if found is None or found.low is None or found.high is None:
         return inf
@@ -206,7 +208,7 @@ def _half(cell: Cell, alike: Sequence[Cell], metric: Metric, wanders: float) -> 
     half = log(found.high / found.low) / 2
     if usual is not None:
         half = max(half, half_width(usual, found.n, freedom))
-    return hypot(half, NORMAL * wanders)
+    return hypot(half, NORMAL * drift)
 
 
 def _mean_seconds(cell: Cell) -> float:

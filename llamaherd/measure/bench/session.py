@@ -25,9 +25,9 @@ from llamaherd.text.numbers import utc_stamp
 
 _TOKENS, _FEWEST, _MOST_ASKED = 48, 2, 6
 _STEADY = 0.03
-"""The share within which two in a row must agree."""
+"""The share within which two successive requests must agree."""
 _SHARE = 0.15
-"""Of the time, that warming up may take."""
+"""The share of the time that warming up may take."""
 _CONDITION = Condition(kind="prose")
 
 
@@ -41,7 +41,7 @@ class WarmUp:
 
 
 def warm_up(requests: Requests, seconds: float) -> WarmUp:
-    """Ask until two in a row are alike, or a share of the time is over. Raises UserError where it does not answer."""
+    """Send requests until two successive ones agree, or a share of the time is over. Raise UserError if one fails."""
     until, runs = time.monotonic() + _SHARE * seconds, list[Run]()
     while len(runs) < _FEWEST or (len(runs) < _MOST_ASKED and time.monotonic() < until and not _steady(runs)):
         prompts = suite().prompts["prose"]
@@ -67,14 +67,14 @@ def _steady(runs: list[Run]) -> bool:
 
 
 _LOOK_EVERY = 20.0
-"""Seconds after which it is looked who else is there."""
+"""Seconds between two inspections for other programs."""
 _SEE = "see `herd verify` and the server's log"
 _OTHERS = ("busy", "gpu-shared", "host-busy")
-"""What somebody else may do meanwhile."""
+"""The obstacles that other programs may cause meanwhile."""
 
 
 class Session:
-    """One program's part of a measurement. `took` is what runs of each cell took, `began` when the first step did."""
+    """One program's part of a measurement. `took` is the telemetry by cell, `began` when the first step did."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Session:
         overruled: Sequence[str] = (),
         hold: Callable[[int | None], None] | None = None,
     ) -> None:
-        """`hold` holds each GPU to so many watts, and with None to what it was held to before."""
+        """Prepare; `hold` sets the power limit of each GPU, or with None restores it."""
         self.began = time.monotonic()
         self.took: dict[int, list[Telemetry]] = {}
         self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
@@ -103,7 +103,7 @@ class Session:
         self._looked, self._since_look = time.monotonic(), list[tuple[int, int]]()
 
     def run(self, series: Sequence[Series]) -> None:
-        """All of them, each to its end. Raises UserError where the server, or its host, does not answer any more."""
+        """Run all series to their end. Raise UserError if the server or its host does not respond any more."""
         try:
             for each in series:
                 self._run(each)
@@ -122,7 +122,7 @@ class Session:
     def run_workload(
         self, workload: Workload, served: Served, text_of: Callable[[int], str] = approximate_text
     ) -> None:
-        """All of a workload, and then a look around. Raises UserError where the server does not answer any more."""
+        """Run a workload, and inspect the host afterwards. Raise UserError if the server does not respond any more."""
         road = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
         began = time.monotonic()
         try:
@@ -167,7 +167,7 @@ class Session:
                 self.took.setdefault(numbers.pop(), []).append(took)
 
     def _hold_to(self, watts: int | None) -> None:
-        """Have each GPU held to so many watts from now on. Raises UserError where it is not."""
+        """Set the power limit of each GPU. Raise UserError if that fails."""
         if watts == self._held or self._hold is None:
             return
         try:
@@ -186,7 +186,7 @@ class Session:
     def _keep(
         self, series: Series, step: Step, ask: RequestSpec, answer: Answer | Failure, at: float, took: Telemetry | None
     ) -> None:
-        """Put a run into the journal. Raises UserError where the server failed, or is another one now."""
+        """Add a run to the journal. Raise UserError if the server failed, or was restarted."""
         condition = series.conditions[ask.cell] if ask.cell is not None else None
         if not self._watch.server_is_there:
             raise self._ended(self._gone)
@@ -206,17 +206,17 @@ class Session:
 
     @property
     def _gone(self) -> str:
-        """That what was measured runs no more."""
+        """The message that the measured server ended."""
         if self._job.group is None:
             return "the server ended, or was restarted, while it was measured"
-        other = f"another model of group {self._job.group.name} was asked for"
+        other = f"another model of group {self._job.group.name} was requested"
         return f"{other}, or the server ended, while {self._job.instance.name} was measured"
 
     def _ended(self, message: str, help_: str = _SEE) -> UserError:
-        return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
+        return UserError(f"{message}; the measurements so far are kept in {self._journal.path}", help_)
 
     def _look_around(self) -> None:
-        """Exclude what was measured since the last look where somebody else is there by now."""
+        """Inspect the host, and exclude the runs since the last inspection if other programs or clients are there."""
         found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
         in_the_way = [each for each in found if each.code in self._minded]
         for each in in_the_way:
@@ -227,10 +227,10 @@ class Session:
         self._looked, self._since_look = time.monotonic(), []
 
     def telemetry_of(self, cell: int) -> Telemetry | None:
-        """What the runs of a cell took, put together."""
+        """Return the combined telemetry of a cell's runs."""
         return combined_telemetry(self.took.get(cell, []))
 
 
 def utc_now() -> str:
-    """The time as results have it."""
+    """Return the time in the format of results."""
     return utc_stamp(datetime.now(UTC))

@@ -43,21 +43,19 @@ from llamaherd.measure.results.result import (
 )
 from llamaherd.measure.results.store import Journal, last_result, read_result
 
-URL_NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are not known"
-NO_CACHE_COUNTS = (
-    "the server does not tell what came from its cache: prompts begin as none before, and no more is known"
-)
+URL_NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are unknown"
+NO_CACHE_COUNTS = "the server does not report what came from its cache; each prompt has a new beginning"
 
 _PROBE, _PROBE_SALT, _ANSWERED = 4000, MOST_CACHE_BUSTERS - 100, 8
-"""Letters of a text whose tokens are counted by the server's own count of a prompt, and tokens of its answer."""
+"""Letters of a text whose tokens are taken from the usage of a prompt, and tokens of its response."""
 
 _ABOUT, _LETTERS, _CONTEXT = 32, 4, 8192
-"""Tokens around a text; letters of a token, and tokens of a context, where a server tells neither."""
+"""Tokens around a text; letters of a token, and tokens of a context, if a server reports neither."""
 
 
 @dataclass(frozen=True)
 class UrlTarget:
-    """A server by its URL, what people call it, and how long its measurement may take."""
+    """A server by its URL, its label, and how long its measurement may take."""
 
     served: Served
     label: str
@@ -71,19 +69,19 @@ class UrlTarget:
 
 
 def folder_name(label: str) -> str:
-    """A label as the name of a folder."""
+    """Return a label as the name of a folder."""
     return re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("._-")[:40].rstrip("._-") or "server"
 
 
 def target_label(served: Served, name: str | None) -> str:
-    """What people call a server: as they say, or by its model and its host."""
+    """Return the label of a server: its `name`, or its model and host."""
     return name or f"{served.model.rpartition('/')[2]} at {urlsplit(served.target.url).hostname}"
 
 
 def measure_url(
     visit: UrlTarget, make: MakeSeries, workloads: Sequence[Workload], reporter: ProgressReporter
 ) -> SavedResult:
-    """The result of all series and workloads. Raises UserError where the server cannot be measured."""
+    """Measure all series and workloads. Raise UserError if the server cannot be measured."""
     return _Measurement(visit, reporter).run(make, workloads)
 
 
@@ -99,7 +97,7 @@ class _Measurement:
         self._steps = 0
 
     def run(self, make: MakeSeries, workloads: Sequence[Workload]) -> SavedResult:
-        """All of it."""
+        """Run it, and save its result."""
         self._reporter.progress(0.0, self._visit.seconds, "warming up")
         warm = warm_up(self._requests, self._visit.seconds)
         known = self._known(warm)
@@ -113,7 +111,7 @@ class _Measurement:
                 for workload in workloads:
                     self._run_workload(workload, journal, places)
             except UserError as error:
-                kept = f"{error.message}; what was measured by then is kept in {journal.path}"
+                kept = f"{error.message}; the measurements so far are kept in {journal.path}"
                 raise UserError(kept, error.help) from None
             journal.result = _with_notes(journal.result)
             path = journal.finish(utc_now())
@@ -132,7 +130,7 @@ class _Measurement:
         return SeriesProgress(cells, self._until - time.monotonic(), self._steps)
 
     def _runs(self, series: Series, step: Step) -> Iterator[tuple[int, Run]]:
-        """The runs of a step. Raises UserError where the server does not answer."""
+        """Yield the runs of a step. Raise UserError if a request fails."""
         for asks in [step.asks] if step.at_once else [(ask,) for ask in step.asks]:
             at = time.monotonic() - self._epoch
             for ask, answer in zip(asks, self._answers(asks), strict=True):
@@ -172,7 +170,7 @@ class _Measurement:
         )
 
     def _text_of(self, tokens: int) -> str:
-        """A text of so many tokens: by the server's tokenizer, or by what it counts of another text."""
+        """Return a text of so many tokens: by the server's tokenizer, or by the usage of another prompt."""
         served = self._visit.served
         if count_tokens(served.root, served.model, "one two") is not None:
             return long_text_of(
@@ -197,7 +195,7 @@ class _Measurement:
             suite=suite().ref,
             method=Method(client="controller", seed=known.seed, warm_up=warm.requests, rule=rule),
             provenance=Provenance(
-                # What is shared has no name of a host in it, wherever it stands: here is told which one that is.
+                # `herd bench --share` removes this name wherever it occurs.
                 host=Host(name=urlsplit(served.target.url).hostname),
                 engine=Engine(kind=served.engine, version=served.version),
                 model=served.model,
@@ -218,8 +216,8 @@ def _run(answer: Answer | Failure, condition: Condition, at: float) -> Run:
 
 
 def _with_notes(result: Result) -> Result:
-    """With what is less known by its runs alone, and without conditions that nothing was measured of."""
+    """Add the notes that follow from its runs, and remove conditions without runs."""
     cells = tuple(cell for cell in result.cells if cell.runs)
-    told = any(run.cache_n is not None for cell in cells for run in cell.runs)
-    notes = result.source.notes if told else (*result.source.notes, NO_CACHE_COUNTS)
+    counted = any(run.cache_n is not None for cell in cells for run in cell.runs)
+    notes = result.source.notes if counted else (*result.source.notes, NO_CACHE_COUNTS)
     return result.model_copy(update={"cells": cells, "source": Source(notes=notes)})

@@ -18,14 +18,14 @@ case cash cast cell city club coal coat code cold come cook cool corn cost crew
 dark data date dawn days dead deal deep desk dish door down draw drop duck dust
 """
 CACHE_BUSTER_WORDS = tuple(_FOUR_LETTERS.split())
-"""Sixty-four, of four letters each: common ones, of which most tokenizers make one token each."""
+"""Sixty-four common words of four letters: most tokenizers make one token of each."""
 
 MOST_CACHE_BUSTERS = len(CACHE_BUSTER_WORDS) ** 3
 _COUNTED, _LOTS = 3, 5
 
 
 def cache_buster(session: str, number: int) -> str:
-    """The beginning of the prompt of this number: another for each number, and in each session."""
+    """Return the beginning of the prompt of this number: different for each number, and in each session."""
     if not 0 <= number < MOST_CACHE_BUSTERS:
         raise ValueError(f"{number} is no number of a prompt; there are {MOST_CACHE_BUSTERS:,}")
     counted = [
@@ -44,12 +44,12 @@ KINDS: tuple[Kind, ...] = ("code", "prose", "copy-edit", "extract", "reasoning")
 _FOLDER = Path(__file__).parent / "prompts"
 _LONG = _FOLDER / "long.txt.gz"
 _TRIES = 24
-"""Times that a server is asked for the number of tokens: halving a million characters takes no more."""
+"""How often a server counts tokens at most: halving a million characters takes no more."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A task that fills an answer of its own accord, so that nothing must be forced to go on."""
+    """A task whose response is long by itself, so that no model must be forced to continue."""
 
     kind: Kind
     name: str
@@ -65,13 +65,13 @@ class Suite:
 
     @property
     def ref(self) -> SuiteRef:
-        """What a result says of it."""
+        """The suite's name and hash in a result."""
         return SuiteRef(name=SUITE_NAME, sha256=self.sha256)
 
 
 @cache
 def suite() -> Suite:
-    """Our suite."""
+    """Read our suite."""
     prompts = {
         kind: tuple(
             Prompt(kind, file.stem, file.read_text(encoding="utf-8")) for file in sorted((_FOLDER / kind).glob("*.txt"))
@@ -87,21 +87,21 @@ def suite() -> Suite:
 
 @cache
 def long_base() -> str:
-    """Our own prose and code as they once were, piece by piece in turn: a million characters that stay the same."""
+    """Read our own prose and code of one day, in alternating pieces: a million characters that stay the same."""
     with gzip.open(_LONG, "rt", encoding="utf-8") as stream:
         return stream.read()
 
 
 def long_text(characters: int) -> str:
-    """So many characters of it; it begins anew where it ends, which no context of 262,144 tokens comes to."""
+    """Return so many characters of it, repeated from its end; no context of 262,144 tokens reaches it."""
     base = long_base()
     return base * (characters // len(base)) + base[: characters % len(base)]
 
 
 def long_text_of(tokens: int, count: Callable[[str], int]) -> str:
-    """The longest text of at most so many tokens, as `count` counts them: the server's own tokenizer.
+    """Return the longest text of at most so many tokens, as `count`, the server's own tokenizer, counts them.
 
-    The same for the same tokenizer. Where it never comes to exactly so many, the text is some tokens shorter.
+    It is the same for the same tokenizer. If no text has exactly so many tokens, it is some tokens shorter.
     """
     least, most = 0, max(64, tokens * 16)
     guess = tokens * 4

@@ -19,17 +19,17 @@ from llamaherd.onhost.gauges import MeterInput
 from llamaherd.plan import InstancePlan
 
 OFTEN, SELDOM = 0.2, 1.0
-"""Seconds between two readings: at first, and where it is to take longer than `_SHORT`."""
+"""Seconds between two readings: at first, and for a time longer than `_SHORT`."""
 _SHORT, _LONGEST = 1200, 7200
 _MOST = 64 << 20
-"""Bytes that it says at most."""
+"""Bytes of its output at most."""
 _SILENCE = 60
-"""Seconds without a word from us, after which it ends by itself; and without one from it, after which we give up."""
+"""Seconds without a line from us, after which it ends by itself; and without one from it, after which we give up."""
 _LATE = 120
-"""Seconds that it may end later than it was to: it begins with a look, and drivers take their time."""
+"""Seconds that it may end later than planned: it begins with an inspection, and drivers take their time."""
 _PINGS, _PING_SECONDS = 5, 5.0
 _ANSWER_SECONDS = 40
-"""For a look: The driver and a busy server may take their time."""
+"""For an inspection: the driver and a busy server may take their time."""
 
 
 def meter_input(instance: InstancePlan, seconds: float) -> MeterInput:
@@ -54,9 +54,9 @@ def _lasts(seconds: float) -> float:
 
 
 class Meter:
-    """A host that is watched, from `with` to its end. Whoever dies with it leaves nothing behind there.
+    """The meter of a host, from `with` to its end. If this program is killed, the meter ends by itself.
 
-    `readings` grow meanwhile, and `first_look` is what was there before. `error` is why nothing is heard any more.
+    `readings` grow meanwhile, and `first_look` is the state of the host before. `error` is why no more readings arrive.
     """
 
     def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
@@ -73,7 +73,7 @@ class Meter:
         self._thread = threading.Thread(target=self._listen, name="meter", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin, and wait for the first look. Raises RemoteError where the host cannot be watched."""
+        """Start, and wait for the first inspection. Raise RemoteError if the host cannot be watched."""
         self._shell = Shell(self._connect)
         try:
             self._thread.start()
@@ -85,7 +85,7 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, and hear its last words."""
+        """End it, and read its last lines."""
         if self._shell:
             with self._heard:
                 self._ending = True
@@ -95,20 +95,20 @@ class Meter:
 
     @property
     def clocks(self) -> Clocks | None:
-        """The host's clock beside ours."""
+        """The host's clock relative to ours."""
         return match_clocks(self._exchanges)
 
     def mark(self, name: str) -> None:
-        """Have the counters read now, and wait until they are: at the beginning and the end of what is measured.
+        """Read the counters of the host, and wait for them: at the beginning and the end of a measurement.
 
-        Those of GPUs are read seldom otherwise. Raises RemoteError.
+        The counters of GPUs are read seldom otherwise. Raise RemoteError.
         """
         before = self.readings.marks
         self._tell(f"mark {name}")
         self._wait(lambda: self.readings.marks > before)
 
     def look(self) -> HostSnapshot:
-        """Look again, at who else is there. Raises RemoteError."""
+        """Inspect the host again for other programs. Raise RemoteError."""
         before = len(self.readings.looks)
         self._tell("look")
         self._wait(lambda: len(self.readings.looks) > before)
@@ -132,11 +132,11 @@ class Meter:
             raise self.error
         if not came:
             raise RemoteError(
-                f"the host has not said within {_ANSWER_SECONDS} s how it is", "see whether `nvidia-smi` answers there"
+                f"the meter sent nothing for {_ANSWER_SECONDS} s", "check that `nvidia-smi` responds on the host"
             )
 
     def _listen(self) -> None:
-        """Hear lines until there are no more."""
+        """Read lines until the meter ends."""
         assert self._shell
         try:
             patience = Patience(_SILENCE, self._total, "watching its server")
@@ -145,21 +145,21 @@ class Meter:
                     self._take(self.readings.take(text))
                     self._heard.notify_all()
             if self.readings.bye is None:
-                said = next(reversed(self._shell.complaints), "it does not say why")
+                reason = next(reversed(self._shell.complaints), "no error message")
                 raise RemoteError(
-                    f"watching the host ended halfway: {said[:200]}", "see whether Python 3.10 or newer is there"
+                    f"watching the host ended halfway: {reason[:200]}", "check that the host has Python 3.10 or newer"
                 )
         except UserError as error:
             with self._heard:
                 self.error = error
                 self._heard.notify_all()
         except (OSError, ValueError):
-            # A host that does not end is left: its pipe was closed under our hands.
+            # Ignored if the meter does not end in time: `__exit__` has closed its pipe.
             if not self._ending:
                 raise
 
     def _take(self, line: Line) -> None:
-        """Ask for the time now and then, which also says that somebody is still here."""
+        """Request the host's time now and then, which also keeps the meter alive."""
         now = time.monotonic()
         if isinstance(line, Pong) and line.n in self._asked:
             self._exchanges.append((self._asked.pop(line.n), line.t, now))
@@ -172,29 +172,29 @@ class Meter:
 
 
 _SETTLE, _POLL = 0.6, 0.01
-"""Seconds that readings after a request are waited for, and between two looks whether they are there."""
+"""Seconds to wait for readings after a request, and between two checks for them."""
 
 
 class Watch:
-    """The GPUs of a server and its host. Times are ours, of the clock that never goes back."""
+    """The GPUs of a server and its host. Times are ours, of the monotonic clock."""
 
     def __init__(self, meter: Meter, uuids: Sequence[str]) -> None:
         self.uuids = tuple(uuids)
         self._meter = meter
 
     def rest(self, seconds: float) -> Telemetry | None:
-        """What is taken while nothing is asked."""
+        """Measure the host for so many seconds without requests."""
         begin = self.begin()
         time.sleep(seconds)
         return self.end(begin)
 
     def begin(self) -> float:
-        """The time; counters are read now."""
+        """Read the counters now, and return the time."""
         self._meter.mark("begin")
         return time.monotonic()
 
     def end(self, begin: float) -> Telemetry | None:
-        """What was taken from then until now; None where the host's clock is not known."""
+        """Return the telemetry from then until now; None if the host's clock is unknown."""
         end = time.monotonic()
         self._meter.mark("end")
         self._settle(end)
@@ -202,14 +202,14 @@ class Watch:
         return usage_telemetry(used, self.uuids) if used else None
 
     def use(self, begin: float, end: float) -> Usage | None:
-        """All that is known of a time."""
+        """Return what was used in a window of time; None if the host's clock is unknown."""
         clocks = self._meter.clocks
         if clocks is None:
             return None
         return usage_of(self._meter.readings, Window(clocks.on_host(begin), clocks.on_host(end)), self.uuids)
 
     def use_since(self, begin: float) -> Usage | None:
-        """All that is known from a time on, up to the last reading of the host: it is read once a second."""
+        """Return what was used from a time on, up to the last reading of the host: there is one each second."""
         clocks, readings = self._meter.clocks, self._meter.readings
         if clocks is None or not readings.figures or readings.figures[-1].t <= clocks.on_host(begin):
             return None
@@ -217,12 +217,12 @@ class Watch:
 
     @property
     def server_is_there(self) -> bool:
-        """Whether the process that was there in the beginning still is, by the last reading."""
+        """Check that the server still ran at the last reading."""
         readings = self._meter.readings
         return bool(readings.figures and readings.figures[-1].server)
 
     def _settle(self, end: float) -> None:
-        """Wait for the first readings after a time: they come five times a second."""
+        """Wait for the first readings after a time: there are five each second."""
         clocks, readings = self._meter.clocks, self._meter.readings
         if clocks is None:
             return
@@ -236,7 +236,7 @@ class Watch:
 
 
 def with_telemetry(run: Run, took: Telemetry | None) -> Run:
-    """A run with what it took: of all GPUs, and without one of the processor."""
+    """Return a run with its energy and heat: of all GPUs, and without one of the processor."""
     if took is None:
         return run
     joules = took.joules if took.gpus else took.processor_joules

@@ -13,15 +13,15 @@ from llamaherd.reference.cards import is_pci_address, pci_address
 from llamaherd.text.numbers import show_size, whole_number
 
 _SWAPPED = 1 << 20
-"""Bytes in swap that are nothing yet."""
+"""Bytes in swap that are negligible."""
 _BUSY = 0.5
-"""Processors that others may use."""
+"""Processors that other programs may use."""
 _BELOW = 1.0
 """Watts by which drivers round a limit."""
 
 
 class OtherProgram(NamedTuple):
-    """A program beside the server: its name, its unit or container, and how many processors it uses."""
+    """Another program on the host: its name, its unit or container, and how many processors it uses."""
 
     name: str
     unit: str
@@ -32,7 +32,7 @@ class OtherProgram(NamedTuple):
 
 
 class GpuProcess(NamedTuple):
-    """A process on a GPU; `size` is what it has of its memory, if that is told."""
+    """A process on a GPU; `size` is the GPU memory that it holds, if the driver reports it."""
 
     uuid: str
     pid: int
@@ -43,9 +43,9 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True)
 class HostSnapshot:
-    """A server's host at a moment. `apps` is None where the driver does not tell who is on the GPUs.
+    """The state of a server's host. `apps` is None if the driver does not report the processes on GPUs.
 
-    `listens`: whether the server is who listens at its port; None where nobody does. `gpus` are the last readings.
+    `listens`: whether the server itself listens at its port; None if no process does. `gpus` are the last readings.
     """
 
     running: bool
@@ -64,9 +64,9 @@ class HostSnapshot:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a measurement would not say what it seems to. `help` is empty where there is no way out that is surely right.
+    """Why a measurement would be misleading. `help` is empty if no fix is certainly right.
 
-    `code` is a word that does not change: what was overruled is kept by it.
+    `code` is a word that does not change: what was overruled is stored by it.
     """
 
     code: str
@@ -75,7 +75,7 @@ class Obstacle:
 
 
 def host_snapshot(readings: Readings) -> HostSnapshot | None:
-    """The last look of all; None where none was told yet."""
+    """Return the last inspection; None before the first one."""
     hello, seen = readings.hello, readings.looks[-1] if readings.looks else None
     if hello is None or seen is None:
         return None
@@ -97,7 +97,7 @@ def host_snapshot(readings: Readings) -> HostSnapshot | None:
 
 
 def gpus_of(look: HostSnapshot, refs: Iterable[GpuRef]) -> tuple[str, ...]:
-    """The UUIDs of a server's GPUs: those that it is found on, else those that it was given; all where any will do."""
+    """Return the UUIDs of a server's GPUs: those that it runs on, else those of its plan; all if it may use any."""
     own = tuple(dict.fromkeys(app.uuid for app in look.apps or () if app.pid in look.ours))
     if own:
         return own
@@ -106,7 +106,7 @@ def gpus_of(look: HostSnapshot, refs: Iterable[GpuRef]) -> tuple[str, ...]:
 
 
 def find_gpu(look: HostSnapshot, at: str) -> str | None:
-    """The UUID of the GPU that a plan means: by its UUID, its address, or its number in the order of addresses."""
+    """Find the UUID of the GPU that a plan means by UUID, address, or number in the order of addresses."""
     facts = [gpu for gpu in look.facts.values() if gpu.address and is_pci_address(gpu.address)]
     in_order = sorted(facts, key=lambda gpu: pci_address(gpu.address or ""))
     if (place := whole_number(at)) is not None:
@@ -115,7 +115,7 @@ def find_gpu(look: HostSnapshot, at: str) -> str | None:
 
 
 def obstacles(look: HostSnapshot, plan: Plan, instance: InstancePlan) -> tuple[Obstacle, ...]:
-    """What is in the way of measuring an instance, the gravest first."""
+    """Return what prevents a valid measurement of an instance, the gravest first."""
     uuids = gpus_of(look, instance.server.cards)
     return tuple(_server(look, plan.rig, instance)) or (
         *_alone(look, instance, uuids),
@@ -125,21 +125,21 @@ def obstacles(look: HostSnapshot, plan: Plan, instance: InstancePlan) -> tuple[O
 
 
 def _server(look: HostSnapshot, rig: str, instance: InstancePlan) -> Iterator[Obstacle]:
-    """That it is not the planned server which would be measured: then nothing else counts."""
+    """Yield why the running server is not the planned one: then nothing else counts."""
     name = instance.name
     if not look.running:
         yield Obstacle("server-down", f"{name} does not run", f"`herd up {rig}` starts it")
     elif look.spec != instance.spec:
-        yield Obstacle("not-as-planned", f"what runs of {name} is not what is planned", f"`herd diff {rig}` shows why")
+        yield Obstacle("not-as-planned", f"the running {name} differs from the plan", f"`herd diff {rig}` shows why")
     elif look.listens is False and (instance.backend == "systemd" or instance.server.host_network):
-        yield Obstacle("port-taken", f"another program than {name} listens at port {instance.endpoint.port}")
+        yield Obstacle("port-taken", f"a program other than {name} listens at port {instance.endpoint.port}")
 
 
 def _alone(look: HostSnapshot, instance: InstancePlan, uuids: Sequence[str]) -> Iterator[Obstacle]:
-    """Who else is there."""
+    """Yield other programs and other clients."""
     if look.in_flight:
         plural = "s" if look.in_flight > 1 else ""
-        message = f"{instance.name} answers {look.in_flight} request{plural} of somebody else"
+        message = f"{instance.name} serves {look.in_flight} request{plural} of other clients"
         yield Obstacle("busy", message, "wait, or keep its clients away meanwhile")
     for app in look.apps or ():
         if app.uuid in uuids and app.pid not in look.ours:
@@ -153,7 +153,7 @@ def _alone(look: HostSnapshot, instance: InstancePlan, uuids: Sequence[str]) -> 
 
 
 def _slow(look: HostSnapshot, uuids: Iterable[str]) -> Iterator[Obstacle]:
-    """What makes it slower than it could be."""
+    """Yield what makes the server slower than it could be."""
     if look.swapped_bytes > _SWAPPED:
         size = show_size(look.swapped_bytes)
         yield Obstacle("swapped", f"{size} of the server lie in swap", "end what else takes RAM there, then restart it")
@@ -167,7 +167,7 @@ def _slow(look: HostSnapshot, uuids: Iterable[str]) -> Iterator[Obstacle]:
 
 
 def _held(look: HostSnapshot, plan: Plan, uuid: str) -> Iterator[Obstacle]:
-    """That a GPU is held to less power than it should be: somebody has set it by hand, and forgotten."""
+    """Yield a power limit that is lower than it should be: a forgotten manual setting."""
     ours = plan.power.cards if plan.power else ()
     declared = next((gpu.limit for gpu in (*ours, *plan.windows_power) if find_gpu(look, gpu.at) == uuid), None)
     default = look.facts[uuid].power_default_watts if uuid in look.facts else None
@@ -175,9 +175,9 @@ def _held(look: HostSnapshot, plan: Plan, uuid: str) -> Iterator[Obstacle]:
     if limit is None:
         return
     if declared is not None and limit < declared - _BELOW:
-        message = f"GPU {uuid} is held to {limit:.0f} W, and {declared:.0f} W are declared"
-        # Under WSL it is Windows' to set.
+        message = f"GPU {uuid} is limited to {limit:.0f} W, but {declared:.0f} W are declared"
+        # Under WSL, Windows sets the limit.
         yield Obstacle("power-held", message, f"`herd up {plan.rig}` sets it" if ours else "")
     if declared is None and default is not None and limit < default - _BELOW:
-        message = f"GPU {uuid} is held to {limit:.0f} W of {default:.0f} W, and nothing is declared"
+        message = f"GPU {uuid} is limited to {limit:.0f} W of {default:.0f} W, and no limit is declared"
         yield Obstacle("power-held", message, f"declare its `power_limit`, or set it to {default:.0f} W")

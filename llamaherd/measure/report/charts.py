@@ -11,7 +11,7 @@ from llamaherd.measure.results.result import Condition
 
 Scale = Literal["linear", "log2", "log10", "date"]
 MOST_SERIES = 5
-"""The most series in one pane: more are hard to tell apart."""
+"""The most series in one pane: more are hard to distinguish."""
 
 
 @dataclass(frozen=True)

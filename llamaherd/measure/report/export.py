@@ -89,8 +89,8 @@ def _about(each: Measured) -> dict[str, Any]:
 
 
 def _condition(cell: MeasuredCell) -> dict[str, Any]:
-    told = cell.condition.model_dump(mode="json")
-    return {"condition": str(cell.condition)} | {key: told[key] for key in _COLUMNS if key in told}
+    fields = cell.condition.model_dump(mode="json")
+    return {"condition": str(cell.condition)} | {key: fields[key] for key in _COLUMNS if key in fields}
 
 
 def _figures(cell: MeasuredCell) -> Iterator[dict[str, Any]]:

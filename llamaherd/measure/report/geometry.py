@@ -83,8 +83,8 @@ def _by_two(axis: Axis, low: float, high: float) -> Scaled:
         low, high = min(low, 2.0**first), max(high, 2.0**last)
     every = max(1, ceil((last - first) / 6))
     marks = [2.0**at for at in range(first, last + 1, every)]
-    said = tuple((each, tokens(each) if axis.tokens else f"{each:g}") for each in marks)
-    return Scaled(axis, low, high, said)
+    labels = tuple((each, tokens(each) if axis.tokens else f"{each:g}") for each in marks)
+    return Scaled(axis, low, high, labels)
 
 
 def _by_ten(axis: Axis, low: float, high: float) -> Scaled:
@@ -219,7 +219,7 @@ def draw_pane(pane: Pane) -> DrawnPane:
         grid="".join(f"M{LEFT} {place(frame.up(each))}H{place(frame.right)}" for each, _ in frame.y.ticks),
         frame=f"M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{place(frame.right)}",
         x_ticks=tuple(_x_ticks(frame)),
-        y_ticks=tuple(Text(place(LEFT - 6), place(frame.up(each) + 4), said) for each, said in frame.y.ticks),
+        y_ticks=tuple(Text(place(LEFT - 6), place(frame.up(each) + 4), label) for each, label in frame.y.ticks),
         x_name=Text(place((LEFT + frame.right) / 2), place(HEIGHT - 6), pane.x.name),
         y_name=Text("4", "14", pane.y.name),
         levels=tuple(_level(level, frame) for level in pane.levels),
@@ -241,10 +241,10 @@ def _labelled(pane: Pane) -> bool:
 def _x_ticks(frame: Frame) -> Iterator[Text]:
     """Return the marks whose labels do not overlap the previous one."""
     until = -1e9
-    for each, said in frame.x.ticks:
-        at, half = frame.across(each), len(said) * LETTER / 2
+    for each, label in frame.x.ticks:
+        at, half = frame.across(each), len(label) * LETTER / 2
         if at - half > until + 4:
-            yield Text(place(at), place(HEIGHT - BOTTOM + 16), said)
+            yield Text(place(at), place(HEIGHT - BOTTOM + 16), label)
             until = at + half
 
 

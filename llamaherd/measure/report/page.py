@@ -118,7 +118,7 @@ def _searches(every: Sequence[FinishedSearch]) -> Iterator[Group]:
 
 def _search(each: FinishedSearch, anchor: str) -> Part:
     end = each.end
-    began, ended = (said.replace("T", " ").rstrip("Z") for said in (each.head.began, each.ended))
+    began, ended = (stamp.replace("T", " ").rstrip("Z") for stamp in (each.head.began, each.ended))
     facts = (
         ("searched", f"{began} to {ended} UTC by llamaherd {each.head.llamaherd}"),
         ("tried", f"{end.tried} candidates in {end.seconds / 60:.1f} min"),

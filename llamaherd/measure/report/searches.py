@@ -147,8 +147,8 @@ def _point(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | 
 
 
 def _about(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> str:
-    said = rounded(score) if score else _why(trial.why)
-    return f"{at}: {_short(changes(candidate_of(trial.keys), each.end.declared))}: {said}"
+    label = rounded(score) if score else _why(trial.why)
+    return f"{at}: {_short(changes(candidate_of(trial.keys), each.end.declared))}: {label}"
 
 
 def _trial_row(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def _ended(
 ) -> tuple[FinishedSearch, ...]:
     """Return the finished searches of files, up to the limit. Append errors."""
     found: list[FinishedSearch] = []
-    told = shares() if files else None
+    importance = shares() if files else None
     for path in files[:_MOST_READ]:
         if len(found) == MOST_SEARCHES:
             break
@@ -103,8 +103,8 @@ def _ended(
         if len(search.trials) > _MOST_TRIALS:
             left_out.append(f"{path} has {len(search.trials):,} trials, which no search has")
         elif search.found:
-            end = search_result(search, shares=told)
-            found.append(FinishedSearch(search.head, search.found.ended, path.name, end, tuple(search.told)))
+            end = search_result(search, shares=importance)
+            found.append(FinishedSearch(search.head, search.found.ended, path.name, end, tuple(search.measurements)))
     return tuple(sorted(found, key=lambda each: (each.head.rig, each.head.instance, each.head.began)))
 
 

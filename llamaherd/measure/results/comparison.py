@@ -24,16 +24,16 @@ from llamaherd.measure.statistics import (
 )
 
 UNSEEN_STARTS = (
-    "`--url` cannot see when a server starts: each measurement counts as one start, and more of them are not combined"
+    "`--url` cannot detect starts of a server: each measurement counts as one start, and several are not combined"
 )
-"""What is to be known of starts that are missing for a verdict."""
+"""A note on starts that a verdict would need."""
 _NOTED_DRIFT = 0.005
-"""How far it wanders, where that is told."""
+"""The drift from which on it is reported."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same about two results; empty where one of them does not know."""
+    """A difference between two results; empty if one of them does not record it."""
 
     what: str
     a: str
@@ -54,7 +54,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that two measurements say together. `only_a` and `only_b` are cells that the other one has not."""
+    """The comparison of two results. `only_a` and `only_b` are cells that only one of them has."""
 
     a: str
     b: str
@@ -89,7 +89,7 @@ def _without_lengths(condition: Condition) -> Condition:
 
 
 def compare_results(a: Result, b: Result) -> Comparison:
-    """B beside A."""
+    """Compare B with A."""
     cells_a, cells_b = ({cell.condition: cell for cell in each.cells if cell.counted} for each in (a, b))
     if _suite(a) != _suite(b):
         both: list[Condition] = []
@@ -113,7 +113,7 @@ def compare_results(a: Result, b: Result) -> Comparison:
 
 
 def differences(a: Result, b: Result) -> Iterator[Difference]:
-    """What is not the same about two results, in the order in which it stands in them."""
+    """Yield the differences between two results, in the order of their fields."""
     flat_a, flat_b = (dict(_flat(_about(each))) for each in (a, b))
     for what in dict.fromkeys([*flat_a, *flat_b]):
         if flat_a.get(what) != flat_b.get(what):
@@ -121,7 +121,7 @@ def differences(a: Result, b: Result) -> Iterator[Difference]:
 
 
 def _about(result: Result) -> dict[str, Any]:
-    """What is told of it. Of others' results nobody knows the rig: theirs are names of files."""
+    """Return what identifies a result. The rig of imported results is unknown: its names are those of files."""
     ours = result.source.kind == "herd"
     return {
         "rig": result.rig if ours else "",
@@ -139,7 +139,7 @@ def _suite(result: Result) -> str:
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every value with its path. Lists of texts are one value: with one more argument, all others move."""
+    """Yield every value with its path. Lists of texts are one value: one more argument would shift all others."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else key)
@@ -150,14 +150,14 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wanders: float) -> Iterator[ComparisonRow]:
+def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, drift: float) -> Iterator[ComparisonRow]:
     same = _one_start(a, b)
     for metric in METRICS:
         starts_a, starts_b = by_start(cell_a.counted, metric), by_start(cell_b.counted, metric)
         of_a, of_b = estimate(starts_a), estimate(starts_b)
         ratio = _in_blocks(a, b, cell_a, cell_b, metric)
         between = metric.between_times if same else metric.between_starts
-        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, wanders if metric.timed else 0.0))
+        ratio = ratio or unpaired_ratio(starts_a, starts_b, assumed=hypot(between, drift if metric.timed else 0.0))
         if of_a and of_b and ratio:
             if ratio.unit != "block" and (of_a.too_few or of_b.too_few):
                 ratio = replace(ratio, low=None, high=None)
@@ -166,7 +166,7 @@ def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, wanders: float) -> I
 
 
 def _in_blocks(a: Result, b: Result, cell_a: Cell, cell_b: Cell, metric: Metric) -> Ratio | None:
-    """The ratio by blocks, where both are arms of one series and have blocks in common."""
+    """Return the ratio by blocks, if both are arms of one series with blocks in common."""
     if not a.method.series or a.method.series != b.method.series or a.method.arm == b.method.arm:
         return None
     blocks_a, blocks_b = _block_rates(cell_a.counted, metric), _block_rates(cell_b.counted, metric)
@@ -180,28 +180,28 @@ def _block_rates(runs: Sequence[Run], metric: Metric) -> dict[int, float]:
 
 
 def _one_start(a: Result, b: Result) -> bool:
-    """Whether both are requests to the same process."""
+    """Check whether both are requests to the same process."""
     processes = [{start.process for start in each.starts} for each in (a, b)]
     return processes[0] == processes[1] and len(processes[0]) == 1 and None not in processes[0]
 
 
-def _notes(a: Result, b: Result, rows: Sequence[ComparisonRow], wanders: float) -> Iterator[str]:
+def _notes(a: Result, b: Result, rows: Sequence[ComparisonRow], drift: float) -> Iterator[str]:
     if _suite(a) != _suite(b):
-        yield "they were measured with different prompts: no figure of one says anything beside the other's"
+        yield "they were measured with different prompts: their figures cannot be compared"
     elif not a.suite:
-        yield "nobody knows whether both were measured with the same prompts"
+        yield "it is unknown whether both were measured with the same prompts"
     unmeasured = [row.metric for row in rows if row.ratio.assumed]
     assumed = {each.name: each.between_times if _one_start(a, b) else each.between_starts for each in unmeasured}
     if by := ", ".join(f"{share:.0%} of {name}" for name, share in assumed.items() if share):
-        yield f"one start each, at two times: {by} are taken to lie between them, which widens the intervals"
+        yield f"one start each, at two times: {by} are assumed to lie between them, which widens the intervals"
     if unmeasured and BY_URL in (a.rig, b.rig):
         yield UNSEEN_STARTS
-    if unmeasured and wanders > _NOTED_DRIFT:
-        yield f"speeds wandered meanwhile: {wanders:.1%} are taken to lie between both by that, too"
+    if unmeasured and drift > _NOTED_DRIFT:
+        yield f"speeds drifted meanwhile: another {drift:.1%} are assumed to lie between both"
 
 
 def _notes_of(result: Result) -> Iterator[str]:
-    """What is to be known of one of them: nothing that its figures tell by themselves."""
+    """Yield the notes on one result that its figures do not show."""
     if not result.ended:
         yield "it was cut off"
     excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)

@@ -14,23 +14,23 @@ from llamaherd.measure.results.result import Cell, Result, Run
 from llamaherd.measure.statistics import FEWEST_BLOCKS, MOST_MORE, Estimate, estimate, half_width, standard_deviation
 
 _PREFIX = 0.8
-"""Less than this share of a prompt in the time to the first token, and some of it was cached."""
+"""If the time to the first token covers less than this share of a prompt, some of it was cached."""
 
 _FEWEST, _TOGETHER = 5, 0.9
-"""Runs, and their correlation, from which on the text is what the spread is of."""
+"""Runs, and their correlation, from which on the text causes the spread."""
 
 _FLAT, _SPAN = 0.05, 4
-"""A speed that changes by less than this share over contexts so many times as long is not of those contexts."""
+"""A speed that changes by less than this share over contexts that grow by this factor is not one of their depths."""
 
 
 def find_doubts(result: Result) -> tuple[str, ...]:
-    """All that is doubtful in a result: one sentence each."""
+    """Return all doubts about a result: one sentence each."""
     return tuple(_doubts(result))
 
 
 def _doubts(result: Result) -> Iterator[str]:
     if result.provenance.host.swapped_bytes:
-        yield "part of the server was in swap: no figure here says how fast it is"
+        yield "part of the server was in swap: no figure here is its speed"
     for cell in result.cells:
         yield from _warm_cache_doubts(cell)
         yield from _text_doubts(cell)
@@ -38,17 +38,17 @@ def _doubts(result: Result) -> Iterator[str]:
     yield from _allocation_doubts(result.cells)
     counted = [len(cell.counted) for cell in result.cells if cell.runs]
     if counted and max(counted) == 1:
-        yield "each condition was measured once: no error is known, and no small difference can be told"
+        yield "each condition was measured once: the error is unknown, and small differences cannot be detected"
 
 
 def _warm_cache_doubts(cell: Cell) -> Iterator[str]:
     most = max((run.cache_n or 0 for run in cell.counted), default=0)
     if cell.condition.cache == "cold" and most:
-        yield f"{cell.condition}: {most:,} tokens came from a cache, though it was to be cold"
+        yield f"{cell.condition}: {most:,} tokens came from a cache, although the condition is cold"
 
 
 def _cached_prompt_doubts(cells: Sequence[Cell]) -> Iterator[str]:
-    """Prefill and time to the first token that cannot be of the same request; told of the one that is most so."""
+    """Yield a sentence if prefill and time to first token cannot belong to one request; it names the worst case."""
     found = [(implied / prompt, run) for run, implied, prompt in _first_tokens(cells) if implied < _PREFIX * prompt]
     if not found:
         return
@@ -56,7 +56,7 @@ def _cached_prompt_doubts(cells: Sequence[Cell]) -> Iterator[str]:
     also = f" The same goes for {len(found) - 1} others." if len(found) > 1 else ""
     yield (
         f"a time to the first token of {(worst.first_token_ms or 0) / 1000:.1f} s is that of "
-        f"{_read_until_first(worst) or 0:,.0f} tokens at the prefill speed beside it, and not of {worst.prompt_n:,}: "
+        f"{_read_until_first(worst) or 0:,.0f} tokens at the prefill speed of the same run, not of {worst.prompt_n:,}: "
         f"most came from a cache, or it is of another prompt.{also}"
     )
 
@@ -69,7 +69,7 @@ def _first_tokens(cells: Sequence[Cell]) -> Iterator[tuple[Run, float, int]]:
 
 
 def _read_until_first(run: Run) -> float | None:
-    """As many tokens of the prompt as are read until the first token comes."""
+    """Return how many tokens of the prompt are computed until the first token arrives."""
     rate = run.prompt_per_second
     if run.prompt_n and run.prompt_ms:
         rate = 1000 * run.prompt_n / run.prompt_ms
@@ -77,7 +77,7 @@ def _read_until_first(run: Run) -> float | None:
 
 
 def _text_doubts(cell: Cell) -> Iterator[str]:
-    """Where drafts decide how fast a run was, its text does, and the machine is steadier than it looks."""
+    """Yield a sentence if the text decides how fast a run was, through drafts, and the machine itself is steadier."""
     drafted = [(run, sample) for run in cell.counted if run.acceptance is not None and (sample := DECODE.of(run))]
     rates, accepted = [each.rate for _, each in drafted], [run.acceptance or 0.0 for run, _ in drafted]
     if len(drafted) < _FEWEST or (together := correlation(rates, accepted)) is None or together < _TOGETHER:
@@ -94,7 +94,7 @@ def _text_doubts(cell: Cell) -> Iterator[str]:
 
 
 def _allocation_doubts(cells: Sequence[Cell]) -> Iterator[str]:
-    """Contexts that were allocated, and not filled: the speed is that of an empty one in all of them."""
+    """Yield a sentence about contexts that were allocated, but not filled: all have the speed of an empty one."""
     speeds = {
         cell.condition.context: _mean([sample.rate for run in cell.counted if (sample := DECODE.of(run))])
         for cell in cells
@@ -105,12 +105,12 @@ def _allocation_doubts(cells: Sequence[Cell]) -> Iterator[str]:
     if min(speeds.values()) > (1 - _FLAT) * max(speeds.values()):
         yield (
             f"decode is as fast with a context of {max(speeds):,} tokens as with {min(speeds):,}: these were "
-            "allocated, and hardly any of them were in the cache. It says nothing of the speed at that depth"
+            "allocated, but hardly any of them were in the cache. The speed at that depth is unknown"
         )
 
 
 def correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """How closely two go together, from -1 to 1; None where one of them does not change."""
+    """Return the correlation of two series, from -1 to 1; None if one of them is constant."""
     mean_a, mean_b = _mean(a), _mean(b)
     along = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
     squares = sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b)
@@ -122,7 +122,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _share(values: Sequence[float]) -> float:
-    """The standard deviation as a share of the mean."""
+    """Return the standard deviation as a share of the mean."""
     return (standard_deviation(values) or 0.0) / _mean(values)
 
 
@@ -130,17 +130,17 @@ Figure = Literal["decode", "prefill", "power"]
 ExpectationOutcome = Literal["met", "below", "above", "not known yet", "not measured"]
 
 POWER_MARGIN = 0.05
-"""What sensors of GPUs are good for, as a share."""
+"""The accuracy of GPUs' sensors, as a share."""
 SHORTEST = 10.0
-"""Seconds that power must be known for: on many GPUs it is a mean over the last one."""
+"""Seconds that power must be measured for: on many GPUs it is a mean over the last second."""
 
 
 @dataclass(frozen=True)
 class JudgedFigure:
-    """A figure that was expected, beside what was measured. `low` to `high` is the interval, where there is one.
+    """An expected figure and the measured one. `low` to `high` is the interval, if there is one.
 
-    `where` is the condition that it was read from. `more` is about how many more runs or starts would tell what is not
-    known yet; None where that would be too many, or where it is none of that.
+    `where` is its condition. `more` is about how many more runs or starts would make an inconclusive outcome
+    conclusive; None if that is too many, or if the outcome is conclusive.
     """
 
     figure: Figure
@@ -155,12 +155,12 @@ class JudgedFigure:
 
     @property
     def missed(self) -> bool:
-        """Whether it is not as expected, which is more than not being known."""
+        """Return True if it is certainly not as expected."""
         return self.outcome in ("below", "above")
 
     @property
     def off(self) -> float | None:
-        """What was measured beyond what was expected, as a share of that: -0.1 is a tenth less."""
+        """The measured value relative to the expected one: -0.1 is a tenth less."""
         return None if self.value is None else self.value / self.expected - 1
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ class JudgedFigure:
 
 
 def judge_expectations(result: Result, expect: Expect | None) -> tuple[JudgedFigure, ...]:
-    """What is expected of an instance, figure by figure; nothing where nothing is."""
+    """Compare what an instance expects with a result, figure by figure; nothing without expectations."""
     return tuple(_judge_figures(result, expect)) if expect else ()
 
 
@@ -177,7 +177,7 @@ def _judge_figures(result: Result, expect: Expect) -> Iterator[JudgedFigure]:
     alone = [cell for cell in result.cells if _is_as_declared(cell)]
     written = _written(alone)
     cold = [cell for cell in alone if cell.condition.cache != "warm"]
-    # A short prompt is read slower than a server can: much of its time is spent on other things than tokens.
+    # A short prompt does not reach the full speed: much of its time is spent on other things than tokens.
     read = [cell for cell in cold if cell.condition.kind == "long"] or cold
     if expect.decode:
         yield _speed("decode", DECODE, written, expect.decode)
@@ -188,15 +188,15 @@ def _judge_figures(result: Result, expect: Expect) -> Iterator[JudgedFigure]:
 
 
 def fastest_decode(result: Result) -> Estimate | None:
-    """How fast one request is answered with the text that is written fastest: what `decode` is held against."""
+    """Return the speed of one request with the fastest text: the figure that `decode` is compared with."""
     found = _fastest(_written(filter(_is_as_declared, result.cells)), DECODE)
     return found[0] if found else None
 
 
 def slowest_decode(result: Result) -> float | None:
-    """Return how fast one request is answered under the slowest condition, be it the text or the depth.
+    """Return the speed of one request under the slowest condition, by text or by depth.
 
-    None where one of these conditions has too few runs: the slowest one is not known then.
+    None if one of these conditions has too few runs: the slowest one is unknown then.
     """
     cells = (cell for cell in _written(result.cells) if _is_of_one(cell))
     found = [each for cell in cells if (each := estimate(by_start(cell.counted, DECODE)))]
@@ -204,22 +204,22 @@ def slowest_decode(result: Result) -> float | None:
 
 
 def _written(cells: Iterable[Cell]) -> list[Cell]:
-    """Those in which an answer is what is measured."""
+    """Return the cells that measure generation."""
     return [cell for cell in cells if cell.condition.kind != "long"]
 
 
 def _is_as_declared(cell: Cell) -> bool:
-    """One request at a time, with nothing before it, and no other power limit than the declared one."""
+    """Check for one request at a time, with nothing before it, and the declared power limit."""
     return _is_of_one(cell) and not cell.condition.depth
 
 
 def _is_of_one(cell: Cell) -> bool:
-    """One request at a time, under the declared power limit."""
+    """Check for one request at a time, under the declared power limit."""
     return cell.condition.concurrency == 1 and cell.condition.power_limit_watts is None
 
 
 def _speed(figure: Figure, metric: Metric, cells: Sequence[Cell], expected: float) -> JudgedFigure:
-    """By the condition in which it is fastest: it is expected to reach so much, not to keep it with any text."""
+    """Judge by the fastest condition: the expectation is a speed to reach, not one to keep with any text."""
     found = _fastest(cells, metric)
     if not found:
         return JudgedFigure(figure, metric.unit, expected, "not measured")
@@ -247,13 +247,13 @@ def _outcome(found: Estimate, bound: float) -> tuple[ExpectationOutcome, int | N
 
 
 def _more(spread: float, have: int, gap: float) -> int | None:
-    """How many more would tell, if rate and spread stay as they are."""
+    """Return how many more would decide, if rate and spread stay as they are."""
     enough = range(max(FEWEST_BLOCKS, have + 1), have + MOST_MORE + 1)
     return next((n - have for n in enough if half_width(spread, n, n - 1) < gap), None)
 
 
 def _power(cells: Sequence[Cell], expected: float) -> JudgedFigure:
-    """Of all its GPUs together, on average while it writes."""
+    """Judge the mean power of all its GPUs together while it generates."""
     taken = combined_telemetry([cell.telemetry for cell in cells if cell.telemetry])
     watts = taken.watts if taken else None
     if taken is None or watts is None:

@@ -144,8 +144,8 @@ QualityVerdict = Literal["held", "beyond", "not known yet", "not judged"]
 
 _SURE = 1.96
 """Standard errors to both sides of an interval of 95 %."""
-_AGAIN = "mend what it says, or `herd up --retry` to have it unjudged"
-UNJUDGED = "`herd up --retry` has it unjudged"
+_AGAIN = "fix the reported error, or run `herd up --retry` to skip the gate"
+UNJUDGED = "`herd up --retry` skips the gate"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class QualityRow:
 
     @property
     def verdict(self) -> QualityVerdict:
-        """Whether the limit holds, as far as the error allows; `not judged` without figures."""
+        """The verdict by the error of the divergence; `not judged` without figures."""
         quality = self.found.quality
         if quality is None:
             return "not judged"
@@ -170,7 +170,7 @@ class QualityRow:
 
     @property
     def lets_in(self) -> bool:
-        """Whether the gate accepts the divergence."""
+        """Return True if the gate accepts the divergence."""
         return self.verdict in ("held", "not known yet")
 
     def __str__(self) -> str:
@@ -183,8 +183,8 @@ def has_same_output(pair: Pair) -> bool:
     """Return whether both have the same engine, model and numerics: then only their speed can differ."""
     a, b = pair.a.instance, pair.b.instance
     one, other = a.divergence, b.divergence
-    told = one.says == other.says if one and other else a.server.arguments == b.server.arguments
-    return told and _output_inputs(pair.plan_a, a) == _output_inputs(pair.plan_b, b)
+    same = one.says == other.says if one and other else a.server.arguments == b.server.arguments
+    return same and _output_inputs(pair.plan_a, a) == _output_inputs(pair.plan_b, b)
 
 
 def not_judged(pair: Pair, most: float) -> QualityRow | None:
@@ -194,7 +194,9 @@ def not_judged(pair: Pair, most: float) -> QualityRow | None:
         says = "its engine was built without a program that compares"
     elif a is None:
         says = "what serves was built without the program that compares, or planned by an earlier llamaherd"
-        way_out = "`herd up` with nothing but `gate` changed, then with the rest; or `herd up --retry`, unjudged"
+        way_out = (
+            "run `herd up` with only `gate` changed, then with the rest; or `herd up --retry`, which skips the gate"
+        )
     elif not common_readings(pair):
         says = "no text can be read: memory has no room for it, or the vocabulary is not known"
     elif a.vocabulary != b.vocabulary:
@@ -318,7 +320,7 @@ class GateOutcome:
     rows: tuple[GateRow, ...] = ()
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def lines(self) -> tuple[str, ...]:
         """A line for each measurement, with its verdict."""
         return tuple(f"{each}: {each.verdict}" for each in (*((self.quality,) if self.quality else ()), *self.rows))
 
@@ -329,7 +331,7 @@ class GateOutcome:
 
     @property
     def lets_in(self) -> bool:
-        """Whether the gate accepts B."""
+        """Return True if the gate accepts B."""
         return not self.slower and (self.quality is None or self.quality.lets_in)
 
 
@@ -381,7 +383,7 @@ class GateRun:
         return QualityRow(kld, found)
 
     def _compare_outputs(self, seconds: int) -> Compared:
-        self._announce("a text is read as both", seconds)
+        self._announce("both read a text", seconds)
         trial = replace(self._trial(seconds, judged_variant(self.pair)), replaceable=True, text=divergence_text())
         with TrialHost(trial, token_hex(6)) as host:
             return compare_outputs(host, partial(quality_unit, self.pair), common_readings(self.pair), seconds)
@@ -412,7 +414,7 @@ class GateRun:
     def _announce(self, what: str, seconds: float) -> None:
         self.say(
             f"{self._name}: {what}, for {show_seconds(seconds)} at most; "
-            "what serves is stopped meanwhile, and comes back whatever ends this"
+            "the running server stops meanwhile, and is restored afterwards"
         )
 
     def _trial(self, seconds: float, *servers: Variant) -> Trial:

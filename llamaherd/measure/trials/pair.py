@@ -99,7 +99,7 @@ def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str
     if rig_b != rig:
         raise UserError(f"{a} and {b} are on two hosts", "measure each, and compare their results without --run")
     if other == one and not settings:
-        raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
+        raise UserError("A and B are the same", "change a key of B by `--with KEY=VALUE`, or name another instance")
     if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
         raise UserError(f"`--with {wrong}` does not apply to a trial", "choose another key")
     return rig, one, other
@@ -483,7 +483,7 @@ class Blocks:
                 at = servers.clock() - self._began
                 answer = servers.ask(ask)
                 if isinstance(answer, Failure) and answer.why != "empty":
-                    raise UserError(f"server {name} gave no answer: {answer.message}", answer.help)
+                    raise UserError(f"server {name} did not respond: {answer.message}", answer.help)
                 if ask.cell is not None:
                     journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
         finally:

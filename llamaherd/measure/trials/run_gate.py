@@ -11,8 +11,8 @@ from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, Plan
 from llamaherd.role.services import GateRefusal, GateRequest
 
-_SLOWER = "change the inventory, `gate` with it, or `herd up --retry` to have it as slow as it is"
-_BEYOND = "change the inventory, `gate` with it, or `herd up --retry` to have it as it is"
+_SLOWER = "change the inventory, or its `gate`; or run `herd up --retry` to accept the speed"
+_BEYOND = "change the inventory, or its `gate`; or run `herd up --retry` to accept the output"
 
 
 def judge_change(request: GateRequest) -> GateRefusal | None:
@@ -26,11 +26,13 @@ def judge_change(request: GateRequest) -> GateRefusal | None:
     if found.lets_in:
         return None
     if found.slower:
-        return GateRefusal(f"it is slower than what serves: {'; '.join(map(str, found.slower))}", _SLOWER, kept=True)
+        return GateRefusal(
+            f"it is slower than the running server: {'; '.join(map(str, found.slower))}", _SLOWER, kept=True
+        )
     assert found.quality
     if found.quality.verdict == "not judged":
         return GateRefusal(str(found.quality), found.quality.way_out, kept=False)
-    return GateRefusal(f"it says other things than what serves: {found.quality}", _BEYOND, kept=True)
+    return GateRefusal(f"its output differs from that of the running server: {found.quality}", _BEYOND, kept=True)
 
 
 def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
@@ -38,7 +40,7 @@ def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
     gated, name, say = request.gated, request.gated.instance.name, request.say
     was = _plan_with_server(query_past(request.connect, newest=NEWEST_RELEASES), name, gated.was)
     if was is None:
-        says = f"nothing is known here of what serves, {gated.was}"
+        says = f"nothing is known of the running server, {gated.was}"
         if gate.kld is not None:
             return GateOutcome(QualityRow(gate.kld, Compared(says=says), UNJUDGED))
         say(f"{name} is not measured by its gate: {says}")
@@ -50,10 +52,10 @@ def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
     try:
         found = GateRun(pair, gate, results, request.user, say, speed=gated.speed).measure()
     except NotStartedError as error:
-        # What is declared shows in its switch why it does not start; what serves may be a GPU short by now.
+        # The switch shows why the declared server does not start; the running one may lack a GPU by now.
         say(f"{name} is not measured by its gate: {error.message}")
         return GateOutcome()
-    for line in found.told:
+    for line in found.lines:
         say(f"{name}: {line}")
     return found
 

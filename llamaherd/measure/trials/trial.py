@@ -41,7 +41,7 @@ OUT_OF_MEMORY_WORDS = {
     "failed to allocate": "ggml_gallocr_reserve_n in ggml/src/ggml-alloc.c, and llama_context in src/llama-context.cpp",
     "unable to allocate": "load_tensors in src/llama-model.cpp; ik_llama.cpp's src/llama.cpp",
     "bad_alloc": "what() of C++'s std::bad_alloc, by libstdc++",
-    "for want of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
+    "for lack of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
 }
 """The words, in any case, and the source of each."""
 _PATTERN = re.compile("|".join(map(re.escape, OUT_OF_MEMORY_WORDS)), re.IGNORECASE)
@@ -58,22 +58,22 @@ _WORD_SECONDS = 4 * 3600.0
 """Seconds until the response to one command: a server loads for two hours at most, and another run comes first."""
 _DOES = {
     MINE: "preparing a measurement",
-    READY_TO_START: "stopping what serves",
+    READY_TO_START: "stopping the running servers",
     "ready": "starting a server",
     "judged": "reading a text as a server",
     "placed": "writing a unit",
     "stopped": "stopping a server",
-    "back": "starting again what served before",
+    "back": "restoring the servers that ran before",
 }
 """What a host does before each word; a wait for several words is listed by the first of them."""
 _ANSWER_SECONDS = 900.0
 _SPARE = 900
 """Seconds beyond the budget: the block that it ends in, and a connection that was cut and is not detected yet."""
 _MOST_CHARACTERS = 200
-"""Of the user who measures."""
+"""Letters of the user's name."""
 _RECORDS = "/run/llamaherd/started"
 _LETTERS = 4
-"""Of a token, roughly, where a server has no tokenizer to ask."""
+"""Letters of a token, roughly, for a server without a tokenizer API."""
 
 
 class NotStartedError(UserError):
@@ -81,8 +81,8 @@ class NotStartedError(UserError):
 
     def __init__(self, title: str, says: str) -> None:
         super().__init__(
-            f"{title} does not start: {says or 'it says nothing'}",
-            "change what its own words name; it was a unit of its own, and what served before is started again",
+            f"{title} does not start: {says or 'no error message'}",
+            "fix what its message names; the servers that ran before are started again",
         )
         self.says = says
 
@@ -109,7 +109,7 @@ class Trial:
     seconds: float
     """The budget of all measurements."""
     who: str
-    """The user who measures, for messages to other runs."""
+    """The user, for messages to other runs."""
     say: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     """Keeps new requests off the declared servers, from before they stop until they serve again."""
@@ -225,11 +225,11 @@ class TrialHost:
             self._trial.say(f"{names} is as before, after {seconds:.1f} s")
 
     def _restore(self, shell: Shell) -> float | None:
-        """Return the seconds until the declared servers serve again; None where they do not, or nobody knows."""
+        """Return the seconds until the declared servers serve again; None if they do not, or if that is unknown."""
         try:
             shell.hang_up()
-            word, *said = self._hear("back", "away")
-            return _seconds(said, 0) if word == "back" else None
+            word, *parts = self._hear("back", "away")
+            return _seconds(parts, 0) if word == "back" else None
         except UserError:
             return None
         finally:
@@ -239,10 +239,10 @@ class TrialHost:
         """Start a server, and wait until it responds. Raise NotStartedError if it does not."""
         arm = self._running = self._servers[name]
         self._tell(f"start {name}")
-        word, *said = self._hear("ready", "failed")
+        word, *parts = self._hear("ready", "failed")
         if word == "failed":
-            raise NotStartedError(arm.title, " ".join(said[1:]))
-        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
+            raise NotStartedError(arm.title, " ".join(parts[1:]))
+        return Start(process=parts[2] if len(parts) > 2 else None, ready_seconds=_seconds(parts, 1))
 
     def place(self, arm: Variant) -> None:
         """Replace the only server of a replaceable trial."""
@@ -256,19 +256,19 @@ class TrialHost:
         """
         self._place(unit)
         self._tell(f"judge {room}")
-        word, *said = self._hear("judged", "failed")
+        word, *parts = self._hear("judged", "failed")
         if word == "failed":
-            return UnitRun(well=False, says=" ".join(said[1:]))
+            return UnitRun(well=False, says=" ".join(parts[1:]))
         try:
-            return UnitRun(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+            return UnitRun(well=True, says=base64.b64decode("".join(parts)).decode(errors="replace"))
         except ValueError:
-            raise UnexpectedLineError("".join(said)) from None
+            raise UnexpectedLineError("".join(parts)) from None
 
     def _place(self, unit: str) -> None:
         self._tell(f"unit {base64.b64encode(unit.encode()).decode()}")
-        word, *said = self._hear("placed", "failed")
+        word, *parts = self._hear("placed", "failed")
         if word == "failed":
-            raise UserError(" ".join(said), "look at the disk of the host")
+            raise UserError(" ".join(parts), "check the disk of the host")
 
     def stop(self) -> None:
         """Stop the running server."""
@@ -316,13 +316,14 @@ class TrialHost:
         """Return the next line that begins with one of these words. Raise UserError if none arrives in time."""
         self._patience.renew(_WORD_SECONDS, _DOES[words[0]])
         for line in self._lines:
-            said = line.split(" ")
-            if said[0] in words:
-                return said
+            parts = line.split(" ")
+            if parts[0] in words:
+                return parts
         assert self._shell
         *_, why = ("it does not report why", *self._shell.complaints)
         raise RemoteError(
-            f"measuring ended halfway: {why[:300]}", "what served before comes back by itself; run again to go on"
+            f"measuring ended halfway: {why[:300]}",
+            "the host restores the servers that ran before; run again to resume",
         )
 
 
@@ -334,9 +335,9 @@ def _free_port() -> int:
         return port
 
 
-def _seconds(said: Sequence[str], at: int) -> float:
+def _seconds(parts: Sequence[str], at: int) -> float:
     """Return the seconds of a word of milliseconds. Raises UnaskedError where there is no such word."""
-    milliseconds = whole_number(said[at]) if len(said) > at else None
+    milliseconds = whole_number(parts[at]) if len(parts) > at else None
     if milliseconds is None:
-        raise UnexpectedLineError(" ".join(said))
+        raise UnexpectedLineError(" ".join(parts))
     return milliseconds / 1000

@@ -101,7 +101,7 @@ def server_at_port(server: InstancePlan, name: str, port: int, start_seconds: in
 
 
 def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
-    """The instance as a unit that has that one model, at this port of the host itself, which may take so long to start.
+    """Return the instance as a unit with one model, at this port of the host itself, and with this time to start.
 
     It runs as the group's user, on its GPUs, with its key.
     """

@@ -18,20 +18,20 @@ from llamaherd.measure.tune.standings import MARGIN, changes, ratio_text
 from llamaherd.text.numbers import show_seconds
 
 _SPARE = 16
-"""Tokens of a context that are left."""
+"""Tokens of a context that are left free."""
 _LONGER = 1.5
-"""How many times as long all takes at depth as it does at the beginning, about."""
+"""How many times as long requests take at depth as at the beginning, about."""
 _LEAST_DEPTH = 2048
-"""Tokens of a depth: what is read for every candidate is as deep."""
+"""The least tokens of a depth: the prompt of every candidate is as deep."""
 
 
 def depth_of(context: int) -> int:
-    """How deep the context of a request is, with room for what is written there."""
+    """Return the depth of a request's context, with room for the tokens that are generated there."""
     return context - DEPTH_TIMES * DEPTH_TOKENS - _SPARE
 
 
 def depth_seconds(depth: int, sizes: Sizes | None, figures: Figures, load: float) -> float | None:
-    """About how long it takes with both; None where nobody knows how fast they read or write."""
+    """Estimate how long the measurement of both takes; None if their speed is unknown."""
     if sizes is None or not sizes.prefill or not figures.decode:
         return None
     writing = DEPTH_TIMES * DEPTH_TOKENS / min(figures.decode.values())
@@ -39,11 +39,11 @@ def depth_seconds(depth: int, sizes: Sizes | None, figures: Figures, load: float
 
 
 def depth_left_out(depth: int, seconds: float | None, left: float) -> str:
-    """Why it is not measured; empty where it is."""
+    """Return why it is not measured; empty if it is."""
     if depth < _LEAST_DEPTH:
-        return "a request has no more context than what is read anyway"
+        return "the context of a request is no longer than the other prompts"
     if seconds is None:
-        return "it is not known how fast a prompt is read"
+        return "the speed of prefill is unknown"
     if seconds > left:
         return (
             f"reading {depth:,} tokens with both takes about {show_seconds(seconds)}, "
@@ -54,7 +54,7 @@ def depth_left_out(depth: int, seconds: float | None, left: float) -> str:
 
 @dataclass(frozen=True)
 class Deeper:
-    """Both at the same depth. What is compared is decode alone, or with how fast all of the prompt was read."""
+    """Both at the same depth. Decode alone is compared, or together with the prefill of the whole prompt."""
 
     aim: Objective
     before: Deep
@@ -62,37 +62,37 @@ class Deeper:
 
     @property
     def ratio(self) -> Ratio | None:
-        """How fast what was found is there beside what is declared; None where one of them gave no figures."""
+        """The speed of the best candidate over that of the declared keys; None if one has no figures."""
         return unpaired_ratio([_samples(self.aim, self.before)], [_samples(self.aim, self.after)])
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether it is faster there."""
+        """The verdict at that depth."""
         return judge_ratio(self.ratio, MARGIN) if self.ratio else None
 
     @property
     def doubt(self) -> str:
-        """What speaks against what was found; empty where nothing does."""
+        """The doubt about the best candidate; empty without one."""
         where = f"at a depth of {self.after.depth:,} tokens"
         if self.after.says and not self.before.says:
             return f"{where} it gave no figures: {self.after.says}"
         slower = self.judgement is not None and self.judgement.verdict == "slower"
-        return f"{where} it is slower than what is declared: {ratio_text(self.ratio)}" if slower else ""
+        return f"{where} it is slower than the declared keys: {ratio_text(self.ratio)}" if slower else ""
 
 
 def deeper_of(search: Search, declared: Candidate, found: Candidate | None) -> Deeper | None:
-    """Both at depth, where both were measured there."""
+    """Return both at depth, if both were measured there."""
     if found is None or found == declared:
         return None
     before, after = search.deep.get(declared), search.deep.get(found)
     return Deeper(search.head.aim, before, after) if before and after else None
 
 
-DEPTH_HEADINGS = ("", "decode there, t/s", "prefill of all of it, t/s", "beside what is declared", "verdict")
+DEPTH_HEADINGS = ("", "decode there, t/s", "prefill of all of it, t/s", "vs declared", "verdict")
 
 
 def depth_rows(deeper: Deeper, declared: Candidate) -> tuple[tuple[str, ...], ...]:
-    """A row for each: figures, or why there are none; the ratio with its interval stands beside what was found."""
+    """Return a row for each: figures, or why there are none; the second one has the ratio with its interval."""
     verdict = str(deeper.judgement) if deeper.judgement else ""
     return (
         (*_depth_row(deeper.before, declared), "", ""),
@@ -115,14 +115,14 @@ def _samples(aim: Objective, deep: Deep) -> list[Sample]:
 
 
 _LOST, _SURELY = 0.01, 0.03
-"""Of the speed, that a limit may cost on average; and that it is known not to cost more than."""
+"""The share of speed that a limit may cost on average, and at the end of the interval."""
 
 
 @dataclass(frozen=True)
 class PowerLevel:
-    """A limit: the score of the speed that is left, and joules a token; both beside the limit that all are held to.
+    """A limit: the score of the speed under it, and joules a token; both also as ratios to the `base` limit.
 
-    `saves` are tokens a joule.
+    `saves` is the ratio of tokens a joule.
     """
 
     watts: int
@@ -134,26 +134,29 @@ class PowerLevel:
 
     @property
     def as_fast(self) -> bool:
-        """Whether it loses less than 1 %, and is known to lose less than 3 %."""
-        told = self.beside
-        return told is not None and told.value > 1 - _LOST and told.low is not None and told.low > 1 - _SURELY
+        """Return True if it loses less than 1 %, and certainly less than 3 %."""
+        speed = self.beside
+        return speed is not None and speed.value > 1 - _LOST and speed.low is not None and speed.low > 1 - _SURELY
 
     @property
     def thriftier(self) -> bool:
-        """Whether a token is known to take less."""
+        """Return True if a token certainly takes less energy."""
         return self.saves is not None and judge_ratio(self.saves, MARGIN).verdict == "faster"
 
 
 @dataclass(frozen=True)
 class PowerEnd:
-    """All limits, from the least on. `base` is what the others are held against, `gpus` are names in the inventory."""
+    """All limits, in ascending order.
+
+    `base` is what the others are compared with, `gpus` are names in the inventory.
+    """
 
     aim: Objective
     gpus: tuple[str, ...]
     base: int
     levels: tuple[PowerLevel, ...]
     most: int
-    """The most that each GPU may be held to."""
+    """The chosen limit: by speed, the least that costs hardly any; by energy, the one with the least joules a token."""
 
     @property
     def chosen(self) -> int:
@@ -167,12 +170,12 @@ class PowerEnd:
 
     @property
     def proposed(self) -> int | None:
-        """What the GPUs should be held to; None where they are."""
+        """The limit to set; None if the GPUs have it already."""
         return None if any(each.as_now and each.watts == self.chosen for each in self.levels) else self.chosen
 
 
 def power_end(search: Search) -> PowerEnd | None:
-    """What power limits come to; None where none was tried, or not all of them to the end."""
+    """Return the result of power limits; None without any, or if they were not completed."""
     if search.found is None or search.found.unlimited:
         return None
     found, head = candidate_of(search.found.keys), search.head
@@ -200,11 +203,11 @@ def _level(lines: Sequence[Limited], watts: int, base: int) -> PowerLevel:
     )
 
 
-POWER_HEADINGS = ("each GPU held to", "speed", "beside", "J a token", "tokens a joule beside")
+POWER_HEADINGS = ("limit of each GPU", "speed", "change", "J a token", "change of tokens a joule")
 
 
 def power_rows(end: PowerEnd) -> tuple[tuple[str, ...], ...]:
-    """A row for each limit, from the least on."""
+    """Return a row for each limit, in ascending order."""
     return tuple(
         (
             f"{each.watts} W{', as now' if each.as_now else ''}{' *' if each.watts == end.proposed else ''}",
@@ -218,7 +221,7 @@ def power_rows(end: PowerEnd) -> tuple[tuple[str, ...], ...]:
 
 
 def power_lines(end: PowerEnd) -> str:
-    """What would be otherwise in the inventory, as lines of a rig; empty where nothing would be."""
+    """Return the changes to the inventory, as lines of a rig; empty without any."""
     if end.proposed is None:
         return ""
     cards = {name: {"power_limit": f"{end.proposed}W"} for name in end.gpus}
@@ -226,7 +229,7 @@ def power_lines(end: PowerEnd) -> str:
 
 
 def power_json(end: PowerEnd) -> dict[str, Any]:
-    """All of it, for other programs."""
+    """Return the limits as JSON."""
 
     def interval(ratio: Ratio | None) -> list[float | None] | None:
         return [ratio.value, ratio.low, ratio.high] if ratio else None
@@ -250,5 +253,5 @@ def power_json(end: PowerEnd) -> dict[str, Any]:
 
 
 def is_limit_measured(search: Search, found: Candidate, watts: int, number: int) -> bool:
-    """Whether a limit was measured in a round already."""
+    """Check whether a limit was measured in a round already."""
     return any((each.watts, each.round, candidate_of(each.keys)) == (watts, number, found) for each in search.limited)

@@ -26,13 +26,13 @@ from llamaherd.measure.tune.result import yaml_of
 from llamaherd.measure.tune.standings import Standing, ratio_text, standings
 
 MOST = 3
-"""Searches that are told of."""
+"""Searches that are shown."""
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class PriorResult:
-    """What one search has found: the best keys of all, how good they are, and where that is written."""
+    """The result of one search: the best keys, their score, and its file."""
 
     rig: str
     instance: str
@@ -40,15 +40,15 @@ class PriorResult:
     likeness: Fingerprint
     standing: Standing
     declared: bool
-    """Whether the best keys are those that were declared there."""
+    """True if the best keys are those that were declared there."""
     day: str
     file: Path
     cost: str = ""
-    """What its cache costs there, where that is coarser than what was declared."""
+    """The loss of quality by its cache, if that is coarser than the declared one."""
 
     @property
     def score(self) -> float:
-        """How good it is, higher is better."""
+        """Its score, higher is better."""
         return self.standing.score
 
     @property
@@ -58,7 +58,7 @@ class PriorResult:
 
 
 def prior_results(results: Path) -> list[PriorResult]:
-    """The newest search of each instance for each purpose that has come to an end, as far as it tells of its rig."""
+    """Return the newest finished search of each instance for each objective, if it contains its fingerprint."""
     found: dict[tuple[str, str, str], PriorResult] = {}
     for path in newest_searches(results):
         with suppress(UserError):
@@ -89,10 +89,9 @@ def _prior_result(search: Search, head: Head, file: Path) -> PriorResult | None:
 def results_of_model(
     every: Iterable[PriorResult], engine: str, header: str, gpus: Sequence[int], context: int, parallel: int
 ) -> list[PriorResult]:
-    """The best one for each purpose of this model, engine, context and slots on GPUs of such sizes, in bytes.
+    """Return the best result for each objective of this model, engine, context and slots on GPUs of these bytes.
 
-    Sizes are alike that are sold alike: as whole GiB. How many cores there are is not asked, so nothing is said of what
-    uses no GPU.
+    Sizes are equal if they round to the same GiB. Cores are not compared, so results without a GPU are left out.
     """
     return _best(
         each
@@ -105,9 +104,9 @@ def results_of_model(
 
 
 def results_of_machine(every: Iterable[PriorResult], gpus: Sequence[tuple[str, int]], cores: int) -> list[PriorResult]:
-    """The best one for each model and purpose on these GPUs, each a model and its bytes, beside as many cores.
+    """Return the best result for each model and objective on these GPUs, each a model and its bytes, and as many cores.
 
-    One that uses no GPU is none of them: as many cores may be of any speed.
+    Results without a GPU are left out: as many cores may be of any speed.
     """
     there = Counter((model, round(memory / _GIB)) for model, memory in gpus)
 
@@ -119,7 +118,7 @@ def results_of_machine(every: Iterable[PriorResult], gpus: Sequence[tuple[str, i
 
 
 def _best(every: Iterable[PriorResult]) -> list[PriorResult]:
-    """The best one of each model, context and purpose, the newest first."""
+    """Return the best result of each model, context and objective, the newest first."""
     found: dict[tuple[str, int, Objective], PriorResult] = {}
     for each in every:
         what = (each.likeness.model, each.likeness.context, each.aim)
@@ -133,13 +132,11 @@ def _rounded_sizes(sizes: Sequence[int | None]) -> list[int]:
 
 
 def prior_result_lines(each: PriorResult) -> Iterator[str]:
-    """What was measured, on what, and where it is from; then the keys, as lines of an instance."""
+    """Yield the measured score, its rig and its file; then the keys, as lines of an instance."""
     like = each.likeness
     gpus = ", ".join(f"{count} {name}" if count > 1 else name for name, count in _counted(like))
     on = f"{gpus}, {like.cores} cores" if gpus else f"{like.cores} cores"
-    beside = (
-        "as it was declared there" if each.declared else f"{ratio_text(each.standing.beside)} beside what was there"
-    )
+    beside = "as declared there" if each.declared else f"{ratio_text(each.standing.beside)} vs declared there"
     yield f"{each.aim.shown(each.score)} ({each.aim}) on {each.rig}/{each.instance} ({on}): {beside}"
     yield f"{like.model}, {like.context} tokens; found by `herd tune` on {each.day}, {each.file}; with"
     yield from (f"  {line}" for line in each.lines)
@@ -152,7 +149,7 @@ def _counted(like: Fingerprint) -> Iterable[tuple[str, int]]:
 
 
 def prior_result_json(each: PriorResult) -> dict[str, Any]:
-    """The same for other programs."""
+    """Return a result as JSON."""
     beside = each.standing.beside
     return {
         "rig": each.rig,

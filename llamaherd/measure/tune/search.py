@@ -12,14 +12,16 @@ Tried = Generator[Candidate, Outcome, Outcome]
 Walk = Generator[Candidate, Outcome, None]
 
 BETTER = 1.003
-"""A candidate takes the place of the best one where it is better by so much: less is chance as a rule."""
+"""A candidate replaces the best one if it is better by this factor: less is usually noise."""
 _TIRED = 2
-"""Steps without a gain after which an axis is left: one of them may be chance, or a dent."""
+"""Steps without a gain after which an axis is left: one of them may be noise, or a dent."""
 CLIFF = 0.25
-"""Of the best score: a step to less than this falls off a cliff, as threads do that have no core left. Its value is not
-read again beside other keys."""
+"""A step to less than this share of the best score is a cliff, as with threads when no core is left.
+
+Its value is not measured again with other keys.
+"""
 _UNPACKS = 3
-"""Steps back from an edge of memory that arithmetic did not see."""
+"""Steps back from an edge of memory that the estimate did not predict."""
 
 
 @dataclass
@@ -122,9 +124,9 @@ def _try(space: Space, best: Best, candidate: Candidate) -> Generator[Candidate,
 def cliff(
     space: Space, candidate: Candidate, score: float | None, other: Candidate, others: float | None
 ) -> tuple[str, Value] | None:
-    """Return the key and the value by which a candidate fell off a cliff beside another one.
+    """Return the key and the value by which a candidate fell off a cliff compared with another one.
 
-    None where more than one key differs, or where the key is a draft's, which may pay with other keys.
+    None if more than one key differs, or if the key is a draft's, which may pay with other keys.
     """
     if score is None or others is None or score >= CLIFF * others:
         return None
@@ -134,17 +136,17 @@ def cliff(
 
 
 def cliffs(space: Space, trials: Outcomes) -> set[tuple[str, Value]]:
-    """Return all values that fell off a cliff beside the best candidate with the other keys as they are there."""
+    """Return all values that fell off a cliff compared with the best candidate with the same other keys."""
     known = [(candidate, outcome.score) for candidate, outcome in trials]
     found = (cliff(space, *one, *other) for one in known for other in known)
     return {each for each in found if each is not None}
 
 
 Model = Callable[[Space, Outcomes], Walk]
-"""What proposes candidates by all trials so far, without end."""
+"""Proposes candidates by all trials so far, without end."""
 
 _MOST_KNOWN = 50
-"""Proposals in a row that are known already: then there is nothing new to be had."""
+"""Successive proposals that are known already, after which the search ends."""
 
 
 def search(

@@ -17,14 +17,14 @@ from llamaherd.memory.fit import Fit
 from llamaherd.memory.layout import expert_layers_on_cpu
 
 AxisStrategy = Literal["climb", "each"]
-"""Step by step from where it is, as long as it gets better; or every value."""
+"""Step by step from its present value, as long as it gets better; or every value."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key and its values, in order where it is climbed. `needs` is a key without which it means nothing.
+    """A key and its values, in order if it is climbed. `needs` is a key without which it has no effect.
 
-    `leaps` are keys together that are worth a try while it is off: one step alone may be no gain where two are.
+    `leaps` are combinations of keys that are worth a try while it is off: one step alone may gain nothing where two do.
     """
 
     key: str
@@ -35,11 +35,11 @@ class Axis:
     down_first: bool = False
 
     def among(self, candidate: Candidate) -> bool:
-        """Whether it means something for this candidate."""
+        """Check whether it has an effect for this candidate."""
         return self.needs is None or candidate[self.needs] is not None
 
     def near(self, value: Value) -> int:
-        """The number of a value, or of the one that is nearest to it."""
+        """Return the number of a value, or of the nearest one."""
         if value in self.values:
             return self.values.index(value)
         numbers = [
@@ -52,27 +52,27 @@ class Axis:
 
 @dataclass(frozen=True)
 class Space:
-    """All axes, in the order in which they depend on each other, and what memory allows.
+    """All axes, in the order of their dependence, and the limits of memory.
 
-    `pack` puts as much of a candidate on its GPUs as arithmetic says they hold; None where it fits in no way. It sets
-    the keys of `packed` alone.
+    `pack` puts as much of a candidate on its GPUs as they hold by the estimate; None if it does not fit at all. It sets
+    only the keys of `packed`.
     """
 
     axes: tuple[Axis, ...]
     pack: Callable[[Candidate], Candidate | None]
     packed: tuple[str, ...] = ()
     unpack: Callable[[Candidate], Candidate | None] = lambda _: None
-    """The same with a step less on its GPUs, where arithmetic was wrong by a little; None at the end."""
+    """Returns the candidate with one step less on its GPUs, if the estimate was slightly wrong; None at the end."""
 
     def axis(self, key: str) -> Axis:
-        """The axis of a key. Raises KeyError."""
+        """Return the axis of a key. Raise KeyError."""
         found = next((each for each in self.axes if each.key == key), None)
         if found is None:
             raise KeyError(key)
         return found
 
     def tidy(self, candidate: Candidate) -> Candidate:
-        """The same without keys that mean nothing for it: two that serve alike are one."""
+        """Remove keys without an effect: two candidates that serve alike become one."""
         idle = [axis.key for axis in self.axes if not axis.among(candidate)]
         return candidate.with_keys(dict.fromkeys(idle)) if idle else candidate
 
@@ -82,7 +82,10 @@ EXPERTS, LAYERS, BATCH = "experts_on_cpu", "gpu_layers", "batch"
 
 @dataclass(frozen=True)
 class Packing:
-    """The edge of memory of an instance, beside all others of its rig. `queued`: tokens of a batch by default."""
+    """The edge of memory of an instance, together with the others of its rig.
+
+    `queued`: tokens of a batch by default.
+    """
 
     facts: RigFacts
     name: str
@@ -106,8 +109,10 @@ class Packing:
 
     @property
     def _edge(self) -> str | None:
-        """The key that moves the edge: experts of a mixture, layers of any other model; none without a GPU, or where
-        its owner has placed them by hand."""
+        """The key that moves the edge: experts of a mixture, layers of any other model.
+
+        None without a GPU, or if the user has placed them by hand.
+        """
         if not self.instance.on or self.header is None or self._by_hand():
             return None
         return EXPERTS if self.header.expert_layers else LAYERS
@@ -117,13 +122,13 @@ class Packing:
         return line is not None and line.own(*MOVING, "--gpu-layers", "--n-gpu-layers") is not None
 
     def pack(self, candidate: Candidate) -> Candidate | None:
-        """The candidate with the least on the CPU that fits; None where nothing does."""
+        """Return the candidate with the least on the CPU that fits; None if nothing does."""
         candidate = self._queued(candidate)
         if self._edge == EXPERTS:
             candidate = candidate.with_keys({LAYERS: None})
         if self._edge is None:
             return candidate if self.fits(candidate) else None
-        # The less lies on the CPU, the less RAM it takes: of those that the GPUs hold, the first one needs least.
+        # Less on the CPU takes less RAM: of the steps that fit on the GPUs, the first one takes least.
         steps = self._steps()
         low, high = 0, len(steps) - 1
         while low < high:
@@ -136,7 +141,7 @@ class Packing:
         return packed if self.fits(packed) else None
 
     def unpack(self, candidate: Candidate) -> Candidate | None:
-        """The same with a step less on the GPUs; None where there is none."""
+        """Return the candidate with one step less on the GPUs; None if there is none."""
         if self._edge is None:
             return None
         steps = self._steps()
@@ -144,7 +149,7 @@ class Packing:
         return candidate.with_keys({self._edge: steps[place + 1]}) if place + 1 < len(steps) else None
 
     def fits(self, candidate: Candidate) -> bool:
-        """Whether GPUs and RAM hold it beside the others; also where nobody can tell."""
+        """Check whether GPUs and RAM hold it together with the others; True if that is unknown."""
         return self._is(candidate, lambda fit: fit.fits)
 
     def _gpus_hold(self, candidate: Candidate) -> bool:
@@ -159,14 +164,14 @@ class Packing:
         return found is None or so(found.fit)
 
     def _steps(self) -> tuple[Value, ...]:
-        """Values of the edge, the most on GPUs first."""
+        """Return the values of the edge, the most on GPUs first."""
         assert self.header is not None
         if self._edge == EXPERTS:
             return tuple(range(len(self.header.expert_layers) + 1))
         return (None, *range(self.header.layers, -1, -1))
 
     def _queued(self, candidate: Candidate) -> Candidate:
-        """What is computed at once is queued at once."""
+        """Set a batch that is as large as the micro-batch, if that is larger."""
         ubatch, declared = candidate["ubatch"], self.instance.batch
         more = isinstance(ubatch, int) and ubatch > (declared or self.queued)
         return candidate.with_keys({BATCH: ubatch if more else declared})
@@ -177,12 +182,12 @@ HEAD, DRAFTER, DRAFTED, SURE = "draft.mtp", "draft.model", "draft.max", "draft.p
 
 UBATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
 QUEUED = 2048
-"""Tokens that are queued at once unless it is said (`--batch-size`)."""
+"""The default of `--batch-size`."""
 
 _CACHES = ("f16", "q8_0", "q4_0")
-"""Types of a cache that are tried: pairs of the same, for which each build has kernels."""
+"""Types of a cache that are tried: pairs of the same type, for which each build has kernels."""
 _MORE = (1.25, 1.5, 2.0)
-"""How much more than goes by its memory one of several GPUs may have of a model."""
+"""Factors by which one of several GPUs may have more of a model than its share of memory."""
 _THREADS = (0.25, 0.5, 0.75, 1.0)
 _HEADS = (None, 1, 2, 3, 4)
 _DRAFTS = (2, 4, 8, 16)
@@ -205,22 +210,22 @@ class SearchedInstance:
 
     @property
     def instance(self) -> Instance:
-        """What is declared."""
+        """The declared instance."""
         return self.rig.instances[self.name]
 
     @property
     def header(self) -> Header | None:
-        """That of its model."""
+        """The header of its model."""
         return self.headers.get(self.instance.model)
 
     @property
     def finest(self) -> str:
-        """Of all weights that may be tried, those with most bytes; empty where there are no others."""
+        """The weights with most bytes of all that may be tried; empty if there are no others."""
         tried = self.instance.tried_models
         return max((self.instance.model, *tried), key=self._bytes) if tried else ""
 
     def _bytes(self, model: str) -> int:
-        """Of its weights; 0 where nobody knows its header, or a type of it."""
+        """Return the bytes of its weights; 0 if its header, or a type in it, is unknown."""
         header = self.headers.get(model)
         try:
             return sum(each.bytes for each in header.each) if header else 0
@@ -229,9 +234,10 @@ class SearchedInstance:
 
 
 def space_of(known: SearchedInstance, *, judged: bool) -> tuple[Space, Candidate]:
-    """What may be changed, and the keys as they are declared.
+    """Return what may be changed, and the declared keys.
 
-    `judged`: what loses some quality may be tried, as it is judged afterwards. Else only what loses none is.
+    `judged`: settings that lose some quality may be tried, as they are judged afterwards. Otherwise only lossless ones
+    are.
     """
     axes = tuple(_axes(known, judged))
     packing = Packing(known.facts, known.name, QUEUED)
@@ -242,9 +248,9 @@ def space_of(known: SearchedInstance, *, judged: bool) -> tuple[Space, Candidate
 
 
 def _axes(known: SearchedInstance, judged: bool) -> Iterator[Axis]:
-    """In the order in which they depend on each other.
+    """Yield the axes in the order of their dependence.
 
-    Threads first: with one too many all else is up to 28 times slower (docs/serve.md). Then what takes memory from
+    Threads first: one too many makes everything up to 28 times slower (docs/serve.md). Then keys that take memory from
     layers, and drafting last.
     """
     instance = known.instance
@@ -275,13 +281,13 @@ def _drafting(known: SearchedInstance) -> Iterator[Axis]:
 
 
 def _heads_load(known: SearchedInstance) -> bool:
-    """Whether its engine drafts by a head for as many slots as it has."""
+    """Check whether its engine drafts by a head for as many slots as it has."""
     traits = TRAITS[known.rig.engines[known.instance.engine].kind]
     return not traits.mtp_for_one_slot or known.instance.parallel == 1
 
 
 def _caches(instance: Instance, judged: bool) -> tuple[Value, ...]:
-    """Types of both caches, those that lose nothing beside what is declared, or all; none where it cannot be said."""
+    """Return types of both caches: all, or those that lose nothing compared with the declared one; or none."""
     kv = instance.kv
     if kv.k != kv.v or instance.flash_attention == "off":
         return ()
@@ -291,7 +297,7 @@ def _caches(instance: Instance, judged: bool) -> tuple[Value, ...]:
 
 
 def _splits(known: SearchedInstance) -> tuple[Value, ...]:
-    """How several GPUs may share a model."""
+    """Return how several GPUs may share a model."""
     if len(known.instance.on) < 2 or known.instance.split == "none":
         return ()
     takes = TRAITS[known.rig.engines[known.instance.engine].kind].splits - {"none", "layer"}
@@ -299,9 +305,9 @@ def _splits(known: SearchedInstance) -> tuple[Value, ...]:
 
 
 def _shares(known: SearchedInstance) -> tuple[Value, ...]:
-    """Percent of a model that each of several GPUs may have: by their memory, and more of it for one of them.
+    """Return the percentages of a model that several GPUs may have: by their memory, and with more for one of them.
 
-    None where they are alike: then it does not matter which of them computes a layer.
+    None if they are alike: then it does not matter which of them computes a layer.
     """
     instance, cards = known.instance, known.rig.gpus.cards if known.rig.gpus else {}
     own = [cards[name] for name in instance.on]
@@ -322,7 +328,7 @@ def _split(instance: Instance) -> Value:
 
 
 def _threads(known: SearchedInstance) -> tuple[int, ...]:
-    """Cores and parts of them; not their siblings, which only slow each other down."""
+    """Return the number of cores and parts of it; without their siblings, which only slow each other down."""
     cpus = known.instance.cpus
     cores = min(known.rig.host.cpu.cores, len(spread(cpus))) if cpus else known.rig.host.cpu.cores
     shares = {max(1, round(cores * share)) for share in _THREADS}
@@ -330,7 +336,7 @@ def _threads(known: SearchedInstance) -> tuple[int, ...]:
 
 
 def _declared(known: SearchedInstance, key: str) -> Value:
-    """The value of a key as it is declared, or as it is where nothing is."""
+    """Return the declared value of a key, or its default."""
     instance = known.instance
     draft = instance.draft
     values: dict[str, Value] = {
@@ -356,7 +362,7 @@ def _both(kv: CacheTypes) -> Value:
 
 
 def _experts(known: SearchedInstance) -> Value:
-    """Of how many layers the experts are on the CPU."""
+    """Return of how many layers the experts are on the CPU."""
     if known.header is None or not known.instance.moves_experts:
         return 0 if known.header and known.header.expert_layers and known.instance.on else None
     return len(expert_layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))

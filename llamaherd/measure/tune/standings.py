@@ -19,14 +19,14 @@ MARGIN = 0.02
 
 @dataclass(frozen=True)
 class Standing:
-    """A candidate in the rounds of the end: its score, and how it is beside what is declared."""
+    """A candidate in the final rounds: its score, and its ratio to the declared keys."""
 
     candidate: Candidate
     score: float
     beside: Ratio | None
     trials: tuple[TriedCandidate, ...]
     scores: tuple[float, ...] = ()
-    """Of each round."""
+    """The score of each round."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -35,17 +35,17 @@ class Standing:
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether it is better than the declared keys; None without a comparison."""
+        """The verdict against the declared keys; None without a comparison."""
         return judge_ratio(self.beside, MARGIN) if self.beside else None
 
     @property
     def code(self) -> float | None:
-        """Return how fast it wrote code, on average over its rounds, as its score is: tokens a second."""
+        """The mean speed of decode for code over its rounds, in tokens a second."""
         return _mean(each.figures.decode.get("code") for each in self.trials)
 
     @property
     def prefill(self) -> float | None:
-        """Return how fast it read a prompt, on average over its rounds: tokens a second."""
+        """The mean speed of prefill over its rounds, in tokens a second."""
         return _mean(each.figures.prefill for each in self.trials)
 
 
@@ -56,7 +56,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate that took the place of the best one: which keys it changed, and by how much it was better.
+    """A candidate that became the best one: the keys that it changed, and its gain.
 
     `number` is that of its trial, from 1 on.
     """
@@ -90,7 +90,7 @@ def standings(search: Search, declared: Candidate) -> list[Standing]:
 def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
     """Return the best candidate that is significantly better than the declared keys; otherwise the declared keys.
 
-    Where what is declared was not measured at all, as it does not start, it is the best one.
+    If the declared keys were not measured, as they do not start, the first candidate is the best one.
     """
     if standing and all(each.candidate != declared for each in standing):
         return standing[0].candidate
@@ -135,12 +135,12 @@ def value_text(key: str, value: Value) -> str:
 
 def score_text(aim: Objective, standing: Standing) -> str:
     """Return the score in the final rounds with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
-    told = standing.estimate
-    if told is None:
+    found = standing.estimate
+    if found is None:
         return aim.shown(standing.score)
-    if told.low is None or told.high is None:
-        return f"{aim.shown(standing.score)}, {told.counted}"
-    ends = sorted((told.low, told.high), key=lambda score: float(aim.figure(score)))
+    if found.low is None or found.high is None:
+        return f"{aim.shown(standing.score)}, {found.counted}"
+    ends = sorted((found.low, found.high), key=lambda score: float(aim.figure(score)))
     return f"{aim.shown(standing.score)} ({' to '.join(map(aim.figure, ends))})"
 
 
@@ -159,8 +159,8 @@ def ratio_text(ratio: Ratio | None) -> str:
     """Return a ratio with its 95 % interval: `+83.0 % (+44.1 to +131.9)`."""
     if ratio is None:
         return ""
-    said = percent(ratio.value - 1)
+    value = percent(ratio.value - 1)
     if ratio.ends is None:
-        return said
+        return value
     low, high = ratio.ends
-    return f"{said} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+    return f"{value} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
