@@ -37,8 +37,7 @@ from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.trials.gate import GateRun, gate_pair, has_same_speed
 from llamaherd.measure.trials.pair import Pair
-from llamaherd.measure.trials.trial import locked_host
-from llamaherd.measure.trials.units import unit_instances
+from llamaherd.measure.trials.trial import locked_host, unit_instances
 from llamaherd.pipeline.history import keyless
 from llamaherd.pipeline.inspection import inspect_host
 from llamaherd.pipeline.load import declared, inventory_path, lock_path, plans, read_lock, rigs

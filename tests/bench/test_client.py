@@ -24,8 +24,7 @@ from llamaherd.measure.client.http_client import (
     Target,
     stream_answer,
 )
-from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.suite import cache_buster
+from llamaherd.measure.client.requests import cache_buster, run_from_answer
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Run
 from llamaherd.measure.statistics import block_orders

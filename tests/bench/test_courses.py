@@ -12,7 +12,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import WorkloadContext, seconds_left
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.meter.obstacles import HostSnapshot
+from llamaherd.measure.meter.meter import HostSnapshot
 from llamaherd.measure.results.result import Run
 from llamaherd.measure.results.store import read_result
 from tests.bench.test_session import CHAT, Stand, Stands, Twice, runs_on_disk, stand

@@ -15,7 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import SavedResult, Workload
 from llamaherd.measure.bench.load import Load
-from llamaherd.measure.bench.quick import quick_series
+from llamaherd.measure.bench.series import quick_series
 from llamaherd.measure.bench.url_target import (
     NO_CACHE_COUNTS,
     URL_NOTE,
@@ -26,7 +26,7 @@ from llamaherd.measure.bench.url_target import (
 )
 from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.suite import KINDS, suite
+from llamaherd.measure.client.requests import KINDS, suite
 from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
 from llamaherd.measure.results.store import read_result, write_result

@@ -28,7 +28,7 @@ from llamaherd.measure.trials.gate import (
     saved_judgement,
 )
 from llamaherd.measure.trials.pair import Pair
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.comparison import correlation, find_doubts
 from llamaherd.measure.results.document import MOST_RESULT_BYTES, parse_result, result_bytes
-from llamaherd.measure.results.evaluation import correlation, find_doubts
 from llamaherd.measure.results.lookup import ImportTarget, parse_foreign_results
 from llamaherd.measure.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
 from llamaherd.measure.results.result import Cell, Condition, Host, Provenance, Result, Run
@@ -158,9 +158,7 @@ def test_the_table_of_six_contradicts_itself() -> None:
         "202,752: most came from a cache, or it is of another prompt. The same goes for 6 others."
     )
     assert said[1].startswith("each condition was measured once")
-    assert found.source.notes[-1] == (
-        "its tokens for a kilowatt-hour are decode divided by power, without prefill"
-    )
+    assert found.source.notes[-1] == ("its tokens for a kilowatt-hour are decode divided by power, without prefill")
     other = (DATA / "six.txt").read_text().replace("203,854", "303,854")
     (wrong,) = parse_foreign_results(other.encode(), "six.txt", WHOSE)
     assert wrong.source.notes[-1] == "its tokens for a kilowatt-hour are not decode divided by power"

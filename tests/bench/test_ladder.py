@@ -163,7 +163,9 @@ def test_too_few_tokens_are_no_run() -> None:
 
 @pytest.mark.parametrize("answer", [{}, [], {"timings": []}, {"timings": {"prompt_n": "many"}}, 7])
 def test_an_answer_that_tells_nothing(answer: Any) -> None:
-    assert excluded(climbed(Cache(), completion=page(answer))) == {"the server does not report how many tokens it read and generated"}
+    assert excluded(climbed(Cache(), completion=page(answer))) == {
+        "the server does not report how many tokens it read and generated"
+    }
 
 
 @pytest.mark.parametrize(

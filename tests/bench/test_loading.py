@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.bench.job import Job, ObstacleError
 from llamaherd.measure.bench.measurement import load_model, request_load
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.meter.obstacles import Obstacle
+from llamaherd.measure.meter.meter import Obstacle
 from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.site import Site, page

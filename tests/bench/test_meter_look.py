@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.measure.meter.obstacles import Obstacle, find_gpu, gpus_of, host_snapshot, obstacles
+from llamaherd.measure.meter.meter import Obstacle, find_gpu, gpus_of, host_snapshot, obstacles
 from llamaherd.plan import GpuRef, Plan
 from tests.bench.meter_lines import CARD_FIELDS, CARDS, NEW, OLD, SERVER, figures, gpu, readings, seen
 from tests.support.rigs import gpu_rig, planned

@@ -79,7 +79,9 @@ def test_other_lengths_than_before_are_said() -> None:
     )
     found = measurement_outcome(now, None, before)
     assert found.fine
-    assert "note: responses of 256 tokens, and the last measurement has 128: their speeds are not compared" in text(found)
+    assert "note: responses of 256 tokens, and the last measurement has 128: their speeds are not compared" in text(
+        found
+    )
     assert not measurement_outcome(now, None, now).apart
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from llamaherd.measure.bench.job import ServerProfile
 from llamaherd.measure.bench.outcome import measurement_outcome
-from llamaherd.measure.bench.quick import (
+from llamaherd.measure.bench.series import (
     FEWEST_RUNS,
     MOST_RUNS,
     PROMPTS,
@@ -22,8 +22,7 @@ from llamaherd.measure.bench.quick import (
     lengths_of,
     quick_series,
 )
-from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, Step
-from llamaherd.measure.client.suite import KINDS, cache_buster, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, SeriesProgress, Step, cache_buster, suite
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Cell, Condition, Run, Start
 from tests.bench.made import result, run

@@ -17,13 +17,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.job import Job
-from llamaherd.measure.bench.quick import Quick
+from llamaherd.measure.bench.series import Quick
 from llamaherd.measure.bench.session import Session
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step
-from llamaherd.measure.client.suite import suite
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import HostSnapshot, host_snapshot
+from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step, suite
+from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, host_snapshot
 from llamaherd.measure.meter.readings import Counters, Readings
 from llamaherd.measure.meter.usage import Clocks
 from llamaherd.measure.results.result import Cell, Condition, Result, Start

@@ -17,8 +17,7 @@ from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.meter import meter as metering
 from llamaherd.measure.meter.meter import Meter
 from llamaherd.measure.trials import trial as arms_host
-from llamaherd.measure.trials.trial import TrialHost
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import TrialHost, Variant
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.exclusivity import HELD

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from llamaherd.measure.client.suite import KINDS
+from llamaherd.measure.client.requests import KINDS
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.metrics import TimedSample, speed_drift
 from llamaherd.measure.results.result import Cell, Condition, Result, Start

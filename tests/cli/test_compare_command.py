@@ -93,7 +93,9 @@ def test_what_others_have_measured() -> None:
     ]
     assert said["cells"][0]["more"]["of"] == "start"
     assert said["differences"] == []
-    assert "one start each, at two times: 3% of prefill, 1% of decode are assumed to lie between them" in said["notes"][1]
+    assert (
+        "one start each, at two times: 3% of prefill, 1% of decode are assumed to lie between them" in said["notes"][1]
+    )
     assert "random tokens" in said["notes_a"][0]
 
 

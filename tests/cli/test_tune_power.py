@@ -123,7 +123,10 @@ def test_a_search_with_the_option_is_known_by_it(inventory: Path) -> None:
     ("limits", "says"),
     [
         ("", "invalid power limits"),
-        ("much", "invalid power limits `much`: they must lie between 10 and 2000 W; for example `--power 200W..350W/10W`"),
+        (
+            "much",
+            "invalid power limits `much`: they must lie between 10 and 2000 W; for example `--power 200W..350W/10W`",
+        ),
         ("300W", "one power limit makes no series; name 2 to 12, or take another step"),
         ("200W..350W/10W", "16 power limits make no series; name 2 to 12, or take another step"),
     ],

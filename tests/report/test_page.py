@@ -13,10 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from llamaherd.measure.report.export import Form, render_report
-from llamaherd.measure.report.overview import history_charts, leaderboard, leaderboard_table
-from llamaherd.measure.report.page import page
+from llamaherd.measure.report.page import Gathered, history_charts, leaderboard, leaderboard_table, page
 from llamaherd.measure.report.results import Measured, measured
-from llamaherd.measure.report.sources import Gathered
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.result import Cell, Condition, Engine, Provenance, Run
 from tests.bench.made import result, run

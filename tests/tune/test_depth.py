@@ -12,8 +12,7 @@ from rich.console import Console
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
-from llamaherd.measure.report.page import page
-from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.final_measurements import Deeper, depth_of
 from llamaherd.measure.tune.journal import Deep, candidate_of, read_search, searches

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 from llamaherd.measure.tune.evaluation import probe_energy, watch_gpus
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.plan.server import ServerGpus

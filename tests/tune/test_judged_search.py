@@ -16,11 +16,11 @@ from benchmarks.tune_law import LawRig
 from llamaherd.cli.tune import SearchLines
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Outcome, Precision
+from llamaherd.measure.tune.final_measurements import standings, steps
 from llamaherd.measure.tune.journal import TriedCandidate, candidate_of, read_search, searches
 from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.standings import standings, steps
 from tests.support.sample import ALL
 from tests.tune.played import JUDGING, Played, search_on
 from tests.tune.test_tuning import keys_of, only

@@ -10,7 +10,7 @@ import yaml
 from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import with_keys
 from llamaherd.measure.tune.journal import Fingerprint, candidate_of, searches
-from llamaherd.measure.tune.prior_results import (
+from llamaherd.measure.tune.result import (
     MOST,
     PriorResult,
     prior_result_json,
@@ -18,8 +18,8 @@ from llamaherd.measure.tune.prior_results import (
     prior_results,
     results_of_machine,
     results_of_model,
+    search_result,
 )
-from llamaherd.measure.tune.result import search_result
 from tests.support.examples import fleet
 from tests.tune.kept import GIB, MODEL, keep, like
 

@@ -13,7 +13,7 @@ from llamaherd.measure.trials.divergence import Figure, Quality
 from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision
 from llamaherd.measure.tune.journal import Found, candidate_of
 from llamaherd.measure.tune.result import search_result, yaml_lines
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space
 from tests.tune.played import JUDGING, Played, pass_alone, search_on
 from tests.tune.test_tuning import only
 

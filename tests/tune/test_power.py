@@ -10,9 +10,8 @@ import yaml
 from rich.console import Console
 
 from benchmarks.tune_law import LawRig
-from llamaherd.measure.bench.energy import POWER_ROUNDS
-from llamaherd.measure.report.page import page
-from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.bench.series import POWER_ROUNDS
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.tune.final_measurements import power_lines
 from llamaherd.measure.tune.journal import read_search, searches
 from llamaherd.measure.tune.objective import Purpose

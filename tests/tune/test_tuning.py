@@ -14,6 +14,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.final_measurements import failures, standings, steps
 from llamaherd.measure.tune.journal import (
     Found,
     Search,
@@ -26,7 +27,6 @@ from llamaherd.measure.tune.journal import (
 from llamaherd.measure.tune.journal import keys_of as keys_of_candidate
 from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.result import result_json, search_result, yaml_lines
-from llamaherd.measure.tune.standings import failures, standings, steps
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
 
 

@@ -19,8 +19,7 @@ from llamaherd.measure.client.http_client import (
     stream_answer,
     timings_of,
 )
-from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.suite import cache_buster, long_text
+from llamaherd.measure.client.requests import cache_buster, long_text, run_from_answer
 from llamaherd.measure.results.result import Condition, Run
 
 _CLIMB_PATIENCE = Patience(first=3600, silence=3600, total=3600)

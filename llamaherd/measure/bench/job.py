@@ -12,9 +12,8 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Failure
-from llamaherd.measure.client.requests import Series
-from llamaherd.measure.client.suite import long_text
-from llamaherd.measure.meter.obstacles import Obstacle
+from llamaherd.measure.client.requests import Series, long_text
+from llamaherd.measure.meter.meter import Obstacle
 from llamaherd.measure.results.result import Condition, Result, Run
 from llamaherd.plan import InstancePlan, Plan
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from llamaherd.measure.bench.job import WorkloadContext, workload_error
 from llamaherd.measure.client.http_client import Answer, Failure, Patience, stream_answer
-from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import Prompt, cache_buster
+from llamaherd.measure.client.requests import Prompt, RequestSpec, SeriesProgress, Step, cache_buster, run_from_answer
 from llamaherd.measure.results.metrics import DECODE, STEP
 from llamaherd.measure.results.result import Condition, Kind, Result, Run
 from llamaherd.measure.statistics import Estimate, Ratio, Sample, estimate, student_quantile, unpaired_ratio

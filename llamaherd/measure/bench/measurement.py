@@ -23,10 +23,8 @@ from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
 from llamaherd.measure.client.endpoint import Served, ServerFacts, count_tokens, is_native, server_facts
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
-from llamaherd.measure.client.requests import Requests, Series
-from llamaherd.measure.client.suite import long_text_of, suite
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import HostSnapshot, gpus_of, obstacles
+from llamaherd.measure.client.requests import Requests, Series, long_text_of, suite
+from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
 from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry
 from llamaherd.measure.results.result import (

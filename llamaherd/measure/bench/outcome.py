@@ -11,12 +11,17 @@ from rich.console import Console
 from rich.table import Table
 
 from llamaherd.inventory.schema import Expect
-from llamaherd.measure.bench.energy import energy_lines, power_lines
 from llamaherd.measure.bench.load import drift_lines, total_lines
-from llamaherd.measure.bench.quick import FEWEST_RUNS, judged_metrics, lengths_of
-from llamaherd.measure.results.comparison import UNSEEN_STARTS, ComparisonRow, compare_results
+from llamaherd.measure.bench.series import FEWEST_RUNS, energy_lines, judged_metrics, lengths_of, power_lines
+from llamaherd.measure.results.comparison import (
+    UNSEEN_STARTS,
+    ComparisonRow,
+    JudgedFigure,
+    compare_results,
+    find_doubts,
+    judge_expectations,
+)
 from llamaherd.measure.results.comparison_table import VERDICT_STYLES, show_estimate, show_ratio
-from llamaherd.measure.results.evaluation import JudgedFigure, find_doubts, judge_expectations
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
 from llamaherd.measure.results.result import BY_URL, Condition, Result, Telemetry
 from llamaherd.measure.statistics import Estimate, Judgement, estimate

@@ -9,12 +9,11 @@ from itertools import pairwise
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS, Ladder, SeparateDepths, fit_ladder
-from llamaherd.measure.bench.energy import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
 from llamaherd.measure.bench.job import ServerProfile, Workload
 from llamaherd.measure.bench.load import LOAD_KIND, LOAD_SECONDS, Load, Soak, queue_note
+from llamaherd.measure.bench.series import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
 from llamaherd.measure.client.endpoint import Served
-from llamaherd.measure.client.requests import Series
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import Series, suite
 
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256

@@ -13,10 +13,17 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import Job, ProgressReporter, Workload, WorkloadContext, approximate_text, seconds_left
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import Requests, RequestSpec, Series, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, suite
-from llamaherd.measure.meter.meter import Meter, Watch, with_telemetry
-from llamaherd.measure.meter.obstacles import obstacles
+from llamaherd.measure.client.requests import (
+    MOST_CACHE_BUSTERS,
+    Requests,
+    RequestSpec,
+    Series,
+    SeriesProgress,
+    Step,
+    run_from_answer,
+    suite,
+)
+from llamaherd.measure.meter.meter import Meter, Watch, obstacles, with_telemetry
 from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE
 from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry

@@ -25,8 +25,18 @@ from llamaherd.measure.bench.job import (
 from llamaherd.measure.bench.session import WarmUp, utc_now, warm_up
 from llamaherd.measure.client.endpoint import Served, count_tokens
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import Requests, RequestSpec, Series, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, long_text, long_text_of, suite
+from llamaherd.measure.client.requests import (
+    MOST_CACHE_BUSTERS,
+    Requests,
+    RequestSpec,
+    Series,
+    SeriesProgress,
+    Step,
+    long_text,
+    long_text_of,
+    run_from_answer,
+    suite,
+)
 from llamaherd.measure.results.result import (
     BY_URL,
     Cell,

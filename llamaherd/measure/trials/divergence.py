@@ -10,10 +10,9 @@ from typing import Protocol
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.engines.divergence import Reading
-from llamaherd.measure.client.suite import long_text
+from llamaherd.measure.client.requests import long_text
 from llamaherd.measure.results.result import Count, NotNegative, Recorded
-from llamaherd.measure.trials.trial import UnitRun, is_out_of_memory
-from llamaherd.measure.trials.units import SCRATCH
+from llamaherd.measure.trials.trial import SCRATCH, UnitRun, is_out_of_memory
 from llamaherd.memory.divergence import MOST_TOKENS
 
 _MOST_TEXT = 1 << 20

@@ -20,11 +20,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Pass, Reading, compared_arguments, kept_arguments
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Recorded, Timestamp
-from llamaherd.measure.results.store import MOST_FILES, read_file, write_whole
+from llamaherd.measure.results.store import MOST_FILES, read_file, results_folder, write_whole
 from llamaherd.measure.statistics import Ratio
 from llamaherd.measure.trials.divergence import LOGITS, Compared, compare_outputs, divergence_text
 from llamaherd.measure.trials.pair import (
@@ -36,9 +36,21 @@ from llamaherd.measure.trials.pair import (
     run_blocks,
     trial_conditions,
 )
-from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
-from llamaherd.measure.trials.units import Variant, program_unit, server_at_port, server_with, trial_port
+from llamaherd.measure.trials.trial import (
+    NotStartedError,
+    Trial,
+    TrialHost,
+    Variant,
+    program_unit,
+    read_keys,
+    server_at_port,
+    server_with,
+    trial_port,
+)
+from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
+from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
+from llamaherd.role.services import GateRefusal, GateRequest
 from llamaherd.text.numbers import show_seconds, utc_stamp
 
 WRITING = ("code", "prose")
@@ -420,3 +432,58 @@ class GateRun:
     def _trial(self, seconds: float, *servers: Variant) -> Trial:
         pair = self.pair
         return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.say, self.drain)
+
+
+_SLOWER = "change the inventory, or its `gate`; or run `herd up --retry` to accept the speed"
+_BEYOND = "change the inventory, or its `gate`; or run `herd up --retry` to accept the output"
+
+
+def judge_change(request: GateRequest) -> GateRefusal | None:
+    """Return why the gate rejects a changed server; None if it accepts the change. Raise UserError.
+
+    The host does not keep the reason if nothing could be measured: the next run may be able to measure.
+    """
+    gate = request.gated.instance.gate
+    assert gate
+    found = _measure(request, gate)
+    if found.lets_in:
+        return None
+    if found.slower:
+        return GateRefusal(
+            f"it is slower than the running server: {'; '.join(map(str, found.slower))}", _SLOWER, kept=True
+        )
+    assert found.quality
+    if found.quality.verdict == "not judged":
+        return GateRefusal(str(found.quality), found.quality.way_out, kept=False)
+    return GateRefusal(f"its output differs from that of the running server: {found.quality}", _BEYOND, kept=True)
+
+
+def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
+    """Return what is known of both servers; an empty outcome if nothing is measured."""
+    gated, name, say = request.gated, request.gated.instance.name, request.say
+    was = _plan_with_server(query_past(request.connect, newest=NEWEST_RELEASES), name, gated.was)
+    if was is None:
+        says = f"nothing is known of the running server, {gated.was}"
+        if gate.kld is not None:
+            return GateOutcome(QualityRow(gate.kld, Compared(says=says), UNJUDGED))
+        say(f"{name} is not measured by its gate: {says}")
+        return GateOutcome()
+    pair = gate_pair(request.connect, was, request.plan, name)
+    if has_same_speed(pair):
+        return GateOutcome()
+    results = results_folder(request.inventory)
+    try:
+        found = GateRun(pair, gate, results, request.user, say, speed=gated.speed).measure()
+    except NotStartedError as error:
+        # The switch shows why the declared server does not start; the running one may lack a GPU by now.
+        say(f"{name} is not measured by its gate: {error.message}")
+        return GateOutcome()
+    for line in found.lines:
+        say(f"{name}: {line}")
+    return found
+
+
+def _plan_with_server(past: Past, name: str, spec: str) -> Plan | None:
+    """Return the newest plan of a host that has this server, by name and spec; None if the host keeps no such plan."""
+    plans = (past.plans[number] for number in sorted(past.plans, reverse=True))
+    return next((plan for plan in plans for each in plan.instances if (each.name, each.spec) == (name, spec)), None)

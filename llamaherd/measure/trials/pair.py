@@ -16,10 +16,9 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.measure.bench.quick import ANSWERED
+from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import RequestSpec, run_from_answer
-from llamaherd.measure.client.suite import KINDS, long_text_of, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, long_text_of, run_from_answer, suite
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import (
@@ -38,8 +37,16 @@ from llamaherd.measure.results.result import (
 )
 from llamaherd.measure.results.store import Journal, read_result, result_files, unfinished_journal
 from llamaherd.measure.statistics import block_orders
-from llamaherd.measure.trials.trial import Trial, TrialHost
-from llamaherd.measure.trials.units import Variant, VariantName, server_with, trial_port, unit_of, variant_instance
+from llamaherd.measure.trials.trial import (
+    Trial,
+    TrialHost,
+    Variant,
+    VariantName,
+    server_with,
+    trial_port,
+    unit_of,
+    variant_instance,
+)
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.load import plans
 from llamaherd.plan import InstancePlan, Only, Plan

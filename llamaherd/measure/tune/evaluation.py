@@ -13,18 +13,15 @@ from zlib import crc32
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.bench.energy import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.bench.reservation import PowerHold, PowerRange
+from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import RequestSpec, ended_early, run_from_answer
-from llamaherd.measure.client.suite import long_text_of
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import gpus_of
+from llamaherd.measure.client.requests import RequestSpec, ended_early, long_text_of, run_from_answer
+from llamaherd.measure.meter.meter import Meter, Watch, gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
-from llamaherd.measure.trials.trial import NotStartedError, is_out_of_memory
-from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName, is_out_of_memory
 from llamaherd.measure.tune.candidate import Candidate, Why
 from llamaherd.measure.tune.final_measurements import is_limit_measured
 from llamaherd.measure.tune.journal import Deep, Limited, SearchJournal, TriedCandidate, keys_of

@@ -11,10 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from llamaherd.measure.bench.energy import SECONDS, answer_length
-from llamaherd.measure.bench.quick import ANSWERED
-from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.bench.series import ANSWERED, SECONDS, answer_length
+from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Count, Kind, NotNegative, Positive, Recorded, Run
 from llamaherd.measure.statistics import rate

@@ -12,8 +12,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, Trial, create_trial
 
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
-from llamaherd.measure.tune.search import Walk, cliffs
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space, Walk, cliffs
 
 
 def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:

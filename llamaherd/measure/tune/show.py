@@ -12,12 +12,18 @@ from llamaherd.measure.results.comparison_table import VERDICT_STYLES
 from llamaherd.measure.tune.final_measurements import (
     DEPTH_HEADINGS,
     POWER_HEADINGS,
+    Standing,
+    changes,
     depth_rows,
+    keys_text,
+    percent,
     power_lines,
     power_rows,
+    ratio_text,
+    score_text,
+    verdict_text,
 )
 from llamaherd.measure.tune.result import FAILED, SearchResult, yaml_lines
-from llamaherd.measure.tune.standings import Standing, changes, keys_text, percent, ratio_text, score_text, verdict_text
 from llamaherd.text.terminal import printable
 
 

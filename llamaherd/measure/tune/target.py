@@ -27,13 +27,13 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
-from llamaherd.measure.trials.units import Variant, program_unit, trial_port, unit_of, variant_instance
+from llamaherd.measure.trials.trial import Variant, program_unit, trial_port, unit_of, variant_instance
 from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision, settings_of, with_keys
 from llamaherd.measure.tune.journal import Fingerprint, Head, fingerprint_of, keys_of
 from llamaherd.measure.tune.objective import Objective, Purpose
-from llamaherd.measure.tune.space import SearchedInstance, Space, space_of
+from llamaherd.measure.tune.search import SearchedInstance, Space, space_of
 from llamaherd.memory.divergence import readings
 from llamaherd.pipeline.fleet_files import local_headers
 from llamaherd.pipeline.load import plans, read_lock
