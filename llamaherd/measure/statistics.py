@@ -169,7 +169,7 @@ class Ratio:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Return the interval as it may be printed; None where there is none, or it is wider than `WIDEST`.
+        """Return the interval as it may be printed; None if there is none, or it is wider than `WIDEST`.
 
         Verdicts go by `low` and `high`: a server that is ten times slower, give or take, is slower.
         """

@@ -76,7 +76,6 @@ class Told:
 class Twice:
     """A series of one cell: two requests, each in a step of its own or both at once."""
 
-    at_once: bool = False
     reuse: bool = False
     name: str = "twice"
     rule: str = "two runs"
@@ -86,9 +85,8 @@ class Twice:
         return (Condition(kind="code", generated=16, cache="warm" if self.reuse else "cold"),)
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        many = 2 if self.at_once else 1
-        asks = tuple(RequestSpec(0, "text", 16, salt=so_far.steps * 2 + each, reuse=self.reuse) for each in range(many))
-        return Step(asks, at_once=self.at_once, about="a test") if len(so_far.cells[0].runs) < 2 else None
+        ask = RequestSpec(0, "text", 16, salt=so_far.steps, reuse=self.reuse)
+        return Step((ask,), about="a test") if len(so_far.cells[0].runs) < 2 else None
 
     def share_done(self, so_far: SeriesProgress) -> float:
         return len(so_far.cells[0].runs) / 2
@@ -202,13 +200,6 @@ def test_a_limit_that_is_not_held_ends_it(stand: Stands) -> None:
     with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; the measurements so far are"):
         at.session.run([Limited()])
     assert runs_on_disk(at) == 1
-
-
-def test_several_at_once(stand: Stands) -> None:
-    at = stand(Twice(at_once=True))
-    at.session.run([Twice(at_once=True)])
-    first, second = at.journal.result.cells[0].runs
-    assert first.at == second.at
 
 
 def test_what_was_measured_beside_somebody_else_does_not_count(stand: Stands) -> None:

@@ -183,12 +183,12 @@ class Ladder:
         """The tokens up to the end of the last rung."""
         return self.depths[-1] + self.tokens * self.times if self.depths else 0
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
         """Yield two runs of the first response on each rung, of prompt and generation; one of each other response."""
-        target, model = road.served.root, road.served.model
-        climb = Climb(self.depths, self.tokens, self.times, token_completion(target, model), road.clock)
+        target, model = context.served.root, context.served.model
+        climb = Climb(self.depths, self.tokens, self.times, token_completion(target, model), context.clock)
         words = prompt_tokens(
-            target, model, self.context, lambda letters: cache_buster(road.session, 0) + long_text(letters)
+            target, model, self.context, lambda letters: cache_buster(context.session, 0) + long_text(letters)
         )
         for each in climb.answers(words):
             run = _rung_run(each)
@@ -260,15 +260,15 @@ class SeparateDepths:
         """The criterion to stop."""
         return f"{SEPARATE_TIMES} requests at each of {len(self.depths)} depths"
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
         """Yield two runs of each response, of prompt and generation. Raise UserError."""
         for place, depth in enumerate(self.depths):
-            text = road.text_of(depth) + _GO_ON
+            text = context.text_of(depth) + _GO_ON
             for number in range(SEPARATE_TIMES):
-                at = road.clock()
-                before = cache_buster(road.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
+                at = context.clock()
+                before = cache_buster(context.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
                 answer = stream_answer(
-                    road.served.target, road.served.chat, _depth_body(road, before + text), _SEPARATE_PATIENCE
+                    context.served.target, context.served.chat, _depth_body(context, before + text), _SEPARATE_PATIENCE
                 )
                 if isinstance(answer, Answer):
                     run = run_from_answer(
@@ -299,8 +299,8 @@ def _decode_condition(depth: int) -> Condition:
     return Condition(kind="long", depth=depth, generated=DEPTH_TOKENS, cache="warm", sampling="instance")
 
 
-def _depth_body(road: WorkloadContext, text: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": road.served.model, "messages": [{"role": "user", "content": text}]}
+def _depth_body(context: WorkloadContext, text: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": context.served.model, "messages": [{"role": "user", "content": text}]}
     body |= {"max_tokens": DEPTH_TOKENS, "stream_options": {"include_usage": True}}
     # Other engines may refuse unknown keys.
-    return body | ({"ignore_eos": True} if road.served.engine == "vllm" else {})
+    return body | ({"ignore_eos": True} if context.served.engine == "vllm" else {})

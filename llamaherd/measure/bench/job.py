@@ -59,7 +59,7 @@ class Workload(Protocol):
         """The criterion to stop, which is fixed beforehand."""
         ...
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
         """Yield the runs, one by one. Raise UserError if the server cannot be measured this way."""
         ...
 

@@ -55,11 +55,11 @@ class Load:
         """The criterion to stop."""
         return f"{self.seconds:g} s with each number of requests at once"
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
         """Yield the runs of one number after the other. Raise UserError."""
         numbers, pieces = count(_FIRST_SALT), 0
         for cell, (level, condition) in enumerate(zip(self.levels, self.conditions, strict=True)):
-            for run in _Streams(self, road, condition, numbers).runs(level):
+            for run in _Streams(self, context, condition, numbers).runs(level):
                 pieces += len(run.pieces_ms)
                 yield cell, run if pieces <= MOST_PIECES else run.model_copy(update={"pieces_ms": ()})
 
@@ -71,15 +71,15 @@ _FIRST_SALT = 150_000
 class _Streams:
     """So many threads, each with one request at a time. Their runs are passed on as they arrive."""
 
-    def __init__(self, load: Load, road: WorkloadContext, condition: Condition, numbers: Iterator[int]) -> None:
-        self._load, self._road, self._condition = load, road, condition
+    def __init__(self, load: Load, context: WorkloadContext, condition: Condition, numbers: Iterator[int]) -> None:
+        self._load, self._context, self._condition = load, context, condition
         self._numbers, self._lock = numbers, threading.Lock()
         self._over = threading.Event()
         self._found: SimpleQueue[Run | Failure | None] = SimpleQueue()
 
     def runs(self, level: int) -> Iterator[Run]:
         """Yield the runs. The first failure ends all threads: a server that fails under load has no speed."""
-        ends = self._road.clock() + self._load.seconds
+        ends = self._context.clock() + self._load.seconds
         for _ in range(level):
             threading.Thread(target=self._stream, args=(ends,), daemon=True).start()
         try:
@@ -96,7 +96,7 @@ class _Streams:
 
     def _stream(self, ends: float) -> None:
         try:
-            while not self._over.is_set() and (at := self._road.clock()) < ends:
+            while not self._over.is_set() and (at := self._context.clock()) < ends:
                 found = self._asked()
                 self._found.put(self._run(found, at))
         finally:
@@ -104,15 +104,15 @@ class _Streams:
 
     def _run(self, found: Answer | Failure, at: float) -> Run | Failure:
         """Return the run of a response; an empty one was too short."""
-        if isinstance(found, Answer):
-            return run_from_answer(found, self._condition, at=at)
-        return Run(at=round(at, 3), excluded=found.message) if found.why == "empty" else found
+        if isinstance(found, Failure) and found.why != "empty":
+            return found
+        return run_from_answer(found, self._condition, at=at)
 
     def _asked(self) -> Answer | Failure:
         with self._lock:
             number = next(self._numbers)
-        served = self._road.served
-        body = _load_body(self._load, served.model, number, cache_buster(self._road.session, number))
+        served = self._context.served
+        body = _load_body(self._load, served.model, number, cache_buster(self._context.session, number))
         return stream_answer(served.target, served.chat, body, self._load.patience)
 
 

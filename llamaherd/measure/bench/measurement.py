@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
@@ -21,12 +22,12 @@ from llamaherd.measure.bench.job import (
 from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import Served, ServerFacts, count_tokens, is_native, server_facts
+from llamaherd.measure.client.endpoint import Served, ServerFacts, estimate_tokens, is_native, server_facts
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
 from llamaherd.measure.client.requests import Requests, Series, long_text_of, suite
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry
+from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry, with_gpu_numbers
 from llamaherd.measure.results.result import (
     Around,
     Cell,
@@ -56,7 +57,7 @@ _SNAPSHOT_SECONDS = 60.0
 
 
 def load_model(job: Job, target: Target, reporter: ProgressReporter) -> None:
-    """Load the model of a group, once nothing is in the way: requests to other models of the group end first.
+    """Load the model of a group, once there is no obstacle: requests to other models of the group end first.
 
     A server of its own needs nothing. Raise ObstacleError, and UserError if it does not load.
     """
@@ -230,7 +231,7 @@ def finish_result(
     update: dict[str, object] = {
         "cells": tuple(cell for cell in cells if cell.runs),
         "rest": rest,
-        "unmeasured": tuple(_with_gpu_numbers(each, uuids) for each in unmeasured_sentences(readings)),
+        "unmeasured": tuple(with_gpu_numbers(each, uuids) for each in unmeasured_sentences(readings)),
     }
     if whole:
         update |= {
@@ -241,17 +242,8 @@ def finish_result(
     return result.model_copy(update=update)
 
 
-def _with_gpu_numbers(sentence: str, uuids: tuple[str, ...]) -> str:
-    for number, uuid in enumerate(uuids):
-        sentence = sentence.replace(uuid, str(number))
-    return sentence
-
-
 _ENDING = 120
 """Seconds that the meter may run longer: for what comes before the first request, and for the last one."""
-
-_LETTERS = 4
-"""Letters of a token, roughly, for a server without a tokenizer API."""
 
 _ABOUT = 32
 """Tokens around the long text: its beginning, and what the chat template adds."""
@@ -265,29 +257,31 @@ def measure_instance(
     Raise ObstacleError before the first request, and UserError if the measurement fails.
     """
     began = utc_now()
-    with ServerConnection(job.connect, job.instance, job.who) as way, job.aside(reporter.say):
-        _load_for_job(job, way, reporter)
+    with ServerConnection(job.connect, job.instance, job.who) as connection, job.aside(reporter.say):
+        _load_for_job(job, connection, reporter)
         with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
-            return _Measurement(job, reporter, way, meter, began).run(make, chosen)
+            return _Measurement(job, reporter, connection, meter, began).run(make, chosen)
 
 
-def _load_for_job(job: Job, way: ServerConnection, reporter: ProgressReporter) -> None:
+def _load_for_job(job: Job, connection: ServerConnection, reporter: ProgressReporter) -> None:
     try:
-        load_model(job, way.target, reporter)
+        load_model(job, connection.target, reporter)
     except ObstacleError:
         raise
     except UserError as error:
-        raise way.refused() or error from None
+        raise connection.refused() or error from None
 
 
 class _Measurement:
     """One measurement of a server, with a meter on its host."""
 
-    def __init__(self, job: Job, reporter: ProgressReporter, way: ServerConnection, meter: Meter, began: str) -> None:
-        self._job, self._reporter, self._way, self._meter, self._began = job, reporter, way, meter, began
+    def __init__(
+        self, job: Job, reporter: ProgressReporter, connection: ServerConnection, meter: Meter, began: str
+    ) -> None:
+        self._job, self._reporter, self._connection, self._meter, self._began = job, reporter, connection, meter, began
         self._until = time.monotonic() + job.seconds
         endpoint = job.instance.endpoint
-        self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
+        self._requests = Requests(connection.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
 
     def run(self, make: MakeSeries, chosen: Selection) -> SavedResult:
         """Run it, and save its result."""
@@ -296,7 +290,7 @@ class _Measurement:
         uuids = gpus_of(look, job.instance.server.cards)
         gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
-        facts = server_facts(self._way.target, self._props_path)
+        facts = server_facts(self._connection.target, self._props_path)
         self._reporter.progress(0.0, job.seconds, "at rest")
         rest = watch.rest(chosen.rest_seconds)
         self._reporter.progress(0.0, self._until - time.monotonic(), "warming up")
@@ -335,7 +329,7 @@ class _Measurement:
         try:
             return warm_up(self._requests, self._job.seconds)
         except UserError as error:
-            raise self._way.refused() or error from None
+            raise self._connection.refused() or error from None
 
     def _overruled(self, look: HostSnapshot) -> tuple[str, ...]:
         """Return the codes of overruled obstacles. Raise ObstacleError for the others."""
@@ -389,13 +383,8 @@ class _Measurement:
         )
 
     def _text_of(self, tokens: int) -> str:
-        target, model = self._way.target, self._requests.model
-
-        def count(text: str) -> int:
-            counted = count_tokens(target, model, text)
-            return len(text) // _LETTERS if counted is None else counted
-
-        return long_text_of(tokens - _ABOUT, count)
+        target, model = self._connection.target, self._requests.model
+        return long_text_of(tokens - _ABOUT, partial(estimate_tokens, target, model))
 
     def _begun(
         self,
@@ -416,7 +405,7 @@ class _Measurement:
             began=self._began,
             suite=suite().ref,
             method=Method(
-                client=self._way.client,
+                client=self._connection.client,
                 seed=known.seed,
                 warm_up=warm.requests,
                 rule="; ".join(f"{each.name}: {each.rule}" for each in parts),

@@ -50,7 +50,7 @@ class ServerConnection:
             self.target = Target(self._endpoint.url(), key)
             forward = None
         else:
-            port = _free_port()
+            port = free_port()
             self.target = Target(f"http://127.0.0.1:{port}", key)
             forward = Forward(port, url_host(self._endpoint.local_address), self._endpoint.port)
         self._shell = Shell(self._connect, fresh=True, forward=forward)
@@ -101,7 +101,7 @@ class ServerConnection:
         raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port of this machine that is free."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

@@ -337,7 +337,6 @@ _KNEE = 0.95
 """The share of the fastest speed that still counts as nearly as fast."""
 
 
-
 @dataclass(frozen=True)
 class PowerSeries:
     """A long response and a long prompt under each limit, in rounds: up, down and up again, or the other way round.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -130,10 +129,10 @@ class Session:
         self, workload: Workload, served: Served, text_of: Callable[[int], str] = approximate_text
     ) -> None:
         """Run a workload, and inspect the host afterwards. Raise UserError if the server does not respond any more."""
-        road = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
+        context = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
         began = time.monotonic()
         try:
-            for cell, run in workload.runs(road):
+            for cell, run in workload.runs(context):
                 condition = workload.conditions[cell]
                 share = (cell + 1) / len(workload.conditions)
                 left = seconds_left(share, time.monotonic() - began)
@@ -161,17 +160,15 @@ class Session:
         self._hold_to(step.watts)
         if step.rest:
             time.sleep(step.rest)
-        groups = [step.asks] if step.at_once else [(ask,) for ask in step.asks]
-        for asks in groups:
+        for ask in step.asks:
             began = self._watch.begin()
             at = time.time() - self._epoch
-            answers = self._answers(asks)
+            answer = self._requests.send(ask, self._until - time.monotonic())
             took = self._watch.end(began)
-            for ask, answer in zip(asks, answers, strict=True):
-                self._keep(series, step, ask, answer, at, took if len(asks) == 1 else None)
-            numbers = {self._places[series.conditions[ask.cell]] for ask in asks if ask.cell is not None}
-            if took and len(numbers) == 1:
-                self.took.setdefault(numbers.pop(), []).append(took)
+            condition = None if ask.cell is None else series.conditions[ask.cell]
+            self._keep(condition, answer, at, took)
+            if took and condition is not None:
+                self.took.setdefault(self._places[condition], []).append(took)
 
     def _hold_to(self, watts: int | None) -> None:
         """Set the power limit of each GPU. Raise UserError if that fails."""
@@ -183,30 +180,17 @@ class Session:
             raise self._ended(error.message, error.help) from None
         self._held = watts
 
-    def _answers(self, asks: Sequence[RequestSpec]) -> list[Answer | Failure]:
-        left = self._until - time.monotonic()
-        if len(asks) == 1:
-            return [self._requests.send(asks[0], left)]
-        with ThreadPoolExecutor(len(asks)) as pool:
-            return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
-
-    def _keep(
-        self, series: Series, step: Step, ask: RequestSpec, answer: Answer | Failure, at: float, took: Telemetry | None
-    ) -> None:
+    def _keep(self, condition: Condition | None, answer: Answer | Failure, at: float, took: Telemetry | None) -> None:
         """Add a run to the journal. Raise UserError if the server failed, or was restarted."""
-        condition = series.conditions[ask.cell] if ask.cell is not None else None
         if not self._watch.server_is_there:
             raise self._ended(self._gone)
         if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
             raise self._ended(answer.message, answer.help)
         if condition is None:
             return
-        if isinstance(answer, Failure):
-            run = Run(at=round(at, 3), start=self._start, block=step.block, excluded=answer.message)
-        else:
-            run = with_telemetry(run_from_answer(answer, condition, at=at, start=self._start, block=step.block), took)
-        if condition.cache == "warm" and run.cache_n == 0:
-            run = run.model_copy(update={"excluded": "nothing of the prompt came from the cache"})
+        run = run_from_answer(answer, condition, at=at, start=self._start)
+        if isinstance(answer, Answer):
+            run = with_telemetry(run, took)
         number = self._places[condition]
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)

@@ -14,6 +14,9 @@ from llamaherd.text.terminal import shown
 _VERSIONED = re.compile(r"/v\d\w*$")
 _MOST_NAMED, _LETTERS = 8, 200
 
+LETTERS_A_TOKEN = 4
+"""Letters of a token, roughly."""
+
 
 @dataclass(frozen=True)
 class Served:
@@ -91,17 +94,15 @@ def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
     """Add what the engine reports about itself; each engine has its own paths."""
     if entry.get("owned_by") == "vllm":
         return replace(served, engine="vllm", version=_version(served, "/version"))
-    props = _object(request_json(served.root, "/props"))
-    if not (build := _text(props.get("build_info"))):
+    facts = server_facts(served.root, "/props")
+    if not facts.build:
         version = _version(served, "/api/version")
         return replace(served, engine="ollama", version=version) if version else served
-    settings = props.get("default_generation_settings")
-    context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
     return replace(
         served,
-        version=build,
-        context=context or served.context,
-        slots=_count(props.get("total_slots")),
+        version=facts.build,
+        context=facts.context or served.context,
+        slots=facts.slots,
         native=is_native(served.root, served.model),
     )
 
@@ -140,23 +141,19 @@ class ServerFacts:
 
 def server_facts(target: Target, props_path: str | None) -> ServerFacts:
     """Request the facts from the path of llama.cpp and ik_llama.cpp; without a path there are none."""
-    found = request_json(target, props_path) if props_path else None
-    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
-        return ServerFacts()
-    settings, build = found.value.get("default_generation_settings"), found.value.get("build_info")
+    props = _object(request_json(target, props_path)) if props_path else {}
+    settings = props.get("default_generation_settings")
     context = settings.get("n_ctx") if isinstance(settings, dict) else None
-    slots = _token_count(found.value.get("total_slots"))
-    return ServerFacts(_token_count(context), slots, build if isinstance(build, str) else None)
+    return ServerFacts(_count(context), _count(props.get("total_slots")), _text(props.get("build_info")))
 
 
 def count_tokens(target: Target, model: str, text: str) -> int | None:
     """Count the tokens of a text by the server's own tokenizer: llama.cpp reads `content`, vLLM `prompt`."""
-    found = request_json(target, "/tokenize", {"model": model, "content": text, "prompt": text})
-    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
-        return None
-    tokens = found.value.get("tokens")
-    return len(tokens) if isinstance(tokens, list) else _token_count(found.value.get("count"))
+    found = _object(request_json(target, "/tokenize", {"model": model, "content": text, "prompt": text}))
+    tokens = found.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else _count(found.get("count"))
 
 
-def _token_count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 40 else None
+def estimate_tokens(target: Target, model: str, text: str) -> int:
+    """Count the tokens of a text, or estimate them for a server without a tokenizer API."""
+    return count_tokens(target, model, text) or len(text) // LETTERS_A_TOKEN

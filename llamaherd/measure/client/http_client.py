@@ -106,7 +106,7 @@ class Reading:
     done: bool = False
 
     def take(self, data: bytes, at: float) -> None:
-        """Take the data of an event that came at this time. Raises NonsenseError and RefusedError."""
+        """Add the data of an event that arrived at this time. Raise NonsenseError and RefusedError."""
         if data.strip() == b"[DONE]":
             self.done = True
             return

@@ -139,16 +139,14 @@ class RequestSpec:
 
 @dataclass(frozen=True)
 class Step:
-    """Requests that belong together: one after another, or all `at_once`, after `rest` seconds without any.
+    """Requests that belong together, one after another, after `rest` seconds without any.
 
     `watts` is the power limit of each GPU during the step; None: it stays as it is. `about` is shown to you as
     progress.
     """
 
     asks: tuple[RequestSpec, ...]
-    at_once: bool = False
     rest: float = 0.0
-    block: int | None = None
     watts: int | None = None
     about: str = ""
 
@@ -243,9 +241,11 @@ _STOPPED: dict[str | None, Literal["end", "length", "word"]] = {
 
 
 def run_from_answer(
-    answer: Answer, condition: Condition, *, at: float, start: int = 0, block: int | None = None
+    answer: Answer | Failure, condition: Condition, *, at: float, start: int = 0, block: int | None = None
 ) -> Run:
-    """Return the run of a response, under the condition that it was requested for."""
+    """Return the run of a response, under the condition that it was requested for. A failure is an excluded run."""
+    if isinstance(answer, Failure):
+        return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
     timings, usage = answer.timings, answer.usage
     engine = timings is not None and timings.predicted_ms is not None and timings.predicted_n is not None
     client_ms = answer.last_token_ms - answer.first_token_ms
@@ -275,6 +275,8 @@ def exclusion_reason(run: Run, condition: Condition) -> str | None:
     """Return why a run is no measurement of its condition; None if it is one."""
     if condition.cache == "cold" and run.cache_n:
         return f"{run.cache_n:,} tokens of the prompt came from a cache"
+    if condition.cache == "warm" and run.cache_n == 0:
+        return "nothing of the prompt came from the cache"
     if run.predicted_n is None:
         return "the server does not report how many tokens it generated"
     if ended_early(run, condition):

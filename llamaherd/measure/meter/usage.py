@@ -213,7 +213,7 @@ class Usage:
     @property
     def celsius(self) -> float | None:
         """The highest temperature of all GPUs."""
-        return max((gpu.celsius_most for gpu in self.gpus if gpu.celsius_most is not None), default=None)
+        return _highest(gpu.celsius_most for gpu in self.gpus)
 
     @property
     def sm_mhz(self) -> float | None:
@@ -309,7 +309,7 @@ def _host_usage(readings: Readings, window: Window) -> HostUsage:
         processors=ran.get("server"),
         others=ran.get("others"),
         meter=ran.get("meter"),
-        celsius=max((each.celsius for each in near if each.celsius is not None), default=None),
+        celsius=_highest(each.celsius for each in near),
         mhz=_median(each.mhz for each in near),
     )
 
@@ -374,6 +374,10 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
@@ -402,7 +406,7 @@ def usage_telemetry(used: Usage, uuids: Sequence[str]) -> Telemetry:
         meter=_rounded(host.meter, 4),
         faults=host.faults,
         read_bytes=host.read_bytes,
-        doubts=tuple(_numbered(doubt, numbers) for doubt in used.doubts),
+        doubts=tuple(with_gpu_numbers(doubt, uuids) for doubt in used.doubts),
     )
 
 
@@ -411,13 +415,12 @@ def combined_telemetry(parts: Sequence[Telemetry]) -> Telemetry | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     numbers = dict.fromkeys(gpu.gpu for part in parts for gpu in part.gpus)
-    heat = [part.processor_celsius for part in parts if part.processor_celsius is not None]
     faults, read = ([getattr(part, name) for part in parts] for name in ("faults", "read_bytes"))
     return Telemetry(
         seconds=round(sum(part.seconds for part in parts), 3),
         gpus=tuple(_gpus_together(number, parts) for number in numbers),
-        processor_joules=_total([part.processor_joules for part in parts]),
-        processor_celsius=max(heat, default=None),
+        processor_joules=_rounded(_sum(part.processor_joules for part in parts)),
+        processor_celsius=_highest(part.processor_celsius for part in parts),
         processor_mhz=_mean(parts, [part.processor_mhz for part in parts]),
         processors=_mean(parts, [part.processors for part in parts]),
         others=_mean(parts, [part.others for part in parts]),
@@ -464,37 +467,27 @@ def _gpus_together(number: int, parts: Sequence[Telemetry]) -> GpuTelemetry:
     slowed = [(reason, _mean(held, [each.get(reason, 0.0) for each in shares], 4)) for reason in reasons]
     return GpuTelemetry(
         gpu=number,
-        counted_joules=_total([gpu.counted_joules for gpu in every]),
-        integrated_joules=_total([gpu.integrated_joules for gpu in every]),
+        counted_joules=_rounded(_sum(gpu.counted_joules for gpu in every)),
+        integrated_joules=_rounded(_sum(gpu.integrated_joules for gpu in every)),
         watts=_mean(held, [gpu.watts for gpu in every]),
-        peak_watts=_highest([gpu.peak_watts for gpu in every]),
+        peak_watts=_highest(gpu.peak_watts for gpu in every),
         celsius_begin=every[0].celsius_begin,
         celsius_end=every[-1].celsius_end,
-        celsius_most=_highest([gpu.celsius_most for gpu in every]),
+        celsius_most=_highest(gpu.celsius_most for gpu in every),
         sm_mhz=_mean(held, [gpu.sm_mhz for gpu in every]),
         slowed=tuple(Slowed(reason=reason, share=share or 0.0) for reason, share in slowed),
     )
 
 
-def _numbered(doubt: str, numbers: Mapping[str, int]) -> str:
-    """Replace the UUIDs of a sentence by numbers."""
-    for uuid, number in numbers.items():
-        doubt = doubt.replace(uuid, str(number))
-    return doubt
+def with_gpu_numbers(sentence: str, uuids: Iterable[str]) -> str:
+    """Replace the UUIDs of a sentence by their numbers among these."""
+    for number, uuid in enumerate(uuids):
+        sentence = sentence.replace(uuid, str(number))
+    return sentence
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:
     return None if value is None else round(value, digits)
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None if one value is unknown."""
-    known = [value for value in values if value is not None]
-    return round(sum(known), 3) if known and len(known) == len(values) else None
-
-
-def _highest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def _mean(parts: Sequence[Telemetry], values: Sequence[float | None], digits: int = 3) -> float | None:

@@ -327,7 +327,7 @@ class Comparison:
 
     @property
     def help(self) -> str:
-        """Return what to do where the two have no cell in common; empty where they have one."""
+        """Return the help for two results without a common cell; empty if they have one."""
         if self.rows:
             return ""
         for name, only in (("A", self.only_a), ("B", self.only_b)):

@@ -377,7 +377,7 @@ class GateRun:
         return self.pair.b.instance.name
 
     def _quality(self) -> QualityRow | None:
-        """Return the divergence of B from A; None without a limit, or where the output cannot differ."""
+        """Return the divergence of B from A; None without a limit, or if the output cannot differ."""
         kld, pair = self.gate.kld, self.pair
         if kld is None or has_same_output(pair):
             return None

@@ -31,7 +31,6 @@ from llamaherd.measure.results.result import (
     ModelFile,
     Provenance,
     Result,
-    Run,
     Server,
     Start,
 )
@@ -492,15 +491,11 @@ class Blocks:
                 if isinstance(answer, Failure) and answer.why != "empty":
                     raise UserError(f"server {name} did not respond: {answer.message}", answer.help)
                 if ask.cell is not None:
-                    journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
+                    start = len(journal.result.starts) - 1
+                    run = run_from_answer(answer, self.conditions[ask.cell], at=at, start=start, block=block)
+                    journal.add_run(ask.cell, run)
         finally:
             servers.stop()
-
-    def _run(self, journal: Journal, answer: Answer | Failure, condition: Condition, at: float, block: int) -> Run:
-        start = len(journal.result.starts) - 1
-        if isinstance(answer, Failure):
-            return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
-        return run_from_answer(answer, condition, at=at, start=start, block=block)
 
     def _text(self, name: VariantName) -> str:
         """Return the long text, counted by the tokenizer of a server."""

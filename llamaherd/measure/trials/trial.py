@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import socket
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,8 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served, count_tokens
+from llamaherd.measure.bench.reservation import free_port
+from llamaherd.measure.client.endpoint import Served, estimate_tokens
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec
 from llamaherd.measure.results.result import Run, Start
@@ -106,8 +106,8 @@ def server_with(plan: Plan, name: str) -> InstancePlan:
 def server_at_port(server: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
     """Return an instance of a server as it is planned, but for its own host alone and at this port.
 
-    It is placed after the plan: an inventory with another `listen` would be another fleet, with other keys. Raises
-    UserError where its arguments do not contain where it listens.
+    It is placed after the plan: an inventory with another `listen` would be another fleet, with other keys. Raise
+    UserError if its arguments do not contain where it listens.
     """
     if server.members:
         return standalone_server(server, name, port, start_seconds)
@@ -206,8 +206,6 @@ _SPARE = 900
 _MOST_CHARACTERS = 200
 """Letters of the user's name."""
 _RECORDS = "/run/llamaherd/started"
-_LETTERS = 4
-"""Letters of a token, roughly, for a server without a tokenizer API."""
 
 
 class NotStartedError(UserError):
@@ -330,7 +328,7 @@ class TrialHost:
         """Stop the declared servers. Raise UserError if the host refuses the trial."""
         forward = None
         if self._trial.connect.host != LOCAL:
-            self._here = _free_port()
+            self._here = free_port()
             forward = Forward(self._here, LISTEN, self._there)
         self._shell = Shell(self._trial.connect, fresh=True, forward=forward)
         try:
@@ -426,8 +424,7 @@ class TrialHost:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text, by the tokenizer of the running server."""
-        counted = count_tokens(self._target, self._arm.instance.endpoint.models[0], text)
-        return len(text) // _LETTERS if counted is None else counted
+        return estimate_tokens(self._target, self._arm.instance.endpoint.models[0], text)
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
@@ -461,16 +458,8 @@ class TrialHost:
         )
 
 
-def _free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as one:
-        one.bind((LISTEN, 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 def _seconds(parts: Sequence[str], at: int) -> float:
-    """Return the seconds of a word of milliseconds. Raises UnaskedError where there is no such word."""
+    """Return the seconds of a word of milliseconds. Raise UnexpectedLineError without such a word."""
     milliseconds = whole_number(parts[at]) if len(parts) > at else None
     if milliseconds is None:
         raise UnexpectedLineError(" ".join(parts))

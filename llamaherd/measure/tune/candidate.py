@@ -14,7 +14,7 @@ from llamaherd.measure.results.result import Recorded
 from llamaherd.measure.trials.divergence import Compared, Quality
 
 Value = bool | int | float | str | tuple[float, ...] | None
-"""Of a key as YAML has it; None where the key is left out."""
+"""The value of a key as in YAML; None if the key is absent."""
 
 
 @dataclass(frozen=True)

@@ -230,10 +230,8 @@ class Evaluation:
 
     def _ask(self, ask: RequestSpec, condition: Condition | None = None) -> Run:
         answer = self.servers.ask(ask)
-        if isinstance(answer, Failure):
-            if answer.why != "empty":
-                raise NoAnswerError(answer.message[:_LETTERS])
-            return Run(excluded=answer.message)
+        if isinstance(answer, Failure) and answer.why != "empty":
+            raise NoAnswerError(answer.message[:_LETTERS])
         return run_from_answer(answer, condition or Condition(kind="code"), at=0.0)
 
     def _probe(self) -> Probe:

@@ -18,7 +18,6 @@ from llamaherd.measure.results.result import Condition, Count, Kind, NotNegative
 from llamaherd.measure.statistics import rate
 
 Purpose = Literal["decode", "turn", "throughput", "efficiency"]
-PURPOSES: tuple[Purpose, ...] = ("turn", "decode", "throughput", "efficiency")
 
 WEIGHTS: Mapping[Kind, float] = MappingProxyType({"code": 0.6, "prose": 0.4})
 """The share of each kind in the generated text: drafts are accepted most in one, and least in the other."""

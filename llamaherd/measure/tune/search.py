@@ -391,7 +391,7 @@ class Best:
     candidate: Candidate
     score: float | None
     cliffs: set[tuple[str, Value]] = field(default_factory=set)
-    """Values that fell off a cliff, each where its key alone was changed."""
+    """Values that fell off a cliff when only their key was changed."""
 
 
 def coordinate_search(space: Space, start: Candidate, hints: Sequence[Candidate] = ()) -> Walk:

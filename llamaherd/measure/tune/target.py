@@ -218,7 +218,7 @@ def tune_target(
 ) -> TuneTarget:
     """Return the target: an instance, or the only one. `watts` replace its declared power limits.
 
-    Raises UserError and InventoryError.
+    Raise UserError and InventoryError.
     """
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
