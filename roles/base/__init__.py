@@ -92,14 +92,14 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield problems of the system that all other roles depend on."""
     if state.system.os != plan.os:
         yield Refusal(
-            f"this host runs {state.system.os}, the inventory says {plan.os}",
+            f"this host runs {state.system.os}, but the inventory declares {plan.os}",
             "correct `host.os` in the inventory",
             "system",
         )
     if not state.system.systemd and not _starts_systemd(plan, state):
         yield Refusal(
             "systemd does not run here, and builds and servers are its units",
-            "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+            "boot with systemd; under WSL, if wsl.conf enables it, run `wsl --terminate NAME` in Windows and start it",
             "systemd",
         )
     yield from _twins(plan, state)
@@ -159,10 +159,10 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
         return PreflightRow("RAM", found)
     wanted = show_size(declared)
     if have < declared * _LEAST_RAM:
-        why = f"the inventory says {wanted} of RAM, and there are {found}: what is planned for RAM may not fit"
+        why = f"the inventory declares {wanted} of RAM, but the host has {found}: what is planned for RAM may not fit"
     # In a container it is the host's, of which it may have been given a part.
     elif have > declared * _MOST_RAM and not state.system.machine.in_container:
-        why = f"the inventory says {wanted} of RAM, and there are {found}"
+        why = f"the inventory declares {wanted} of RAM, but the host has {found}"
     else:
         return PreflightRow("RAM", found, wanted)
     return PreflightRow(
@@ -177,7 +177,7 @@ def _amx(state: HostState) -> PreflightRow:
         why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
         help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
         return PreflightRow("AMX", "yes", "no", "note", why, help_)
-    why = "the inventory says that the processor has AMX, and it has none: more RAM is planned than servers take"
+    why = "the inventory declares AMX, but the processor has none: the plan reserves more RAM than servers take"
     return PreflightRow("AMX", "no", "yes", "note", why, "remove `amx: true` under `host: cpu:`")
 
 
@@ -201,10 +201,10 @@ def _packages(plan: Plan, state: HostState) -> PreflightRow:
         return PreflightRow("packages", found, wanted, "note", why, "let it end, or see what it is doing")
     held = sorted(name for name in machine.held if name in plan.packages or name.startswith(_DRIVERS))
     if held:
-        why = f"somebody has put {comma_list(held)} on hold: they stay as they are"
-        help_ = f"`apt-mark unhold {' '.join(held)}`, where that is no longer wanted"
+        why = f"{comma_list(held)} {'is' if len(held) == 1 else 'are'} on hold: apt does not change packages on hold"
+        help_ = f"run `apt-mark unhold {' '.join(held)}` if you no longer need the hold"
         return PreflightRow("packages", f"on hold: {comma_list(held)}", wanted, "note", why, help_)
-    return PreflightRow("packages", "nobody holds them", wanted)
+    return PreflightRow("packages", "none on hold", wanted)
 
 
 def package_changes(plan: Plan, state: HostState) -> list[Change]:

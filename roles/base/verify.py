@@ -41,7 +41,7 @@ def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
         yield Check("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
     if ("folders", "") in answers:
         problems = list(_folders(answers["folders", ""]))
-        yield Check("folders", not problems, _said(problems, "nobody but root writes to keys and programs"))
+        yield Check("folders", not problems, _said(problems, "only root can write to keys and programs"))
 
 
 def _said(problems: list[str], fine: str) -> str:

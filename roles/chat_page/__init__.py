@@ -63,7 +63,7 @@ def _files(plan: ChatPlan) -> Iterator[TextFile]:
 
 
 def chat_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make the page run as planned. Raises UserError where its key cannot be read."""
+    """Apply the planned chat page. Raise UserError where its key cannot be read."""
     return changes_with(plan.chat, state, read_files(plan.chat)) if plan.chat else []
 
 
@@ -96,7 +96,7 @@ def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
     if seen.untried:
         yield "a run before did not see it healthy"
     if seen.unsigned:
-        yield "the secret that signs who is logged in is not there"
+        yield "the secret that signs logins is missing"
 
 
 def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
@@ -127,16 +127,16 @@ def judge(judging: Judging) -> Verified:
 
 
 def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Yield checks of the container, its response, and who can read its keys and the chats."""
+    """Yield checks of the container, its response, and the permissions of its keys and the chats."""
     container = answers.get(("chat container", ""), "")
     status, health, user, *_ = [*container.split(), "", "", ""]
     right = (status, health, user) == ("running", "healthy", f"{made.number}:{made.number}")
     yield Check(
-        "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no answer"
+        "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no response"
     )
     said = answers.get(("chat page", ""), "")
     well = '"status":true' in said.replace(" ", "")
-    yield Check("chat page", well, f"answers on port {made.port}" if well else said[:200] or "no answer")
+    yield Check("chat page", well, f"responds on port {made.port}" if well else said[:200] or "no response")
     owners = answers.get(("chat files", ""), "").splitlines()
     fine = (f"400 {made.number} ", f"700 {made.number} ")
     wrong = [line for line in owners if not line.startswith(fine)]

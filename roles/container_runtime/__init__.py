@@ -52,7 +52,7 @@ DOCKER_WITH_GPUS = (26, 1)
 """The first that reads what the container toolkit writes about GPUs: CDI 0.7 (its release notes of 1.19.0)."""
 
 COMPOSE = (2, 21)
-"""Compose knows `start_interval` from 2.20.2 on (its release notes)."""
+"""Compose has `start_interval` from 2.20.2 on (its release notes)."""
 
 ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
 
@@ -317,8 +317,8 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
         f"{daemon.PATH} does not have NVIDIA's runtime and CDI": merged != before,
         order: bool(order),
         "what describes GPUs at boot is not enabled": not enabled,
-        "the daemon that runs has no CDI": not docker.cdi,
-        "the daemon that runs does not know NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
+        "the running daemon has no CDI": not docker.cdi,
+        "the running daemon lacks NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
         "CDI does not describe all GPUs that containers request": not set(toolkit.devices) <= docker.devices,
     }
     reasons = tuple(reason for reason, holds in why.items() if holds)
@@ -386,7 +386,7 @@ def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
 def _unfit(planned: RuntimePlan, docker: DockerState) -> list[Refusal]:
     wanted = ".".join(map(str, planned.docker))
     if docker.origin == "snap":
-        message = "the Docker of this host is a snap, which sees neither GPUs nor our folders"
+        message = "the Docker of this host is a snap, which has no access to GPUs or our folders"
         return [Refusal(message, "`snap remove docker`, which takes its containers along, and run again")]
     if docker.origin == "podman-docker":
         message = "`docker` is podman-docker on this host, and projects of Docker Compose must run here"

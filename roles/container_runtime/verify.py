@@ -52,7 +52,7 @@ def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
 
 def _docker(version: str, shown: str) -> Check:
     """Return the check of the daemon, its own unit, and the units that it needs."""
-    answers = version.partition("\n")[0] == "0"
+    responds = version.partition("\n")[0] == "0"
     units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := parse_pairs(each))}
     runs = {name for name, unit in units.items() if unit.get("ActiveState") == "active"}
     # What a Docker that runs does without, the next boot does without.
@@ -60,9 +60,9 @@ def _docker(version: str, shown: str) -> Check:
     masked = [name for name in needed if units[name].get("UnitFileState", "").startswith("masked")]
     if masked:
         which = f"{' and '.join(masked)} {'is' if len(masked) == 1 else 'are'} masked"
-        now = "it answers" if answers else "it does not answer"
+        now = "it responds" if responds else "it does not respond"
         return Check("Docker", False, f"{now}, and systemd may not start it, as {which}: see `herd preflight`")
-    return Check("Docker", answers, "answers" if answers else "it does not answer: `herd up`")
+    return Check("Docker", responds, "responds" if responds else "it does not respond: `herd up`")
 
 
 def _container_toolkit(declared: str | None, said: str) -> Check:

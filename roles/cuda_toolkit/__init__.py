@@ -118,7 +118,7 @@ def toolkit_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     toolkit, found = plan.toolkit, ToolkitState.of(state).version
     if toolkit is None or not found or found == toolkit.version:
         return []
-    message = f"{toolkit.nvcc} says that it is CUDA {found}, the inventory says {toolkit.version}"
+    message = f"{toolkit.nvcc} is of CUDA {found}, but the inventory declares {toolkit.version}"
     way = f'write `cuda: "{found}"`, or move /usr/local/cuda-{toolkit.version} away'
     return [Refusal(message, way, "CUDA toolkit")]
 
@@ -172,7 +172,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 ROLE = Role(
     name="cuda_toolkit",
-    summary="The CUDA toolkit that engines are built with is at its place, and takes the host's compiler.",
+    summary="The CUDA toolkit that engines are built with is installed and supports the host's compiler.",
     for_instances=True,
     plan=plan,
     files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),

@@ -42,7 +42,7 @@ _MOST_PEM = 256 << 10
 _SAYS = {
     "restart": "starting the gateway",
     "reload": "reloading the gateway",
-    "maps": "telling the gateway who may use it",
+    "maps": "updating the users of the gateway",
 }
 _PRIVATE = (CONFIGURATION, SCRIPT, CERTIFICATE, "keys.map", "streams.map", "models.map", "lists.map")
 
@@ -124,7 +124,7 @@ def _pem(file: Path) -> str:
 
 
 def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make the gateway run as planned. Raises UserError where a key cannot be read."""
+    """Apply the planned gateway. Raise UserError where a key cannot be read."""
     return changes_with(plan.gateway, state, read_keys(plan.gateway)) if plan.gateway else []
 
 

@@ -111,7 +111,7 @@ def _places(model: ServedModel, rigs: Mapping[str, Rig]) -> list[tuple[str, str]
 
 
 def swapping(models: Mapping[str, ServedModel], rigs: Mapping[str, Rig]) -> dict[tuple[str, str], list[str]]:
-    """Return the models that one server loads in turn, by rig and group."""
+    """Return the models that one server loads one after another, by rig and group."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, model in sorted(models.items()):
         for rig, instance in _places(model, rigs):

@@ -127,9 +127,9 @@ def _answers(model: GatewayModel, said: str | None) -> Check:
     if fallback:
         return Check(name, False, f"none of its servers responds; {fallback} does in its place")
     if status == "200" and server in {each.name for each in model.servers}:
-        return Check(name, True, f"answers, by {server}")
+        return Check(name, True, f"responds, by {server}")
     if status in ("400", "501") and server:
-        return Check(name, True, f"{server} is reached, and says HTTP {status} to a chat: it may do other work")
+        return Check(name, True, f"{server} returns HTTP {status} to a chat: it may serve other requests")
     if status == "429":
         return Check(name, True, "all its servers are at work", doubt=True)
     return Check(name, False, f"HTTP {status or 'no answer'} to a chat: its servers are away, or refuse the gateway")

@@ -254,7 +254,7 @@ BEGIN = Role(
 
 ROLE = Role(
     name="models",
-    summary="Every file of every model is in the store, as its hash says.",
+    summary="Every file of every model is in the store with its hash.",
     for_instances=True,
     plan=plan,
     inspection=Inspection("models.store.inspect", inspection_input, Found, state_parts),

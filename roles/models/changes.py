@@ -20,7 +20,7 @@ from roles.models.onhost.fetch import FetchInput, JoinInput, WantedFile
 from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 
 _NO_SECRET = "_"
-"""What a job calls the token of a place that wants none; no place has this name."""
+"""The name of the token in a job if the source needs none; no source has this name."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StoreState(StatePart):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Somewhere that files come from: where each is, by its sha256, and the bearer token that is wanted there."""
+    """A source of files: the URL of each file, by its sha256, and the bearer token that the source requires."""
 
     name: str
     urls: Mapping[str, str]
@@ -79,13 +79,17 @@ def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
         join = RunVerb("models.fetch.join", JoinInput(job, watcher))
         return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
     make = partial(_fetch, "models.fetch.begin", plan, wanted, places, watcher)
-    return [Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "asking where models are"))]
+    return [
+        Change(
+            "fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "querying the sources of models")
+        )
+    ]
 
 
 def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
-    """Bring what is missing: sent from here, or fetched; then all of it is let in.
+    """Send or fetch missing files, then admit all files to the store.
 
-    What `watcher` has begun to fetch, or has joined, it awaits: a fetch that has failed by now is not begun again.
+    If `watcher` has started or joined a fetch, it waits for that fetch; a failed fetch does not start again.
     """
     incomplete = [model for model in plan.models if missing_files(model, state)]
     if not incomplete:
@@ -171,7 +175,7 @@ def fetch_job(
 
 
 def _job_id(plan: Plan) -> str:
-    """Return the same id for the same plan, whatever has arrived by now and whichever neighbours are on."""
+    """Return the same id for the same plan, whichever files have arrived and whichever peers are on."""
     files = [file.sha256 for model in plan.models if model.url for file in model.files]
     return digest(files, plan.store.model_dump(mode="json"))
 

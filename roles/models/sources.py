@@ -45,9 +45,9 @@ def share_input(lender: FromNeighbour, wanted: Sequence[str], peer: str, token: 
 
 
 def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
-    """Return where the peer finds what is shared, by sha256.
+    """Return the URLs of the shared files, by sha256.
 
-    Raise LendingError where the rig shares nothing, and UnaskedError for what was not wanted.
+    Raise SharingError if the rig shares nothing, and UnexpectedLineError for a file that was not requested.
     """
     if shared.refused:
         raise SharingError(shared.refused, f"`herd verify {lender.name}` reports the state of that rig")
@@ -58,7 +58,7 @@ def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) ->
 
 
 def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
-    """Return the sources of files with these sha256s, in the order of `from`. A neighbour that is off is left out."""
+    """Return the sources of files with these sha256s, in the order of `from`, without rigs that are off."""
     found: list[ModelSource] = []
     for source in plan.store.sources:
         if isinstance(source, FromHub):

@@ -142,7 +142,7 @@ def read_keys(watcher: WatcherPlan) -> dict[str, str]:
 
 
 def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make the exporter run as planned."""
+    """Apply the planned exporter."""
     exporter = plan.monitoring.exporter if plan.monitoring else None
     return list(_exporter(exporter, state)) if exporter else []
 
@@ -160,13 +160,13 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
             data=exporter.told,
             idle=_idle([exporter.unit], seen),
         )
-        how = RunVerb("monitoring.apply_exporter", given, "starting what tells figures of this host")
+        how = RunVerb("monitoring.apply_exporter", given, "starting the exporter of this host")
         action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
         yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)
 
 
 def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make Prometheus and Alertmanager run as planned. Raises UserError where a key cannot be read."""
+    """Apply the planned Prometheus and Alertmanager. Raise UserError where a key cannot be read."""
     watcher = plan.monitoring.watcher if plan.monitoring else None
     return changes_with(watcher, state, read_keys(watcher)) if watcher else []
 
@@ -226,7 +226,7 @@ def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> li
     """Return why Prometheus must reload. Alertmanager restarts for that, by its unit."""
     why = [f"{file.path} has another text" for file in watcher.files[:2] if text_differs(file, state)]
     if seen.read != watcher.spec:
-        why.append(f"Prometheus has read {seen.read or 'nothing that it tells'}, not {watcher.spec}")
+        why.append(f"Prometheus has read {seen.read or 'no known configuration'}, not {watcher.spec}")
     return why
 
 
@@ -234,7 +234,7 @@ def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[
     """Return other problems of a unit."""
     name = unit.path.rpartition("/")[2]
     have, package = seen.units.get(name), DISTRIBUTIONS[name]
-    why = [f"the distribution's own {package}.service runs beside it"] if package in seen.idle else []
+    why = [f"the distribution's own {package}.service also runs"] if package in seen.idle else []
     why += filter(None, [file_difference(unit, state)])
     if have and have.enabled != "enabled":
         why.append(f"{name} is {have.enabled or 'not enabled'}")
@@ -272,7 +272,7 @@ def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """Yield the watched rigs, and who has access."""
+    """Yield the watched rigs, and the clients with access."""
     made = plan.monitoring
     if made is None or not made.units:
         return
@@ -308,7 +308,7 @@ def _files(plan: Plan) -> Iterator[str]:
 
 ROLE = Role(
     name="monitoring",
-    summary="Prometheus reads figures of hosts and servers, and people are told when something is wrong.",
+    summary="Prometheus reads metrics of hosts and servers, and Alertmanager sends alerts.",
     measured=measured,
     plan=plan,
     brings=lambda plan: plan.monitoring.brought if plan.monitoring else (),

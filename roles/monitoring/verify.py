@@ -53,11 +53,17 @@ def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[C
     if made.exporter:
         metrics = answers.get(("monitoring exporter", ""), "")
         count = len(re.findall("^node_", metrics, re.MULTILINE))
-        yield Check("figures of the host", count > 0, f"{count} are told" if count else "none are told: `herd up`")
+        yield Check(
+            "figures of the host", count > 0, f"{count} are exported" if count else "none are exported: `herd up`"
+        )
     if made.exporter and made.exporter.figures:
-        told = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
+        exported = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
         why = "see `systemctl status llamaherd-figures` there"
-        yield Check("further figures", told, "GPUs or a certificate are told of" if told else f"none are told: {why}")
+        yield Check(
+            "further figures",
+            exported,
+            "those of GPUs or a certificate are exported" if exported else f"none are exported: {why}",
+        )
     if made.watcher:
         yield from _watcher(made.watcher, answers)
 
@@ -74,6 +80,6 @@ def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
     status = answers.get(("monitoring alertmanager", ""), "").strip()
     yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
     down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
-    # Another rig may be off, and a server may read a long prompt: whom it concerns is told by an alert.
-    detail = f"no answer from {', '.join(sorted(down))}" if down else "all that is watched answers"
+    # Another rig may be off, and a server may read a long prompt: an alert reports these.
+    detail = f"no response from {', '.join(sorted(down))}" if down else "all targets respond"
     yield Check("what is watched", True, detail, doubt=bool(down))

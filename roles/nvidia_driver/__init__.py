@@ -27,7 +27,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 def state_parts(found: Found) -> tuple[DriverState]:
     """Return the part of the host's state. Raise ValueError for an invalid refused driver."""
-    unknown = "of a version that it does not tell"
+    unknown = "of an unknown version"
     driver = DriverState(
         packages={
             name: PackageState(version, _source(found.origins.get(name, ())))

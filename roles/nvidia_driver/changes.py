@@ -24,7 +24,7 @@ from roles.nvidia_driver.plan import version_hold
 NAMES = Names(parts=DRIVER_PARTS, desktop=DESKTOP_DRIVER, never=NEVER_INSTALLED, tools=DRIVER_TOOLS)
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
-"""Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
+"""States of a unit that starts by itself; Ubuntu's udev starts the persistence daemon, which is static."""
 
 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
@@ -35,7 +35,7 @@ def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change
 
 
 def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
-    """Bring its packages and what keeps them, where one is missing, or of another branch or version."""
+    """Install the driver's packages and their pins if one is missing or has another branch or version."""
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
@@ -48,7 +48,7 @@ def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list
         names = ", ".join(missing)
         add = ComponentsInput(tuple(missing))
         how = RunVerb("nvidia_driver.packages.add_components", add, f"adding {names} of the distribution to apt")
-        changes.append(Change("update", "repository", names, ("apt does not know it",), how))
+        changes.append(Change("update", "repository", names, ("apt has no source of it",), how))
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
@@ -122,11 +122,11 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
     kernel = state.system.machine.next_kernel
     if state.driver.disk.get(kernel) != version:
         message = f"kernel {kernel}, which the next boot starts, has no module of driver {version}"
-        raise UserError(message, "`dkms status` and /var/lib/dkms/nvidia*/*/build/make.log on the host say why")
+        raise UserError(message, "`dkms status` and /var/lib/dkms/nvidia*/*/build/make.log on the host show why")
     why = _why(version, state)
     if state.driver.tried == f"{version} {kernel}":
         message = f"this host was rebooted for driver {version} already, and {why}"
-        raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` say why")
+        raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` show why")
     if not plan.driver.reboot:
         may_not = "it is the one that herd runs on" if plan.driver.local else "the inventory contains `reboot: false`"
         raise UserError(

@@ -40,8 +40,8 @@ def rollback_note(driver: DriverPlan, state: HostState) -> str:
     nvidia = state.driver
     before = nvidia.kept or (nvidia.loaded if nvidia.loaded and not nvidia.problem else "")
     if not before:
-        return "no driver answers now, so that there is none to go back to"
-    return f"{before} comes back by itself where {driver.wanted} does not answer"
+        return "no driver responds now, so the host cannot roll back"
+    return f"the host restores {before} if {driver.wanted} does not respond"
 
 
 def refused_driver(driver: DriverPlan, state: HostState) -> RefusedDriver | None:

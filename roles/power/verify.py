@@ -86,7 +86,7 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
             problems.append(f"takes no power limit, declared are {gpu.limit} W")
         elif abs(limit - gpu.limit) > ROUNDING:
             problems.append(
-                f"may draw {limit:g} W, declared are {gpu.limit} W: somebody set another limit; `herd up` sets ours"
+                f"may draw {limit:g} W, declared are {gpu.limit} W: another program changed it; `herd up` restores it"
             )
         else:
             found.append(f"may draw {limit:g} W")
@@ -94,11 +94,11 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
         least, most = gpu.clocks
         # No query tells whether clocks are locked: a note that they were, and a clock that does not say otherwise.
         if note.split()[1:2] != [f"{least},{most}"]:
-            problems.append(f"its clocks are not held to {least} to {most} MHz: `herd up`")
+            problems.append(f"its clocks are not limited to {least} to {most} MHz: `herd up`")
         elif clock is not None and clock > most + CLOCK_STEP:
             problems.append(f"runs at {clock:g} MHz, expected are {least} to {most} MHz: `herd up`")
         else:
-            found.append(f"held to {least} to {most} MHz")
+            found.append(f"limited to {least} to {most} MHz")
     if gpu.fans is not None:
         speed = parse_number(row["fan.speed"])
         if speed is None:

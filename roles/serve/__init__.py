@@ -126,7 +126,7 @@ def port_facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 ROLE = Role(
     name="serve",
-    summary="Every instance runs as planned, answers, and does so again after a boot.",
+    summary="Every instance matches the plan and responds, also after a boot.",
     for_instances=True,
     plan=plan,
     files=lambda plan: (

@@ -73,7 +73,7 @@ def image_changes(image: ImagePlan, state: HostState) -> list[Change]:
 
 
 GATE_BUDGET = 20 * 60
-"""Seconds for which a gate measures, where nothing is said."""
+"""Seconds for which a gate measures by default."""
 _MOST_READINGS = 3
 """Of reading the text, as many are tried where there is no room for the one before."""
 

@@ -162,7 +162,7 @@ def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
 def _load_timeout(*models: ModelPlan) -> int:
     """Return the seconds for a cold load: a minute, and the models at 100 MB/s, which a hard disk manages.
 
-    How large a file of the controller is, the plan does not know: it is taken for one of 24 GB.
+    The plan contains no sizes of files of the controller: each counts as 24 GB.
     """
     files = [file for model in models for file in model.files]
     return 60 + sum(24 * 10**9 if file.size is None else file.size for file in files) // 100_000_000

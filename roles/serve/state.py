@@ -31,7 +31,7 @@ class ServeState(StatePart):
 
 
 def inspection_input(plan: Plan) -> InspectServersInput:
-    """Return what to inspect of servers, and of what decides whether they serve as planned."""
+    """Return what to inspect of servers and of all that is compared with the plan."""
     records = {image.tag: image.record for image in plan.images}
     return InspectServersInput(
         units=tuple(_unit(each) for each in plan.of("systemd")),

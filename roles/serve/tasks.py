@@ -78,7 +78,7 @@ def _alone(
     *,
     partners: Sequence[str] = (),
 ) -> list[Change]:
-    """Return what makes one instance run as planned; `partners` change together with it. Raises UserError."""
+    """Return the changes that apply one planned instance; `partners` change together with it. Raise UserError."""
     if lack := _lacking(plan, state, run).get(instance.name):
         above = "the reason is above; `herd up` goes on once that is mended"
         raise UserError(

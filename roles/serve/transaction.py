@@ -181,7 +181,7 @@ def serves(instance: InstancePlan, state: HostState) -> bool:
 
 
 def proven(instance: InstancePlan, state: HostState) -> bool:
-    """Return whether the running server has answered a prompt since its start, as far as known."""
+    """Return whether the running server has responded to a prompt since its start, by its record."""
     unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     runs = {each.spec for each in (unit, container) if each}
     serving = state.servers.serving.get(instance.service)
@@ -189,7 +189,7 @@ def proven(instance: InstancePlan, state: HostState) -> bool:
 
 
 def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, instead: str = "") -> None:
-    """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`.
+    """Raise UserError if the declared version was tried and rolled back, unless no version serves or `retry` is set.
 
     `instead` is what serves in its place, if anything does.
     """

@@ -62,7 +62,7 @@ def profile_of(planned: WslPlan, seen: WslState) -> str | None:
 
 
 def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
+    """Write files that differ. Without systemd the run ends here: systemd needs a restart of WSL, which you do."""
     windows = WslState.of(state)
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
@@ -93,7 +93,7 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def wsl_notes(plan: Plan, state: HostState) -> list[str]:
-    """Return what is left to do in Windows, or to know, by the state after `wsl_changes`."""
+    """Return the steps left in Windows and the notes, by the state after `wsl_changes`."""
     windows = WslState.of(state)
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
@@ -151,7 +151,7 @@ def refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 
 def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return a host of another kind, a Windows user who cannot be found, and files that cannot be merged."""
+    """Return a host of another kind, a Windows user that cannot be found, and files that cannot be merged."""
     if plan.wsl is None:
         if not state.system.wsl:
             return []
@@ -161,7 +161,7 @@ def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
         message = "the inventory declares a distribution under WSL 2, and this host is none"
         return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
     if state.system.wsl.endswith("-Microsoft"):
-        message = "this distribution is under WSL 1, which has no systemd and lends no GPU"
+        message = "this distribution is under WSL 1, which has neither systemd nor GPUs"
         return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
     problems = []
     windows = WslState.of(state)
@@ -200,13 +200,13 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
     settings = [f"{section}.{key}={value}" for section, keys in wsl.settings.items() for key, value in keys.items()]
     return [
         f"  .wslconfig {' '.join(settings) or 'as it is'}",
-        f"             in {wsl.profile or 'the folder of the Windows user who started WSL'}",
+        f"             in {wsl.profile or 'the folder of the Windows user that started WSL'}",
         *(f"             to be run in Windows: {script.path}" for script in wsl.scripts),
     ]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Yield the task early: it is better to know of a needed restart of WSL before hours of building."""
+    """Yield the task early: a needed restart of WSL should show before hours of building."""
     if plan.wsl:
         yield Task(
             ".wslconfig, wsl.conf and scripts",

@@ -66,7 +66,7 @@ def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
     "says",
     [
         "CUDA error: out of memory",
-        "the system ended it for want of RAM; ",
+        "the system ended it for lack of RAM; ",
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "there is no room in /var/tmp: 5100000000 bytes are needed, 4000000000 are free",
     ],

@@ -252,7 +252,7 @@ def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
     rig = LawRig.drawn(1)
 
     def fails(candidate: Candidate) -> str | None:
-        return "the system ended it for want of RAM; killed" if candidate[UBATCH] == 4096 else None
+        return "the system ended it for lack of RAM; killed" if candidate[UBATCH] == 4096 else None
 
     search_on(tmp_path, Played(rig, fails=fails))
     assert failures(only(tmp_path))["memory"] >= 1

@@ -41,7 +41,7 @@ OUT_OF_MEMORY_WORDS = {
     "failed to allocate": "ggml_gallocr_reserve_n in ggml/src/ggml-alloc.c, and llama_context in src/llama-context.cpp",
     "unable to allocate": "load_tensors in src/llama-model.cpp; ik_llama.cpp's src/llama.cpp",
     "bad_alloc": "what() of C++'s std::bad_alloc, by libstdc++",
-    "for want of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
+    "for lack of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
 }
 """The words, in any case, and the source of each."""
 _PATTERN = re.compile("|".join(map(re.escape, OUT_OF_MEMORY_WORDS)), re.IGNORECASE)

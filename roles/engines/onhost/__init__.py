@@ -299,7 +299,7 @@ def _own(system: System, path: str, *commands: list[str]) -> None:
 def vouch(given: VouchInput, system: System) -> None:
     """Accept a build that is what was built, though times, owners or permissions of its files have changed.
 
-    Raise FailedError where it is not. Other files are moved aside: a program may take a library beside it for its own.
+    Raise FailedError where it is not. Other files are moved aside: a program may load a library from its own folder.
     """
     home = f"{BUILDS}/{given.id}"
     try:
@@ -329,7 +329,7 @@ def _set_aside(file: str, system: System) -> None:
 
 
 def admit_source(given: SourceFileInput, system: System) -> None:
-    """Admit an archive that the controller has sent, if it is the one that the inventory names."""
+    """Accept an archive from the controller if it has the hash that the inventory declares."""
     sent, source = f"{INCOMING}/{given.sha256}", f"{CACHE}/sources/{given.sha256}"
     with system.lock("host", LOCK_WAIT, "letting an archive in"):
         if not system.entry(sent) and system.entry(source):
@@ -337,7 +337,7 @@ def admit_source(given: SourceFileInput, system: System) -> None:
         have = sha256sum(system, sent)
         if have != given.sha256:
             system.remove(sent)
-            raise FailedError(f"the archive arrived with sha256 {have}, the inventory says {given.sha256}")
+            raise FailedError(f"the archive arrived with sha256 {have}, but the inventory declares {given.sha256}")
         for command in (["chown", BUILD_USER, sent], ["chmod", "0644", sent], ["mv", "-f", sent, source]):
             ended = system.run(command, seconds=_COPY_SECONDS)
             if not ended.ok:

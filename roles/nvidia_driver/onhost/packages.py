@@ -97,7 +97,7 @@ class InstallInput:
 
 @dataclass(frozen=True)
 class ComponentsInput:
-    """Parts of the distribution's repository that apt does not know."""
+    """Components of the distribution's repository that are not in apt's sources."""
 
     components: tuple[str, ...]
 
@@ -348,7 +348,7 @@ def add_components(given: ComponentsInput, system: System) -> None:
 
 
 def _sources(listed: str, suite: str, components: Sequence[str]) -> str:
-    """Return sources of apt for parts of a release, from a list of those that it knows."""
+    """Return apt's sources for components of a release, from the list of its sources."""
     found: dict[tuple[str, str], str] = {}
     for line in listed.splitlines():
         _, component, address, release, key = [*line.split("|"), "", "", "", ""][:5]

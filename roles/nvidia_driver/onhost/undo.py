@@ -92,10 +92,10 @@ def keep_driver(system: System, way: WayBack, actions: Sequence[Action], names: 
         _add_to_kept(system, new, to)
         arm(system, way.undo, way.unit)
         kept = f"driver {(system.read(f'{BEFORE}/from') or '').strip()} is kept"
-        system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
+        system.report(f"{kept}: the host restores it if {to} does not respond after the next boot")
     elif not works:
         disarm(system)
-        system.report(f"no driver answers here now, so that there is none to go back to where {to} does not come up")
+        system.report(f"no driver responds now, so the host cannot roll back if {to} does not come up")
     else:
         _keep(system, way, works, new, replaced_parts(actions, names), to)
     system.remove(str(DRIVER_REFUSED))
@@ -122,7 +122,7 @@ def _keep(system: System, way: WayBack, works: str, new: Sequence[str], old: Seq
         system.write(ARMED, "", mode=0o644)
         arm(system, way.undo, way.unit)
         kept = f"driver {works} is kept ({size >> 20} MiB)"
-        system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
+        system.report(f"{kept}: the host restores it if {to} does not respond after the next boot")
         return
     disarm(system)
     cannot = f"driver {works} cannot be kept, so that nothing brings it back by itself where {to} does not come up"
@@ -165,7 +165,7 @@ def keep_packages(system: System, names: Sequence[str]) -> int:
     for name in names:
         found = system.run(["dpkg-query", "-W", "-f", "${Package}_${Version}_${Architecture}.deb\n${Version}", name])
         if not found.ok:
-            raise FailedError(f"dpkg does not know {name}")
+            raise FailedError(f"dpkg does not list {name}")
         about, version = found.out.splitlines()
         file = f"{APT_ARCHIVES}/{about.replace(':', '%3a')}"
         entry = system.entry(file)
@@ -270,7 +270,7 @@ def _go_back(given: UndoInput, before: Before, why: str, system: System) -> None
     with suppress(OSError):
         system.write(_TRIED, "again\n" * tries)
     if tries > _TRIES or not _is_restored(before, system):
-        why = f"{why}; driver {before.version} could not be brought back, {LOG} on the host says why"
+        why = f"{why}; driver {before.version} could not be restored, see {LOG} on the host"
         _refuse(given, before, why, system)
         disarm(system)
         raise FailedError(f"driver {before.version} could not be restored", f"see {LOG}")

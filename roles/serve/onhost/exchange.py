@@ -53,7 +53,7 @@ def exchange(given: ExchangeInput, system: System) -> None:
 
 
 def end_cut_off(given: CutOffInput, system: System) -> None:
-    """End an exchange that was cut off: where all serve as planned, that stays; else all are restored."""
+    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
     run_cut_off(given, system, RealTools())
 
 
@@ -149,7 +149,7 @@ class Exchange:
         self.tools.let_in(system)
 
     def end(self) -> None:
-        """End it: keep all where all serve as planned, else restore all. Raise FailedError where one does not serve."""
+        """End it: keep the new versions if all of them serve, else restore all. Raise FailedError if one is down."""
         for switch in self.switches:
             switch.candidate.end()
         if self.system.entry(DONE):
@@ -259,7 +259,7 @@ class Exchange:
         why = self._why_not(server, last)
         if why:
             system.warn(
-                f"{server.service} was put back to what served before, spec {last.spec}, "
+                f"{server.service} was rolled back to the previous version, spec {last.spec}, "
                 f"and that does not come up either: {why}"
             )
             return False
@@ -292,7 +292,7 @@ class Exchange:
         """Raise FailedError with what failed and what serves."""
         if failed is None:
             if lost:
-                raise FailedError(f"{', '.join(lost)} was put back, and does not serve", "see the lines above")
+                raise FailedError(f"{', '.join(lost)} was rolled back, and does not serve", "see the lines above")
             return
         name, why = failed.server.service, failed.why
         if lost:

@@ -19,7 +19,7 @@ from roles.serve.onhost.processes import process_environment
 from roles.serve.onhost.units import inspect_units
 
 STOPPED = "its process is stopped (SIGSTOP)"
-SILENT = "it answers nobody, and does nothing"
+SILENT = "it does not respond, and does nothing"
 _FIRST_SECONDS = 1
 _MORE_SECONDS = (4, 2)
 _PAUSE = 0.5
@@ -86,7 +86,7 @@ def _waits(pid: str, system: System) -> bool:
 
 
 def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[HeldPort]:
-    """Return who holds ports, without those that servers of ours are known to have. `docker`: whether it responds.
+    """Return the processes that hold ports, without those of our servers. `docker`: whether it responds.
 
     Raise UnknownStateError where that may be a container of ours.
     """

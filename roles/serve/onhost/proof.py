@@ -122,9 +122,9 @@ def run_steps(session: Session, steps: Sequence[ProofStep]) -> None:
 
 
 def _supported(send: Callable[[], T], *, known: bool) -> T:
-    """Do what a server need not be able to do. Raise SkippedError where it reports that it cannot.
+    """Call an optional function of a server. Raise SkippedError if the server reports that it lacks the function.
 
-    `known`: it reports elsewhere that it can.
+    `known`: the server reports elsewhere that it has the function.
     """
     try:
         return send()

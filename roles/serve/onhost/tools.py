@@ -420,10 +420,10 @@ class Tools(Protocol):
         """Accept connections again."""
 
     def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Lead new connections to the candidate. Return whether they are."""
+        """Redirect new connections to the candidate. Return whether that succeeded."""
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """Lead new connections to the server itself again; with `end`, remove what was made for it."""
+        """Redirect new connections to the server itself again; with `end`, remove the redirection."""
 
     def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
         """Return what GPUs lack once processes have ended; empty where nothing."""
@@ -478,14 +478,14 @@ class RealTools:
         let_in(system)
 
     def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Lead new connections by nftables."""
+        """Redirect new connections by nftables."""
         ended = system.run(["id", "-g", candidate.group])
         own = ended.out.strip() if ended.ok else candidate.group
         text = _REDIRECT_TABLE.format(name=server, groups=f"{DIRECT_GROUP}, {own}", rule=candidate.rule)
         return system.run([NFT, "-f", "-"], text=text).ok
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """Lead no connection any more."""
+        """End the redirection of new connections."""
         system.run([NFT, "delete" if end else "flush", "table", "inet", server])
 
     def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:

@@ -33,13 +33,13 @@ from roles.serve.verify.process import check_files, check_process, check_running
 
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
 _TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>")
-"""Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
+"""Markers of the fallback chat template. A model with these tokens ends there, and does not spell them."""
 
 _WAY_IN = frozenset({"sshd", "sshd-session"})
 _SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
 
 _OURS = "llamaherd-share.service"
-"""What lends models to a neighbour."""
+"""The unit that shares models with peers."""
 
 _PROXY = "docker-proxy"
 """The program that listens for a container: Docker itself reports for which."""
@@ -193,7 +193,7 @@ def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
         elif each.program in _WAY_IN or each.unit in _SSH_UNITS:
             fine.append(f"ssh ({each.port})")
         elif each.unit == _OURS:
-            fine.append(f"models for neighbours ({each.port})")
+            fine.append(f"models for peers ({each.port})")
         elif told and each.unit == EXPORTER_UNIT:
             fine.append(f"figures of this host ({each.port})")
         elif each.program != _PROXY:

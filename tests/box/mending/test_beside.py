@@ -156,9 +156,7 @@ def test_a_bad_change_touches_nothing(bench: Bench, change: Callable[[dict[str, 
     bench.declare(rig)
     ended, longest, failed = asked_meanwhile(bench, "chat", lambda: bench.up("--yes", "--retry"))
     assert ended.code == 1, ended.output
-    assert (
-        "llama-chat serves as before, and has not stopped: what is declared was tried beside it, and " in ended.output
-    )
+    assert "llama-chat serves as before, without downtime: the new version was tried side by side, and " in ended.output
     assert why in ended.output
     assert failed == 0
     assert longest <= LONGEST

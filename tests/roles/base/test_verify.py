@@ -181,7 +181,7 @@ def test_a_program_that_is_not_what_was_built_is_named() -> None:
         ({"access": {"/etc/shadow": "closed"}}, ""),
         ({"runs_program": False}, f"its user may not run {CHAT.server.program}"),
         ({"file_sha256": ""}, f"{CHAT.file.path} is not there"),
-        ({"file_sha256": "0" * 64}, f"{CHAT.file.path} is not as planned: `herd up`"),
+        ({"file_sha256": "0" * 64}, f"{CHAT.file.path} is out of date: `herd up`"),
     ],
 )
 def test_files_that_a_server_could_not_start_from(change: dict[str, Any], words: str) -> None:

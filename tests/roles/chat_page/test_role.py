@@ -117,7 +117,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan, rig: Rig, tmp_pat
         ("container\trunning", "container\texited", "restart", "it is exited"),
         ("running\thealthy\t", "running\tunhealthy\t", "restart", "it is unhealthy"),
         ("chat\tthere", "chat\tuntried", "restart", "a run before did not see it healthy"),
-        ("chat\tthere", "chat\tunsigned", "restart", "the secret that signs who is logged in is not there"),
+        ("chat\tthere", "chat\tunsigned", "restart", "the secret that signs logins is missing"),
         ("chat\tcontainer", "unit-file\tx", "create", "there is no such container"),
         (f"{CHAT_USER} UNKNOWN", "0 root", "restart", f"{KEY_FILE} belongs to root, not to {CHAT_USER}"),
     ],

@@ -109,7 +109,7 @@ def test_a_unit_that_is_slow_to_listen_is_waited_for() -> None:
 
 def test_a_host_that_was_never_deployed_to_shares_nothing() -> None:
     found = share(GIVEN, ModelsHost({}))
-    with pytest.raises(SharingError, match=r"never deployed to .* `herd up` that rig first"):
+    with pytest.raises(SharingError, match=r"was deployed there; run `herd up` for that rig first"):
         shared_urls(LENDER, [ONE], found)
 
 

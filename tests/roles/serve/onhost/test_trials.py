@@ -231,7 +231,7 @@ def test_an_unknown_state_changes_nothing(host: Trials) -> None:
     assert not host.has_done("write", UNIT)
 
 
-@pytest.mark.parametrize(("result", "why"), [("oom-kill", "the system ended it for want of RAM; "), ("exit-code", "")])
+@pytest.mark.parametrize(("result", "why"), [("oom-kill", "the system ended it for lack of RAM; "), ("exit-code", "")])
 def test_a_trial_that_does_not_start(host: Trials, result: str, why: str) -> None:
     host.fates["a1"] = "does not load"
     host.results["llama-chat-A.service"] = result
@@ -264,7 +264,12 @@ GPU = TrialServer("A", "llama-chat-A", 4, (NeededGpu("card", "GPU-1", 9),))
     [
         (GIVEN, GPU, "llama-chat is left as it is: GPU card has 1 GB", "end other programs on that GPU"),
         (GIVEN, replace(GPU, gpus=()), "llama-chat-A is not started: GPU card has 1 GB", "end what else holds RAM"),
-        (BESIDE, GPU, "llama-chat-A has no room beside what serves: GPU card has 1 GB", "without `--beside`"),
+        (
+            BESIDE,
+            GPU,
+            "llama-chat-A has no room side by side with the running servers: GPU card has 1 GB",
+            "without `--beside`",
+        ),
     ],
 )
 def test_memory_that_lacks_is_reported_before_anything_is_changed(
@@ -371,7 +376,7 @@ def test_of_its_output_the_end_is_returned(judging: Trials) -> None:
 
 @pytest.mark.parametrize(
     ("result", "why"),
-    [("timeout", "it took too long; "), ("oom-kill", "the system ended it for want of RAM; "), ("exit-code", "")],
+    [("timeout", "it took too long; "), ("oom-kill", "the system ended it for lack of RAM; "), ("exit-code", "")],
 )
 def test_a_program_that_fails(judging: Trials, result: str, why: str) -> None:
     judging.fates["a1"] = "does not load"
