@@ -149,7 +149,7 @@ def test_where_a_limit_is_refused_clocks_stand_in(
         (
             {"refuses": ["everything"]},
             {OLD + "power_limit": "280W"},
-            "card old cannot be limited to 280 W: Failed to set power management limit for GPU 00000000:01:00.0: Insuff",
+            "card old cannot be limited to 280 W: Failed to set power management limit for GPU 00000000:01:00.0: Insu",
         ),
         ({}, {OLD + "uuid": "GPU-7777", OLD + "power_limit": "280W"}, "there is no card GPU-7777, which is to be old"),
     ],
