@@ -10,8 +10,7 @@ from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.packages import DRIVER_PARTS, DRIVER_TOOLS, matches_package
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.text.numbers import show_size
-from roles.nvidia_driver.changes import for_kernels, install_due, leftovers
-from roles.nvidia_driver.rollback import refused_driver
+from roles.nvidia_driver.changes import for_kernels, install_due, leftovers, refused_driver
 
 ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""

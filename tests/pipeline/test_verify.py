@@ -21,8 +21,8 @@ from llamaherd.pipeline.verify import facts_of, judge_host, verify_input
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.role.report import Check, Report
 from roles import ROLES
-from roles.serve.container_limits import declared_limits
 from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
+from roles.serve.state import declared_limits
 from tests.support.rigs import cpu_rig, planned, reached, served
 
 VERB = "serve.verification.verify"

@@ -27,8 +27,7 @@ from roles.cuda_toolkit import toolkit_changes
 from roles.engines import build_changes
 from roles.engines import inspection_input as inspected_builds
 from roles.models import inspection_input as inspected_store
-from roles.models.changes import begin_changes, model_changes
-from roles.models.sources import share_input
+from roles.models.changes import begin_changes, model_changes, share_input
 from roles.power import inspection_input as inspected_power
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes

@@ -17,7 +17,6 @@ from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
 from llamaherd.text.numbers import whole_number
-from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.model import (
     ChatRequest,
     Listening,
@@ -29,6 +28,7 @@ from roles.serve.onhost.model import (
     VerifiedServers,
     VerifyServersInput,
 )
+from roles.serve.state import LIMITS
 from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
 
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")

@@ -15,7 +15,6 @@ from llamaherd.onhost.hardware import parse_number
 from llamaherd.plan import BuildPlan, GpuRef, InstancePlan, Plan, TextFile
 from llamaherd.role.report import Check, Installed
 from llamaherd.text.numbers import show_size, whole_number
-from roles.serve.container_limits import declared_limits
 from roles.serve.onhost.model import (
     ContainerFound,
     GpuProcesses,
@@ -26,6 +25,7 @@ from roles.serve.onhost.model import (
     UnitFound,
     VerifiedServers,
 )
+from roles.serve.state import declared_limits
 
 MEMORY_TOLERANCE = 0.1
 """Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""

@@ -12,8 +12,7 @@ import pytest
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
 from llamaherd.role.report import Check
-from roles.base.verify import host_checks
-from roles.serve.container_limits import declared_limits
+from roles.base import host_checks
 from roles.serve.onhost.model import (
     ContainerFound,
     ImageFound,
@@ -24,6 +23,7 @@ from roles.serve.onhost.model import (
     UnitFound,
     VerifiedServers,
 )
+from roles.serve.state import declared_limits
 from roles.serve.verify.process import check_running, compose_differences, permission_problems
 from tests.support.ours import judge
 from tests.support.rigs import cpu_rig, planned

@@ -27,9 +27,8 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolver import wanted_by
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, read_files
+from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, environment, read_files
 from roles.chat_page.onhost import ApplyInput, RemoveInput
-from roles.chat_page.plan import environment
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan

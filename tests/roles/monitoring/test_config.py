@@ -20,7 +20,7 @@ from llamaherd.inventory.schema.fleet_file import Ntfy
 from llamaherd.layout import MONITORING, MONITORING_DATA
 from llamaherd.onhost.system import Host
 from llamaherd.plan import TextFile
-from roles.monitoring.verify import monitoring_checks, probes
+from roles.monitoring import monitoring_checks, probes
 from tests.support.gateway import fleet_of, free_port, until
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
 from tests.support.ours import probed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.responses import ProbeOutputs
-from roles.monitoring.verify import monitoring_checks
+from roles.monitoring import monitoring_checks
 from tests.support.monitoring import household
 from tests.support.prometheus import watcher_of
 
