@@ -21,7 +21,7 @@ from llamaherd.measure.trials.trial import TrialHost
 from llamaherd.measure.trials.units import Variant
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
-from llamaherd.onhost.exclusivity import HELD
+from llamaherd.onhost.reservation import HELD
 from tests.bench.meter_lines import hello, line
 from tests.bench.played import PLAIN, Played
 from tests.support.conversations import play_verb

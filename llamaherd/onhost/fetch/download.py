@@ -11,11 +11,19 @@ from datetime import datetime
 from pathlib import Path
 
 from llamaherd.onhost.fetch.http_client import Body, ChangedError, Connections, RangeIgnoredError, request_range
-from llamaherd.onhost.fetch.job import File, Job, Limits, Rule
+from llamaherd.onhost.fetch.job import (
+    FetchError,
+    File,
+    Job,
+    Limits,
+    Progress,
+    Rule,
+    show_duration,
+    show_part,
+    show_size,
+)
 from llamaherd.onhost.fetch.part import DiskFullError, StorageError, free_bytes
-from llamaherd.onhost.fetch.report import FetchError, Progress, show_duration, show_part, show_size
-from llamaherd.onhost.fetch.source import LaterError, Offer, RefusedError, Supplier
-from llamaherd.onhost.fetch.transfer import Claim, Transfer
+from llamaherd.onhost.fetch.transfer import Claim, LaterError, Offer, RefusedError, Supplier, Transfer
 
 _SLICE = 0.05  # seconds of the allowed rate that one read may take
 _LEAST = 512  # bytes of one read, where the rate is very low

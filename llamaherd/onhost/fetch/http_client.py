@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from llamaherd.onhost.fetch.job import Limits
-from llamaherd.onhost.fetch.source import (
+from llamaherd.onhost.fetch.transfer import (
     LaterError,
     Offer,
     RefusedError,

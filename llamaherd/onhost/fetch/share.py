@@ -20,8 +20,8 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, BinaryIO
 
 from llamaherd.onhost.fetch import manifest
+from llamaherd.onhost.fetch.job import FetchError, Progress, show_size
 from llamaherd.onhost.fetch.manifest import Vouched
-from llamaherd.onhost.fetch.report import FetchError, Progress, show_size
 
 
 class SharedStore:
