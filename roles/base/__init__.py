@@ -48,19 +48,19 @@ def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """Yield a check of each: no login as a server, no further rights of it, and keys that only root writes."""
     if ("accounts", "") in answers:
         problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))
-        yield Check("accounts", not problems, _said(problems, f"{len(plan.accounts)} that cannot log in"))
+        yield Check("accounts", not problems, _detail(problems, f"{len(plan.accounts)} that cannot log in"))
     if ("folders", "") in answers:
         problems = list(_folders(answers["folders", ""]))
-        yield Check("folders", not problems, _said(problems, "only root can write to keys and programs"))
+        yield Check("folders", not problems, _detail(problems, "only root can write to keys and programs"))
 
 
-def _said(problems: list[str], fine: str) -> str:
+def _detail(problems: list[str], fine: str) -> str:
     return f"{'; '.join(problems)}: `herd up` mends that" if problems else fine
 
 
-def _accounts(plan: Plan, said: str, passwords: Sequence[str]) -> Iterator[str]:
+def _accounts(plan: Plan, output: str, passwords: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with accounts, by lines of /etc/passwd and /etc/group, and the accounts with a password."""
-    lines = said.split("\n")
+    lines = output.split("\n")
     rows = [line.split(":") for line in lines if line.count(":") in (3, 6)]
     users = {row[0]: row for row in rows if len(row) == 7}
     groups = [row for row in rows if len(row) == 4]
@@ -82,9 +82,9 @@ def _accounts(plan: Plan, said: str, passwords: Sequence[str]) -> Iterator[str]:
                 yield f"{name} is in group {', '.join(others)}"
 
 
-def _folders(said: str) -> Iterator[str]:
+def _folders(output: str) -> Iterator[str]:
     """Yield folders that differ, by lines of octal mode, owner and path."""
-    for line in said.split("\n"):
+    for line in output.split("\n"):
         mode, _, rest = line.partition(" ")
         owner, _, path = rest.partition(" ")
         if not path:

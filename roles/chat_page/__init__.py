@@ -242,9 +242,9 @@ def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
     yield Check(
         "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no response"
     )
-    said = answers.get(("chat page", ""), "")
-    well = '"status":true' in said.replace(" ", "")
-    yield Check("chat page", well, f"responds on port {made.port}" if well else said[:200] or "no response")
+    output = answers.get(("chat page", ""), "")
+    well = '"status":true' in output.replace(" ", "")
+    yield Check("chat page", well, f"responds on port {made.port}" if well else output[:200] or "no response")
     owners = answers.get(("chat files", ""), "").splitlines()
     fine = (f"400 {made.number} ", f"700 {made.number} ")
     wrong = [line for line in owners if not line.startswith(fine)]

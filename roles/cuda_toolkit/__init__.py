@@ -143,14 +143,14 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=(_toolkit(toolkit.version, judging.answers.get(("nvcc", ""), "")),) if toolkit else ())
 
 
-def _toolkit(version: str, said: str) -> Check:
-    last = said.strip().splitlines()[-1:] or ["it does not run"]
+def _toolkit(version: str, output: str) -> Check:
+    last = output.strip().splitlines()[-1:] or ["it does not run"]
     found = re.sub(r"\s", "", last[0])
     if found == version:
         return Check("CUDA", True, f"nvcc {version} takes the host's compiler")
     if re.fullmatch(r"\d+\.\d+", found):
         return Check("CUDA", False, f"nvcc is {found}, declared is {version}")
-    wrong = next((line.strip() for line in said.splitlines() if "error" in line), last[0].strip())
+    wrong = next((line.strip() for line in output.splitlines() if "error" in line), last[0].strip())
     return Check("CUDA", False, f"nvcc {version} and the host's compiler do not go together: {wrong[:200]}")
 
 

@@ -128,8 +128,8 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
 def _error(status: int, kind: str, code: str, message: str) -> Written:
     """Return an error response of the gateway itself, in the shape of OpenAI's errors."""
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
-    said = haproxy(json.dumps(body, separators=(",", ":")))
-    return Written(f"status {status} content-type application/json string {said}")
+    output = haproxy(json.dumps(body, separators=(",", ":")))
+    return Written(f"status {status} content-type application/json string {output}")
 
 
 def _in_order(plan: GatewayPlan) -> Iterator[GatewayModel]:

@@ -24,7 +24,7 @@ from llamaherd.plan import FromFolder, FromHub, FromNeighbour, ModelFile, ModelP
 from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_size
-from roles.models.onhost.fetch import FetchInput, JoinInput, WantedFile
+from roles.models.onhost.fetch import FetchInput, JoinInput, RequestedFile
 from roles.models.onhost.share import Shared, ShareInput
 from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 
@@ -147,7 +147,7 @@ def _fetch(
         watcher=watcher,
         what=_what(wanted),
         store=plan.store.path,
-        wanted=tuple(WantedFile(model.folder, file.name, file.sha256) for model, file in wanted),
+        wanted=tuple(RequestedFile(model.folder, file.name, file.sha256) for model, file in wanted),
         job=fetch_job(plan, wanted, found),
         secrets={place.name: Secret(place.token) for place in found if place.token},
         seconds=seconds,

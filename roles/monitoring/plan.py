@@ -117,8 +117,8 @@ def alertmanager(rig: str, alerts: Alerts) -> TextFile:
 def _hooks(alerts: Alerts) -> Iterator[tuple[str, str, Secret | None]]:
     if alerts.ntfy:
         between = "&" if urlsplit(alerts.ntfy.url).query else "?"
-        said = f"tpl=1&t={quote(_TITLE, safe='')}&m={quote(_MESSAGE, safe='')}"
-        yield "ntfy", f"{alerts.ntfy.url}{between}{said}", alerts.ntfy.key
+        output = f"tpl=1&t={quote(_TITLE, safe='')}&m={quote(_MESSAGE, safe='')}"
+        yield "ntfy", f"{alerts.ntfy.url}{between}{output}", alerts.ntfy.key
     if alerts.webhook:
         yield "webhook", alerts.webhook.url, alerts.webhook.key
 

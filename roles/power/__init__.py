@@ -139,7 +139,7 @@ def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = Fals
                 "install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out",
             )
         ]
-    # What is not in this host at all, preflight has said of all GPUs (roles/gpus/): here it is for GPUs that
+    # What is not in this host at all, preflight has output of all GPUs (roles/gpus/): here it is for GPUs that
     # a new driver has brought to light, or not.
     there = [gpu for gpu in plan.power.cards if driver_is_there or find_gpu(gpu.at, state.gpus.shown)]
     return [problem for gpu in there for problem in _gpu_refusals(gpu, state.gpus.shown)]

@@ -45,12 +45,12 @@ def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[tuple[str,
     state, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
     name = power.unit.path.rpartition("/")[2]
     yield "unit", (state, boot) == ("active", "enabled"), f"{name} is {state}, {boot}"
-    said = answers.get(("cards", ""), "")
-    rows = _rows(said)
+    printed = answers.get(("cards", ""), "")
+    rows = _rows(printed)
     for gpu in power.cards:
         row = _row_of(gpu.at, rows)
         if row is None:
-            first = (said.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
+            first = (printed.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
             yield gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first
         else:
             yield gpu.name, *_judged(gpu, row, _note(row["uuid"], answers))
@@ -62,9 +62,9 @@ def _note(uuid: str, answers: ProbeOutputs) -> str:
     return "\n".join(note for _, found, note in lines if found)
 
 
-def _rows(said: str) -> list[QueryRow]:
+def _rows(printed: str) -> list[QueryRow]:
     """Return the GPUs by the names of fields; units stand after these, as in `power.limit [W]`."""
-    header, *lines = csv.reader(said.splitlines(), skipinitialspace=True) if said else [[]]
+    header, *lines = csv.reader(printed.splitlines(), skipinitialspace=True) if printed else [[]]
     names = [name.partition(" ")[0] for name in header]
     return [dict(zip(names, line, strict=True)) for line in lines if "uuid" in names and len(line) == len(names)]
 

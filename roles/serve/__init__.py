@@ -169,7 +169,7 @@ def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
     ]
 
 
-def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
+def _instance(instance: InstancePlan, output: Estimate | str | None) -> list[str]:
     server, endpoint = instance.server, instance.endpoint
     program = server.program or str(server.image)
     key = f"API key in {instance.key_file}" if instance.key_file else "no API key"
@@ -180,7 +180,7 @@ def _instance(instance: InstancePlan, said: Estimate | str | None) -> list[str]:
         f"             in {instance.file.path}",
         *_members(instance),
         *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
-        *(_said(said, instance.memory) if said else ()),
+        *(_said(output, instance.memory) if output else ()),
     ]
 
 
@@ -215,13 +215,13 @@ def _growing(grows: Grows) -> list[str]:
     return [f"             RAM grows by up to {' and '.join(parts)}"] if parts else []
 
 
-def _said(said: Estimate | str, ours: Estimate | None) -> list[str]:
+def _said(output: Estimate | str, ours: Estimate | None) -> list[str]:
     """Return the engine's own estimate, and its difference from the arithmetic."""
-    if isinstance(said, str):
-        return [f"             MiB by engine: {said}"]
+    if isinstance(output, str):
+        return [f"             MiB by engine: {output}"]
     known = {each.where: each.total for each in ours.holds} if ours else {}
-    more = [f"{each.where} {each.total / total - 1:+.1%}" for each in said.holds if (total := known.get(each.where))]
-    return _memory(said) + ([f"             engine to arithmetic: {', '.join(more)}"] if more else [])
+    more = [f"{each.where} {each.total / total - 1:+.1%}" for each in output.holds if (total := known.get(each.where))]
+    return _memory(output) + ([f"             engine to arithmetic: {', '.join(more)}"] if more else [])
 
 
 def _whole(plan: Plan) -> list[str]:

@@ -158,9 +158,9 @@ def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[s
     return why
 
 
-def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
+def _unnamed(changed: Sequence[TextFile], output: Sequence[str], state: HostState) -> list[str]:
     """Return differences of files that are no reason yet."""
-    return [reason for reason in file_differences(changed, state) if reason not in said]
+    return [reason for reason in file_differences(changed, state) if reason not in output]
 
 
 def project_changes(

@@ -129,11 +129,11 @@ def switch_input(
         one_gpu=instance.server.one_card,
         candidate=candidate,
         replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in replaced),
-        replaced_room=room_beside(instance),
+        replaced_room=room_with_old(instance),
     )
 
 
-def room_beside(instance: InstancePlan) -> Room | None:
+def room_with_old(instance: InstancePlan) -> Room | None:
     """Return what must be free for an instance side by side with others; None where that is not certain."""
     if instance.memory is None or instance.memory.doubts or instance.server.one_card:
         return None

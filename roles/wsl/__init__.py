@@ -76,14 +76,14 @@ def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
         "general": {"instanceIdleTimeout": _FOR_EVER if wsl.keep_alive else None},
     }
     wanted: dict[str, dict[str, str]] = {}
-    said = set()
+    output = set()
     further = {section: {key: _written(value) for key, value in keys.items()} for section, keys in wsl.settings.items()}
     sections: list[tuple[str, Mapping[str, str | None]]] = [*own.items(), *further.items()]
     for section, keys in sections:
         for key, value in keys.items():
             name = canonical_name(f"{section}.{key}")
-            if value is not None and name not in said:
-                said.add(name)
+            if value is not None and name not in output:
+                output.add(name)
                 wanted.setdefault(section, {})[key] = value
     return wanted
 
@@ -205,7 +205,7 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
             "Windows ends all distributions, and this connection; start this one again then"
         )
     elif windows.machine:
-        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, windows.machine)]
+        notes += [f"{path} says {output}: {_WHY}" for output in _lacking(text.text, windows.machine)]
     for script in plan.wsl.scripts:
         done = windows.scripts.get(f"{profile}/{script.path}")
         if done is None or done.applied != _sha256(script.text.encode()):

@@ -77,7 +77,7 @@ class Supplier:
             fails_since = time.monotonic() - self._failing_since
             return self._has_served and 0 < self._failures <= _STUMBLES and self.rest() < _SHORT > fails_since
 
-    def asked(self) -> None:
+    def note_request(self) -> None:
         """Record that a request begins."""
         with self._lock:
             self._probed = True
@@ -103,14 +103,14 @@ class Supplier:
                 self._got, self._waited = 0, 0.0
             return self._is_too_slow
 
-    def failed(self, asked_at: float, later: LaterError) -> bool:
+    def failed(self, requested_at: float, later: LaterError) -> bool:
         """Record a failed request of this (monotonic) time; return whether to give up."""
         with self._lock:
             now = time.monotonic()
             if not self._failures:
                 self._failing_since = now
             # Many requests that fail together are one failure.
-            if not self._failures or asked_at >= self._rests_until:
+            if not self._failures or requested_at >= self._rests_until:
                 pause = min(self._limits.longest_rest, self._limits.first_rest * 2**self._failures)
                 self._rests_until = now + pause * random.uniform(0.75, 1.0)
                 self._failures += 1
@@ -228,7 +228,7 @@ def wrong_bytes(offer: Offer, sha256: str, expected: str) -> RefusedError:
 
 _WHOLE = -1  # in place of a block's number: all of them, in order
 _READ = 1 << 20  # bytes that are hashed at once
-_LOOK = 0.2  # seconds between two checks for new bytes
+_CHECK_SECONDS = 0.2  # seconds between two checks for new bytes
 
 
 @dataclass(eq=False)
@@ -285,9 +285,9 @@ class Transfer:
         self._givers: set[Offer] = set()
         self._alone: Offer | None = None
 
-    def bring(self) -> None:
+    def run(self) -> None:
         """Fetch the file until it is complete; else `error` has the reason. Raise StorageError."""
-        self.part = part = Part(self._incoming, self.file.sha256, self.file.size, self._block, self._say_locked)
+        self.part = part = Part(self._incoming, self.file.sha256, self.file.size, self._block, self._report_locked)
         try:
             if not part.whole and self._has_sources():
                 self._resumed = part.have > 0
@@ -328,7 +328,7 @@ class Transfer:
                 return None
             start, end = self.part.lacking(block)
         claim = self._claims[block] = Claim(self, offer, self.part, block, start, end)
-        offer.supplier.asked()
+        offer.supplier.note_request()
         return claim
 
     def release(self, claim: Claim) -> None:
@@ -426,7 +426,7 @@ class Transfer:
             ready = part.prefix()
             if ready >= min(offset + _READ, part.size):
                 return part.read_into(offset, buffer[: ready - offset])
-            self._arrived.wait(_LOOK)
+            self._arrived.wait(_CHECK_SECONDS)
             self._arrived.clear()
         return 0
 
@@ -492,5 +492,5 @@ class Transfer:
         )
         self._shut()
 
-    def _say_locked(self) -> None:
+    def _report_locked(self) -> None:
         self._note(f"another run fetches {self.file.name}: waiting for it")

@@ -25,7 +25,7 @@ Stage = Literal["done", "built", "building", "intact", "damaged"]
 """`done`: finished. `built`: not admitted yet. `building`: a unit builds it. `intact`: modes, owners or times have
 changed, but no content. `damaged`: the content of a program has changed."""
 
-_TELL_SECONDS = 10
+_REPORT_SECONDS = 10
 
 _TAIL = "100000"
 """Bytes at the end of a log in which progress is found: a compiler may print much meanwhile."""
@@ -181,8 +181,8 @@ def _wait(given: BuildInput, work: str, unit: str, system: System) -> None:
                 f"the build of {given.engine.id} has not ended within {_limit(given.seconds)}; its logs are in {work}",
                 f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {unit}`, and run again",
             )
-        if elapsed // _TELL_SECONDS > reported:
-            reported = elapsed // _TELL_SECONDS
+        if elapsed // _REPORT_SECONDS > reported:
+            reported = elapsed // _REPORT_SECONDS
             step = _progress(f"{work}/build.log", system) or "configuring"
             system.report(f"building {given.engine.id}: {step} after {elapsed} s")
 

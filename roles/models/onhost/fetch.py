@@ -26,7 +26,7 @@ _SOON, _LATER = 20, 300
 
 
 @dataclass(frozen=True)
-class WantedFile:
+class RequestedFile:
     """A file that must be in the store."""
 
     folder: str
@@ -45,7 +45,7 @@ class FetchInput:
     what: str
     """What users read of it: `2 files of 35b (24 GB)`."""
     store: str
-    wanted: tuple[WantedFile, ...]
+    wanted: tuple[RequestedFile, ...]
     job: Mapping[str, object]
     """What the fetcher reads."""
     secrets: Mapping[str, Secret]

@@ -54,7 +54,7 @@ def share(given: ShareInput, system: System) -> Shared:
         return Shared(
             refused="no version that shares models was deployed there; run `herd up` for that rig first",
         )
-    files = _wanted_here(given, system)
+    files = _find_requested(given, system)
     if not files:
         return Shared()
     with system.lock("share", LOCK_WAIT, "lending models"):
@@ -72,7 +72,7 @@ def share(given: ShareInput, system: System) -> Shared:
     return Shared(files)
 
 
-def _wanted_here(given: ShareInput, system: System) -> tuple[str, ...]:
+def _find_requested(given: ShareInput, system: System) -> tuple[str, ...]:
     """Return the requested files that a manifest of the store lists."""
     folders = [path.rpartition("/")[0] for path, found in system.tree(given.store) if path.endswith(f"/{MANIFEST}")]
     lines = [line.split("\t") for folder in folders for line in manifest_lines(system, folder) or ()]

@@ -49,13 +49,13 @@ def load(given: LoadInput, system: System) -> None:
     """Load the driver without a reboot. What a kernel refuses here, the next step judges."""
     with locked(system, "loading the driver"):
         loaded = load_modules(system)
-        said = (loaded.out + loaded.err).splitlines()
+        output = (loaded.out + loaded.err).splitlines()
         if loaded_version(system) != given.version:
-            last = next((line for line in reversed(said) if line.strip()), "")
+            last = next((line for line in reversed(output) if line.strip()), "")
             system.report(f"the module does not load as it is: {last}")
             return
         if not system.entry("/sys/module/nvidia_uvm"):
-            raise FailedError(f"driver {given.version} is loaded, and nvidia_uvm does not load", log=said)
+            raise FailedError(f"driver {given.version} is loaded, and nvidia_uvm does not load", log=output)
         system.remove(_NOTE)
         systemctl(system, "reset-failed", PERSISTENCE)
         if not systemctl(system, "start", PERSISTENCE).ok:

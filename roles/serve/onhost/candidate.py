@@ -160,7 +160,7 @@ class Candidate:
         assert candidate is not None
         # That of a run that was cut off has its port.
         self.end()
-        lacking = self._tools.lacks_beside(self._system, Room(candidate.ram, candidate.gpus), candidate)
+        lacking = self._tools.lacks_room(self._system, Room(candidate.ram, candidate.gpus), candidate)
         if lacking:
             self._system.report(
                 f"the new version of {self._server.service} cannot load side by side, "

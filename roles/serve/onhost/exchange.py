@@ -36,7 +36,7 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.removal import bring_back, drain_kept, let_go
+from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
 from roles.serve.onhost.switch import RETRY, Switch
 from roles.serve.onhost.tools import RealTools, Tools
@@ -210,7 +210,7 @@ class Exchange:
             if service not in lost:
                 # This also removes the version that was refused.
                 remove_unused(system, each.server.kept)
-        bring_back(system, self.given.replaced, f"one of {self.given.names}")
+        restore_replaced(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()
         self._report(failed, lost)
 

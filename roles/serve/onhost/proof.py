@@ -223,7 +223,7 @@ def _try_system(session: Session) -> None:
     )
 
 
-def _try_turns(session: Session) -> None:
+def _try_conversation(session: Session) -> None:
     """Require a response to several turns, not all of them ASCII, at the server's own temperature."""
     messages = [
         {"role": "user", "content": "Was heißt „drei Grundfarben“ auf Englisch? 🎨 Пожалуйста, 简短。"},
@@ -400,7 +400,7 @@ STEPS = (
 )
 CHAT_STEPS = (
     ProofStep("a stream", try_stream, 8, SHORT),
-    ProofStep("several turns", _try_turns, 60, SHORT),
+    ProofStep("several turns", _try_conversation, 60, SHORT),
     ProofStep("a system message", _try_system, 16, SHORT),
     ProofStep("a JSON schema", _try_schema, 16, FORMED),
     ProofStep("tools", _try_tools, 120, CALLED),

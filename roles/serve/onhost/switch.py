@@ -45,7 +45,7 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.removal import any_serves, bring_back, drain_kept, let_go, make_room
+from roles.serve.onhost.removal import any_serves, drain_kept, let_go, make_room, restore_replaced
 from roles.serve.onhost.speed import How, Proof
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
 from roles.serve.onhost.tools import RealTools, Tools
@@ -144,7 +144,7 @@ class Switch:
     def leave(self, *, done: bool) -> None:
         """End what must not outlive the run: a candidate, unless it alone serves. Replaced servers come back."""
         if not done:
-            bring_back(self.system, self.given.replaced, self.server.service)
+            restore_replaced(self.system, self.given.replaced, self.server.service)
         if self.candidate.exists():
             if self.backend.running_spec(self.server.service):
                 self.candidate.end()

@@ -332,7 +332,7 @@ def _name(pid: str, root: Path) -> str:
 # Side by side with all that runs.
 
 
-def lacks_beside(
+def lacks_room(
     ram: int,
     gpus: Sequence[GpuNeed],
     *,
@@ -431,7 +431,7 @@ class Tools(Protocol):
     def lacks_ram(self, system: System, need: int, own: Sequence[str], others: Sequence[str]) -> str:
         """Return what RAM lacks once processes have ended; empty where nothing."""
 
-    def lacks_beside(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
         """Return what lacks for a second server; empty where nothing."""
 
 
@@ -497,9 +497,9 @@ class RealTools:
         del system
         return lacks_ram(need, own, others)
 
-    def lacks_beside(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
         """Query the host for memory, a port and nftables."""
-        return lacks_beside(
+        return lacks_room(
             room.ram,
             room.gpus,
             listen=candidate.listen if candidate else "",

@@ -85,7 +85,7 @@ def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
     for each in given.servers:
         needs = tuple(GpuNeed(gpu.name, gpu.at, gpu.need) for gpu in each.gpus)
         if not given.stops:
-            if lacking := tools.lacks_beside(system, Room(each.ram, needs), None):
+            if lacking := tools.lacks_room(system, Room(each.ram, needs), None):
                 raise FailedError(
                     f"{each.service} has no room side by side with the running servers: {lacking}",
                     f"without `--beside`, {given.name} is stopped while it is measured",

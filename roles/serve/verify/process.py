@@ -130,8 +130,8 @@ def judge_gpus(planned: InstancePlan, own: GpuProcesses, driver: GpusFound) -> t
     return enough and not others, f"{detail}{found.how}"
 
 
-def _first(said: str) -> str:
-    return next((line.strip() for line in said.splitlines() if line.strip()), "")
+def _first(output: str) -> str:
+    return next((line.strip() for line in output.splitlines() if line.strip()), "")
 
 
 def _gpus(driver: GpusFound) -> list[Gpu]:

@@ -107,7 +107,7 @@ class Trials(ServiceHost):
         self.asked.append((need, tuple(own), tuple(others)))
         return self.lacking
 
-    def lacks_beside(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
         """Note what must be free."""
         del system
         self.asked.append((room, candidate))
