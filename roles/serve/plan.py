@@ -12,7 +12,7 @@ from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, liste
 from llamaherd.engines.divergence import words_as_served
 from llamaherd.engines.router import NotRoutedError, preset, router_arguments
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Engine, Gate, Instance, Rig
+from llamaherd.inventory.schema import Gate, Instance, Rig
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.memory.divergence import readings
@@ -80,6 +80,7 @@ def server_spec(
     in_container = declared.backend == "compose"
     start_seconds = declared.load_timeout or _load_timeout(*models)
     endpoint = plan_endpoint(declared, dialect)
+    host_network = on_host_network(engine, declared)
     return ServerSpec(
         rig=rig.rig,
         name=name,
@@ -96,10 +97,10 @@ def server_spec(
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
         gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
         endpoint=endpoint,
-        host_network=on_host_network(engine, declared),
+        host_network=host_network,
         one_process=dialect.one_process,
         limits=_limits(declared, dialect),
-        health=_health(engine, declared, endpoint, bool(image)),
+        health=_health(dialect, endpoint, host_network=host_network, ours=bool(image)),
         stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
         start_seconds=start_seconds,
     )
@@ -143,12 +144,11 @@ def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
     )
 
 
-def _health(engine: Engine, declared: Instance, endpoint: Endpoint, ours: bool) -> Health:
+def _health(dialect: Dialect, endpoint: Endpoint, *, host_network: bool, ours: bool) -> Health:
     """Return the health probe, which runs inside: a container with its own network has its own loopback."""
-    address = None if on_host_network(engine, declared) else "127.0.0.1"
-    url = endpoint.url(endpoint.health_path, address=address)
+    url = endpoint.url(endpoint.health_path, address=None if host_network else "127.0.0.1")
     return Health(
-        probe=(*_OUR_PROBE, url) if ours else DIALECTS[engine.kind].probe(url),
+        probe=(*_OUR_PROBE, url) if ours else dialect.probe(url),
         interval=HEALTH_SECONDS,
         timeout=5,
         retries=3,

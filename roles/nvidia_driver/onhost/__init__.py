@@ -34,8 +34,6 @@ SMI_SECONDS, MODPROBE_SECONDS = 30, 60
 _INSTALL_SECONDS = 43_200
 """A package manager or a compiler that is killed leaves things half-way: this ends only one that hangs."""
 
-MOST_READING = 1 << 16
-"""Bytes of what was measured that are returned."""
 
 _SMI_SECONDS, _APT_SECONDS = 12, 30
 _NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
