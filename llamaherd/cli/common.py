@@ -78,7 +78,7 @@ def require_yes(what: str, yes: bool, as_json: bool) -> None:
 
 
 def confirm_or_exit(yes: bool, cancelled: str) -> None:
-    """Ask on a terminal whether to continue, unless `yes`. End the program with the message `cancelled` on a no."""
+    """Prompt on a terminal for confirmation, unless `yes`. End the program with the message `cancelled` on a no."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Continue?", err=True):
         echo(cancelled, err=True)
         sys.exit(FAILED)
@@ -109,7 +109,7 @@ def measuring_or_exit() -> Iterator[None]:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that a command was asked for, in one atomic step. Raise UserError."""
+    """Write an output file of a command in one atomic step. Raise UserError."""
     try:
         write_atomically(path, text.encode("utf-8", "replace").decode(), 0o644)
     except OSError as error:

@@ -107,7 +107,7 @@ def usable_gateway(inventory: Path | None) -> DeclaredGateway:
 def _print_gateway(
     rig: str, now: GatewaySnapshot | RemoteError, declared: DeclaredGateway, as_json: bool
 ) -> dict[str, Any]:
-    """Return the state of one gateway as JSON values. Print it at once, unless JSON is wanted."""
+    """Return the state of one gateway as JSON values. Print it at once, unless `as_json`."""
     if isinstance(now, RemoteError):
         echo(f"{rig}: {now}", err=True)
         return {"rig": rig, "ok": False, "error": str(now)}

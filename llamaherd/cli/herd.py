@@ -32,7 +32,7 @@ class Herd(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. Ctrl-C ends it with exit code 130, also at a question."""
         try:
-            with _raised(), _short_usage():
+            with _signals_raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
@@ -62,8 +62,8 @@ def _short_usage() -> Iterator[None]:
 
 
 @contextmanager
-def _raised() -> Iterator[None]:
-    """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
+def _signals_raised() -> Iterator[None]:
+    """Raise exceptions for signals that end the program, so that unfinished work is cleaned up."""
     before = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
         for each, handler in before.items():
@@ -71,7 +71,7 @@ def _raised() -> Iterator[None]:
                 signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
         yield
     except RuntimeError as error:
-        # Python before 3.12 has one of its own in the place of what is raised while a class is made.
+        # Python before 3.12 wraps an exception that is raised while a class body runs in a RuntimeError.
         if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
             raise error.__cause__ from None
         raise
@@ -98,7 +98,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
 @click.version_option(__version__, prog_name="herd")
 @click.pass_context
 def main(context: click.Context, as_json: bool) -> None:
-    """From bare machines to verified LLM servers, declared in YAML.
+    """Turn bare machines into verified LLM servers, as declared in YAML.
 
     -i and --json work before and after the command. Of two inventories, the last is used.
     """

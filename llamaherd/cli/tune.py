@@ -131,8 +131,8 @@ def tune(inventory: Path | None, /, **options: Any) -> None:
     three times each, interleaved. If the budget allows it, the winner is compared once more at full context depth. If
     it is slower there, the result reports that, and --apply does not write it.
 
-    With `--for efficiency`, the objective is the energy of all its GPUs for a turn, by their energy counters or their
-    power. If no GPU reports either, the search does not start.
+    With `--for efficiency`, the objective is the energy that all its GPUs use for one request, by their energy counters
+    or their power. If no GPU reports either, the search does not start.
 
     With --power, or `tune: {power: {max: 300W}}` of the instance, the winner is measured under each power limit at the
     end. The previous limits are restored, also if the search is interrupted.

@@ -23,7 +23,7 @@ def unlock(inventory: Path | None, rig: str) -> None:
     """Break the lock of a run on a host.
 
     Use it for a run that cannot end by itself, for example after its connection was lost: its lock stays for 15
-    minutes. The command prints who held the lock. A run that is still alive takes the lock again before its next
+    minutes. The command prints which run held the lock. A run that is still alive takes the lock again before its next
     change, after the runs that wait for it.
 
     \b

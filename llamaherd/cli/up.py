@@ -103,7 +103,7 @@ class PendingRun:
 def up(inventory: Path | None, /, **options: Any) -> None:
     """Apply the plan to the hosts.
 
-    `herd up` first prints the changes, as `herd diff` does. On a terminal it asks once before it restarts, stops,
+    `herd up` first prints the changes, as `herd diff` does. On a terminal it prompts once before it restarts, stops,
     reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
     inventory.py deploy.py` does the same.
 

@@ -72,7 +72,7 @@ def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteEr
 def _print_result(
     name: str, rig: Rig, planned: Plan, report: Report | RemoteError, deep: bool, as_json: bool
 ) -> dict[str, Any]:
-    """Return the result of one host as JSON values. Print it at once, unless JSON is wanted."""
+    """Return the result of one host as JSON values. Print it at once, unless `as_json`."""
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
     try:
         if isinstance(report, RemoteError):
