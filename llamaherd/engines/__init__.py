@@ -105,5 +105,5 @@ def has_own_network(engine: Engine, declared: Instance) -> bool:
 
 
 def listens_on(engine: Engine, declared: Instance) -> str:
-    """Return the address on which a server listens. If Docker publishes its port, Docker decides who reaches it."""
+    """Return the address on which a server listens: all addresses if Docker publishes its port on `listen`."""
     return "0.0.0.0" if has_own_network(engine, declared) else declared.listen

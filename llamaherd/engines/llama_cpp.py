@@ -68,7 +68,7 @@ class LlamaCpp(LlamaFamily):
         return {} if declared.api_key else {"LLAMA_ARG_CORS_ORIGINS": "localhost"}
 
     def build_options(self, architectures: tuple[str, ...]) -> dict[str, str]:
-        """See ggml/CMakeLists.txt:199-212 for the CUDA options, tools/ui for the web page."""
+        """Return the build options: see ggml/CMakeLists.txt:199-212 for the CUDA options, tools/ui for the web page."""
         options = {
             "CMAKE_BUILD_TYPE": "Release",
             "BUILD_SHARED_LIBS": "OFF",  # one file to install: with ON the RPATH points into the build tree

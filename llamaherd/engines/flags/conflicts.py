@@ -55,7 +55,7 @@ NO_MODEL = Rule(
 
 
 def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """Both engines load a GGUF file from a path (llama.cpp b11434, src/llama-model-loader.cpp)."""
+    """Report models that are not the path of a GGUF file (llama.cpp b11434, src/llama-model-loader.cpp)."""
     option = meant.get("--model")
     if option is None:
         return
@@ -63,11 +63,11 @@ def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> It
     if re.match(r"https?://", value):
         flag = meant.catalogue.first("--model-url")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch it first"
-        yield Conflict(NO_MODEL, (option,), f"{option} is an address, and a path is wanted", way_out)
+        yield Conflict(NO_MODEL, (option,), f"{option} is an address, and the engine needs a path", way_out)
     elif REPOSITORY.fullmatch(value) and not name.endswith(".gguf"):
         flag = meant.catalogue.first("--hf-repo")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch its file first"
-        yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and a path is wanted", way_out)
+        yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and the engine needs a path", way_out)
     elif name.endswith(OTHER_FORMATS):
         message = f"{option} is no GGUF file, and the engine loads no other"
         yield Conflict(NO_MODEL, (option,), message, "take a repository of GGUF files, or convert it")
@@ -87,10 +87,10 @@ BUILT_IN = frozenset(
         *("bitnet", "falcon_e", "seed_oss", "smolvlm", "solar-open", "vicuna", "vicuna-orca", "yandex", "zephyr"),
     )
 )
-"""Templates that are known by name where Jinja is off (llama.cpp b11434, src/llama-chat.cpp, LLM_CHAT_TEMPLATES;
-ik_llama.cpp 67268c8fd, src/llama.cpp). What begins with `mistral` is taken for one of those."""
+"""Names of templates if Jinja is off (llama.cpp b11434, src/llama-chat.cpp, LLM_CHAT_TEMPLATES; ik_llama.cpp 67268c8fd,
+src/llama.cpp). Any name that begins with `mistral` is accepted, too."""
 WITH_JINJA = "chatml"
-"""The only name that means something where Jinja is on: any other word is the template itself, and so each prompt
+"""The only name of a template if Jinja is on: any other word is the template itself, and becomes each prompt
 (llama.cpp b11434, common/chat.cpp:780; ik_llama.cpp 67268c8fd, common/chat.cpp)."""
 
 
@@ -107,7 +107,7 @@ PATH_AS_TEXT = Rule(
 
 
 def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """Paths and names where the text of a template is taken."""
+    """Report paths and unknown names in place of the text of a template."""
     option = meant.get("--chat-template")
     if option is None or "{" in option.value:
         return
@@ -136,7 +136,7 @@ NO_TEMPLATE = Rule(
 
 
 def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
-    """A word in place of a template. Builds of llama.cpp that are older than every catalogue had Jinja off."""
+    """Report a word that is not a template. Builds of llama.cpp older than every catalogue have Jinja off."""
     jinja = meant.get("--jinja")
     on = jinja.on if jinja else meant.catalogue.kind == "llama.cpp" and meant.catalogue.exact
     named = option.value in BUILT_IN or option.value.startswith("mistral")
@@ -146,7 +146,7 @@ def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
     way_out = f"did you mean `{close}`?" if close else "leave it out: the model brings its own"
     if named:
         way_out = "leave it out: the model brings its own; or add `--no-jinja`"
-    message = f"{option} names no template that the engine knows"
+    message = f"{option} names no template of the engine"
     if on:
         message = f"with Jinja, {option} is the template itself, so that every prompt is `{option.value}`"
     yield Conflict(NO_TEMPLATE, (option,), message, way_out)
@@ -163,13 +163,13 @@ BAD_BUILD = Rule(
     engines:
       main: {ref: b10745}
     """,
-    fix="write a newer build, as the help line says.",
+    fix="write a newer build, as in the help line.",
     severity="warning",
 )
 
 
 def known_faults(catalogue: Catalogue) -> tuple[BadBuild, ...]:
-    """Return the known faults of the version that was asked for."""
+    """Return the known faults of the requested version."""
     return bad_builds(catalogue.asked or catalogue.version) if catalogue.kind == "llama.cpp" else ()
 
 
@@ -186,11 +186,11 @@ CONTEXT = ("--ctx-size",)
 MOST_SLOTS = 256
 """LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
 LITTLE = 4096
-"""Tokens of a slot below which a context looks like one that was meant for every slot."""
+"""With fewer tokens in a slot, the context was probably meant for each slot."""
 
 
 def find_conflicts(meant: EffectiveOptions, around: ServerContext | None = None) -> Iterator[Conflict]:
-    """Everything that does not go together in what a server is told."""
+    """Yield the conflicts among the options of a server."""
     for find in vllm.FINDERS if meant.catalogue.kind == "vllm" else FINDERS:
         yield from find(meant, around or ServerContext())
 
@@ -208,7 +208,10 @@ NO_ATTENTION = Rule(
 
 
 def _attention(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369."""
+    """Report a quantised V cache without flash attention.
+
+    llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369.
+    """
     values, attention = meant.get("--cache-type-v"), attention_off(meant)
     if values and attention and not values.value.endswith(("f16", "f32")):
         message = f"a V cache of type `{values.value}` needs flash attention, and {attention} switches it off"
@@ -244,7 +247,10 @@ ALL_PROCESSORS = Rule(
 
 
 def _threads(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """Zero and less is every logical processor (llama.cpp b11434, common/arg.cpp:1520; ik 67268c8fd, common.cpp)."""
+    """Report more threads than cores. Zero or less means every logical processor.
+
+    llama.cpp b11434, common/arg.cpp:1520; ik_llama.cpp 67268c8fd, common.cpp.
+    """
     for name in ("--threads", "--threads-batch"):
         option = meant.get(name)
         number = meant.number(name, default=1)
@@ -272,16 +278,14 @@ SMALL_SLOTS = Rule(
 
 
 def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """The context is cut into slots, unless they share it (llama.cpp b11434, src/llama-context.cpp:291-308)."""
+    """Report small slots: they divide the context, unless they share it (b11434, src/llama-context.cpp:291-308)."""
     context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
     if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
         message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
         yield Conflict(TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
     tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
     if context and tokens < 0:
-        message = (
-            f"{context} is taken for four thousand million tokens: below zero, a number is read from the other end"
-        )
+        message = f"{context} means four thousand million tokens: the engine reads it as an unsigned number"
         yield Conflict(NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
     if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
         return
@@ -305,7 +309,7 @@ CUT_BATCH = Rule(
 
 
 def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """No more is computed at once than is queued at once (llama.cpp b11434, src/llama-context.cpp:250)."""
+    """Report a computed batch that is larger than the queued one (llama.cpp b11434, src/llama-context.cpp:250)."""
     computed = meant.get("--ubatch-size")
     queued, batch = meant.number("--batch-size", default=BATCH), meant.get("--batch-size")
     number = meant.number("--ubatch-size", default=UBATCH)
@@ -332,7 +336,10 @@ BAD_METADATA = Rule(
 
 
 def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """KEY=TYPE:VALUE, several with commas between (llama.cpp b11434, common/common.cpp, string_parse_kv_override)."""
+    """Report overrides that are not KEY=TYPE:VALUE, with commas between several.
+
+    llama.cpp b11434, common/common.cpp, string_parse_kv_override.
+    """
     for option in meant.every("--override-kv"):
         if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
             message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
@@ -357,14 +364,14 @@ NOT_REUSED = Rule(
 
 
 def _reuse(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """The server says so in its log and goes on (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
+    """Report caches that cannot be shifted (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
     option = meant.get("--cache-reuse")
     if option is None or meant.number("--cache-reuse", default=0) <= 0:
         return
     projector = meant.get("--mmproj")
     if around.shifts is False or projector:
-        because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
-        message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
+        because = f"together with {projector}" if projector else "for this model, whose cache cannot be moved"
+        message = f"{option} has no effect {because}: only the common beginning of a prompt is reused"
         yield Conflict(NOT_REUSED, (option,), message, "leave it out")
 
 

@@ -63,7 +63,7 @@ class EffectiveOptions:
 
     @cached_property
     def _flags(self) -> frozenset[int]:
-        """The identities of all flags that are set: rules look up many more, and a flag is slow to hash."""
+        """The identities of all flags that are set: rules query many more, and a flag is slow to hash."""
         return frozenset(id(option.flag) for option in self.said)
 
     def text(self, *spellings: str) -> str:
@@ -166,7 +166,7 @@ class ServerContext:
     """The facts about the place where a server runs; None for unknown facts."""
 
     cards: int | None = None
-    """The number of GPUs that it sees."""
+    """The number of GPUs that it can use."""
     cores: int | None = None
     """Physical cores of the processor."""
     reachable: bool | None = None
