@@ -1,4 +1,4 @@
-"""Recipes as newcomers paste them from blogs, and everything wrong with them."""
+"""Find the mistakes of recipes: scripts, units, Compose files and pages that users paste from blogs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap"]
 
 LARGEST = 128 << 10
-"""Bytes. No recipe is longer; a model or a log given by mistake is."""
+"""The most bytes of a recipe. Longer files are models or logs, given by mistake."""
 
 _SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
 _WSLCONFIG = re.compile(r"\ufeff?(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*\[(?:wsl2|experimental)\]", re.IGNORECASE)
@@ -35,7 +35,7 @@ _COMMANDS = re.compile(
 
 
 def kind_of(path: Path, text: str) -> RecipeKind | None:
-    """What a file is, by its name and what stands in it; None for what is nothing that is known here."""
+    """Return the kind of a file, by its name and content; None for an unknown kind."""
     name = path.name.lower()
     if name.endswith("wslconfig") or _WSLCONFIG.match(text):
         return "wslconfig"
@@ -54,7 +54,7 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
 
 
 def _presets(text: str) -> tuple[pages.Block, ...]:
-    """The preset files that a page shows."""
+    """Return the preset files on a page."""
     shown = pages.blocks_of(text) if re.search(r"^[ \t]*\[", text, re.MULTILINE) else ()
     return tuple(
         block for block in shown if block.language in {"", "ini", "toml", "conf"} and preset.is_preset(block.text.chars)
@@ -62,7 +62,7 @@ def _presets(text: str) -> tuple[pages.Block, ...]:
 
 
 def _composed(text: str) -> tuple[pages.Block, ...]:
-    """The Compose files that a page shows."""
+    """Return the Compose files on a page."""
     shown = pages.blocks_of(text) if _SERVICES.search(text) else ()
     return tuple(
         block for block in shown if block.language in _COMPOSE_LANGUAGES and _SERVICES.match(_first(block.text.chars))
@@ -70,12 +70,12 @@ def _composed(text: str) -> tuple[pages.Block, ...]:
 
 
 def _first(text: str) -> str:
-    """A text from its first line on that is neither a comment nor the name or version of a Compose file."""
+    """Return a text without leading comments, and without the name or version of a Compose file."""
     return re.sub(r"\A(?:[ \t]*(?:#[^\n]*|---|(?:version|name|x-[\w-]+)[ \t]*:[^\n]*)?\n)+", "", text)
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a path leads to a recipe rather than to an inventory, or to nothing."""
+    """Return whether a path is a recipe: an existing file that is not an inventory."""
     if not path.is_file():
         return False
     try:
@@ -86,12 +86,12 @@ def is_recipe(path: Path) -> bool:
 
 
 def examine(path: Path) -> tuple[Finding, ...]:
-    """Everything wrong with a recipe, in the order of its lines. An inventory has findings of its own, elsewhere."""
+    """Return the findings of a recipe, in the order of its lines. An inventory is checked elsewhere."""
     return understand(path).findings
 
 
 def understand(path: Path) -> Recipe:
-    """Everything wrong with a recipe, and the servers that it would start."""
+    """Return the findings of a recipe, and the servers that it would start."""
     try:
         recipe = _read(path)
     except InventoryError as error:
@@ -104,7 +104,7 @@ def understand(path: Path) -> Recipe:
 
 def _read(path: Path) -> Recipe:
     try:
-        # As it is: whether lines end as on Windows is one of the things to say.
+        # Read bytes: line ends of Windows are reported.
         text = read_bytes(path, LARGEST).decode()
     except UnreadableError as error:
         return Recipe((_unreadable(path, str(error), error.help),))
@@ -112,7 +112,7 @@ def _read(path: Path) -> Recipe:
         return Recipe((_unreadable(path, "it is not UTF-8 text", "save it as UTF-8"),))
     match kind_of(path, text):
         case "compose":
-            recipe = compose.check_text(path, text, _settings_beside(path))
+            recipe = compose.check_text(path, text, _dotenv(path))
         case "shell":
             recipe = _shell(path, text)
         case "wslconfig":
@@ -126,19 +126,19 @@ def _read(path: Path) -> Recipe:
         case None:
             known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file, a .wslconfig or "
             known += "a config.yaml of llama-swap"
-            return Recipe((_unreadable(path, "nothing in it is known here", known),))
+            return Recipe((_unreadable(path, "nothing in it is recognised", known),))
     return recipe + Recipe(tuple(recipes_recipe.check_outdated_terms(path, text)))
 
 
 def _hidden_ending(file: Path) -> Iterator[Finding]:
-    """Notepad and browsers put an ending behind the name, which Windows then hides."""
+    """Report an ending that Notepad or a browser added to the name, and that Windows hides."""
     if re.fullmatch(r"\.?wslconfig\.(?:txt|ini|cfg|conf)", file.name, re.IGNORECASE):
-        message = f"WSL reads `.wslconfig` alone, and this is `{file.name}`: nothing in it counts"
+        message = f"WSL reads `.wslconfig` alone, and this is `{file.name}`, which it ignores"
         yield NOT_AS_IT_LOOKS.at(Place(file), message, f"rename it: `ren {file.name} .wslconfig`")
 
 
 def _shell(path: Path, text: str) -> Recipe:
-    """A script as it is; of an article, what is in it for a shell and for WSL."""
+    """Return the recipe of a script, or of the commands and settings of WSL in an article."""
     script = path.suffix.lower() in _SHELL_SUFFIXES or text.startswith("#!")
     code = () if script else pages.blocks_of(text)
     if script or not (code or pages.is_article(text)):
@@ -157,7 +157,7 @@ def _shell(path: Path, text: str) -> Recipe:
 
 
 def _shown(path: Path, text: str, block: pages.Block) -> Recipe:
-    """A Compose file on a page; one with what is left out, or that is no YAML, is passed over."""
+    """Return the recipe of a Compose file on a page; empty if it has omissions, or is not YAML."""
     if re.search(r"^[^\S\n]*(?:\.\.\.|…)[^\S\n]*$|<[\w -]+>", block.text.chars, re.MULTILINE):
         return Recipe()
     kept = set(block.text.at)
@@ -172,8 +172,8 @@ def _shown(path: Path, text: str, block: pages.Block) -> Recipe:
         return Recipe()
 
 
-def _settings_beside(path: Path) -> dict[str, str]:
-    """The `.env` that Compose would read with this file."""
+def _dotenv(path: Path) -> dict[str, str]:
+    """Return the variables of the `.env` that Compose would read with this file."""
     try:
         return compose.settings_of(read_text(path.with_name(".env"), LARGEST))
     except (UnreadableError, ValueError):

@@ -180,7 +180,7 @@ class _Reader:
         )
 
     def _array(self, name: Token, stream: Iterator[Token]) -> None:
-        """`NAME=( … )`, `NAME+=( … )`: the words up to the closing bracket."""
+        """Store the words of `NAME=( … )` or `NAME+=( … )`, up to the closing bracket."""
         elements: list[Word] = []
         for token in stream:
             if token.kind == "operator" and token.text == ")":

@@ -1,4 +1,4 @@
-"""Compose files as newcomers paste them: what Compose itself gets wrong or ignores, and the servers in them."""
+"""Check pasted Compose files: the faults that Compose refuses or ignores, and the servers in them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS
 from llamaherd.recipes.tokens import Text, joined, positioned, yaml_text_at
 
 MOST_SERVICES = 200
-"""That are looked at in one file: each is compared with all others."""
+"""The most services of one file that are checked: each is compared with all others."""
 
 
 def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
-    """Everything wrong with a Compose file. `outside` are the variables of the `.env` beside it.
+    """Return the recipe of a Compose file. `outside` are the variables of its `.env`.
 
-    Raises InventoryError (LH001, LH003) for what is no YAML.
+    Raise InventoryError (LH001, LH003) for a text that is not YAML.
     """
     return _Reader(read_yaml(file, merging=True), positioned(text), outside).read()
 
 
 def check_excerpt(file: Path, text: str) -> Recipe:
-    """Everything wrong with a Compose file that a page shows: `text` has blanks for all else on the page."""
+    """Return the recipe of a Compose file on a page: `text` has blanks for the rest of the page."""
     return _Reader(parse_yaml(file, text, merging=True), positioned(text), {}, whole=False).read()
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """The variables of a `.env` file."""
+    """Return the variables of a `.env` file."""
     found = re.finditer(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
     return {each[1]: each[2].strip("\"'") for each in found}
 
@@ -60,14 +60,14 @@ class _Reader:
     text: Text
     outside: Mapping[str, str]
     whole: bool = True
-    """Whether this is the file itself, with what lies beside it."""
+    """False for a part of a page, for which other files are unknown."""
 
     def read(self) -> Recipe:
         recipe = Recipe((*self._top(), *self._refused()))
         services: list[Service] = []
         for number, (name, declared) in enumerate(as_mapping(self.document.data.get("services")).items()):
             if number == MOST_SERVICES:
-                message = f"{number} services stand before this one: it is not looked at, nor are those below"
+                message = f"{number} services come before this one: it and the services below are not checked"
                 place = self.document.key(("services", name))
                 recipe += Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
                 break
@@ -91,7 +91,7 @@ class _Reader:
 
     def _top(self) -> Iterator[Finding]:
         if "version" in self.document.data:
-            message = "`version` is obsolete: Compose ignores it, and says so at every start"
+            message = "`version` is obsolete: Compose ignores it, with a warning at every start"
             yield IDLE_LINE.at(self.document.key(("version",)), message, "leave the line out")
 
     def _service(self, path: Path_, service: dict[str, Any]) -> tuple[Recipe, Service]:
@@ -142,8 +142,8 @@ class _Reader:
 
     def _with_server(self, recipe: Recipe, container: Container, server: ServerCommand) -> Recipe:
         recipe += Recipe(tuple(containers.check_needs(self.document.file, container, server)))
-        told = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
-        found = (each for each in servers.check_server(self.document.file, server) if each.place not in told)
+        reported = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
+        found = (each for each in servers.check_server(self.document.file, server) if each.place not in reported)
         return recipe + Recipe(tuple(found), (server,))
 
     def _at(self, path: Path_) -> tuple[int, int]:
@@ -151,13 +151,13 @@ class _Reader:
         return place.line, place.column
 
     def _text(self, path: Path_, value: str) -> Text:
-        """A value with the position of each of its characters, whether it is quoted, folded or plain."""
+        """Return a value with the position of each of its characters, whether it is quoted, folded or plain."""
         return yaml_text_at(self.document, self.text, path, value)
 
     def _command(
         self, path: Path_, command: Any, environment: Mapping[str, str]
     ) -> tuple[tuple[Word, ...], list[Word]]:
-        """The words of a command as its author meant them, and those that Compose leaves empty."""
+        """Return the words of a command as intended, and those that Compose leaves empty."""
         values = [(path, command)] if isinstance(command, str) else []
         if isinstance(command, list):
             values = [((*path, index), str(item)) for index, item in enumerate(command) if item is not None]
@@ -171,7 +171,7 @@ class _Reader:
         return tuple(words), empty
 
     def _split(self, path: Path_, command: Any) -> Iterator[Finding]:
-        """What Compose makes of a command that was written for a shell."""
+        """Report the syntax of a shell that Compose reads otherwise."""
         if not isinstance(command, str):
             return
         split = tokens.read_compose_command(self._text(path, command))
@@ -185,28 +185,28 @@ class _Reader:
             yield NOT_AS_IT_LOOKS.at(Place(self.document.file, *note.start), message, "put it above `command:`")
         if split.operator:
             operator, at = split.operator
-            message = f"Compose runs no shell: it drops `{operator}` and what stands behind it, without a word"
+            message = f"Compose runs no shell: it drops `{operator}` and the rest, without a warning"
             way_out = "leave it out, or start a shell: `entrypoint: [sh, -c]`, and `command` a list of one text"
             yield NOT_AS_IT_LOOKS.at(Place(self.document.file, *at), message, way_out)
 
     def _entrypoint(
         self, path: Path_, service: dict[str, Any], environment: Mapping[str, str]
     ) -> tuple[Word, ...] | None:
-        """What is started in place of the image's program; `entrypoint: ""` leaves that to the command."""
+        """Return the program in place of that of the image. With `entrypoint: ""`, the command names it."""
         return self._command(path, service["entrypoint"], environment)[0] if "entrypoint" in service else None
 
     def _empty(self, words: list[Word], environment: Mapping[str, str]) -> Iterator[Finding]:
-        said: set[str] = set()
+        reported: set[str] = set()
         for word in words:
             for name in word.unset:
-                if name in environment and name not in said:
-                    said.add(name)
-                    message = f"`${{{name}}}` is empty here: Compose asks its shell and .env, and not `environment:`"
+                if name in environment and name not in reported:
+                    reported.add(name)
+                    message = f"`${{{name}}}` is empty here: Compose reads its shell and .env, and not `environment:`"
                     way_out = f"write the value itself, `{environment[name]}`, or put `{name}` into .env"
                     yield OTHER_VARIABLE.at(Place(self.document.file, *word.start), message, way_out)
 
     def _settings(self, path: Path_, value: Any) -> dict[str, Word]:
-        """The variables of a service, each where it stands."""
+        """Return the variables of a service, with their positions."""
         places: dict[str, tuple[int, int]] = {}
         if isinstance(value, list):
             places = {str(item).partition("=")[0]: self._at((*path, index)) for index, item in enumerate(value)}
@@ -234,7 +234,7 @@ class _Reader:
 
     def _runtime(self, path: Path_, service: dict[str, Any]) -> Iterator[Finding]:
         if service.get("runtime") == "nvidia" and has_cards(service):
-            message = "`runtime: nvidia` is redundant beside the reservation of a device"
+            message = "`runtime: nvidia` is redundant with the reservation of a device"
             yield IDLE_LINE.at(self.document.key((*path, "runtime")), message, "leave the line out")
 
     def _volumes(self, path: Path_, volumes: Any) -> Iterator[Finding]:
@@ -243,12 +243,12 @@ class _Reader:
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if re.fullmatch(r"[A-Za-z0-9][\w.-]+(?:/.*)?", source) and source not in declared:
                 message = f"`{source}` is the name of a volume, which is declared nowhere; a folder begins with `./`"
-                way_out = f"write `./{volume}` for the folder beside this file, or better its whole path"
+                way_out = f"write `./{volume}` for the folder next to this file, or better its whole path"
                 yield CONTAINER_FAILS.at(self.document.value((*path, index)), message, way_out)
 
 
 def _quoted(text: Text) -> Text:
-    """One item of a list as a quoted word: blanks and quotes in it are its own, variables are put in."""
+    """Return an item of a list as a quoted word: blanks and quotes are kept, variables are inserted."""
     quote = Text('"', text.at[:1] or ((1, 1),))
     parts = [quote]
     for index, char in enumerate(text.chars):

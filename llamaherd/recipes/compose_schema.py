@@ -49,7 +49,7 @@ def _validator() -> Draft7Validator:
 
 
 def compose_refusals(data: dict[str, Any]) -> tuple[ComposeRefusal, ...]:
-    """Everything that makes Compose refuse a file, in the order of the schema."""
+    """Return the reasons why Compose refuses a file, in the order of the schema."""
     found: list[ComposeRefusal] = []
     for error in _validator().iter_errors(data):
         found += _said(error)
@@ -62,7 +62,7 @@ def _said(error: ValidationError) -> Iterator[ComposeRefusal]:
     inner = _meant(error)
     path = tuple(inner.absolute_path)
     name = _named(path)
-    # What the schema demands there; jsonschema leaves open what that is.
+    # The requirement of the schema: its type is open in jsonschema.
     demanded: Any = inner.validator_value
     if inner.validator == "additionalProperties" and isinstance(inner.instance, dict):
         yield from _unknown(inner, path)
@@ -79,18 +79,18 @@ def _said(error: ValidationError) -> Iterator[ComposeRefusal]:
         case "oneOf" | "anyOf":
             wanted = " or ".join(dict.fromkeys(_alternatives(inner)))
     if wanted:
-        message = f"{name} is {_shown(inner.instance)}, and Compose wants {wanted}"
+        message = f"{name} is {_shown(inner.instance)}, and Compose requires {wanted}"
         yield ComposeRefusal(path, message, _instead(path, inner.instance, wanted))
     else:
         message = f"{name} is {_shown(inner.instance)}, which Compose refuses"
-        yield ComposeRefusal(path, message, "see what docs.docker.com/reference/compose-file says of it")
+        yield ComposeRefusal(path, message, "see docs.docker.com/reference/compose-file")
 
 
 _TIMES = frozenset({"interval", "timeout", "start_period", "start_interval", "stop_grace_period", "delay", "window"})
 
 
 def _named(path: tuple[str | int, ...]) -> str:
-    """What a path leads to, in words."""
+    """Return a path as words."""
     if not path or isinstance(path[-1], str):
         return f"`{path[-1]}`" if path else "the file"
     parent = next((each for each in reversed(path) if isinstance(each, str)), "the list")
@@ -98,7 +98,7 @@ def _named(path: tuple[str | int, ...]) -> str:
 
 
 def _instead(path: tuple[str | int, ...], value: Any, wanted: str) -> str:
-    """What to write, with the value where that can only be meant."""
+    """Return the help, with the written value if only that can be meant."""
     number = isinstance(value, int) and not isinstance(value, bool)
     if path[-1:] == ("gpus",):
         count = value if number else 1
@@ -115,7 +115,7 @@ def _instead(path: tuple[str | int, ...], value: Any, wanted: str) -> str:
 
 
 def _meant(error: ValidationError) -> ValidationError:
-    """The error below a choice of several shapes: that of the shape which what is written comes nearest to."""
+    """Return the error within a choice of several shapes: that of the shape that is most similar to the value."""
     while error.context:
         deeper = [each for each in error.context if len(each.path) > 0 or each.validator != "type"]
         if not deeper:
@@ -135,7 +135,7 @@ def _unknown(error: ValidationError, path: tuple[str | int, ...]) -> Iterator[Co
         close = get_close_matches(str(key), known, n=1, cutoff=0.7)
         way_out = f"did you mean `{close[0]}`?" if close else "leave it out, or see where it belongs"
         yield ComposeRefusal(
-            (*path, key), f"Compose knows no key `{key}` in {where}, and refuses the file", way_out, of_key=True
+            (*path, key), f"Compose has no key `{key}` in {where}, and refuses the file", way_out, of_key=True
         )
 
 

@@ -28,12 +28,12 @@ class Block:
 
     @property
     def shell(self) -> bool:
-        """Whether a shell may be meant to read it, or systemd or WSL."""
+        """True if the code may be for a shell, systemd or WSL."""
         return self.language in _SHELLS
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
-    """The code on a page; none for a text that marks none."""
+    """Return the marked code on a page."""
     fenced = tuple(_fenced(text))
     if fenced or not _HTML.search(text):
         return fenced
@@ -44,7 +44,7 @@ def blocks_of(text: str) -> tuple[Block, ...]:
 
 
 def text_outside_code(text: str) -> str:
-    """A page of Markdown with blank lines for its code."""
+    """Return a page of Markdown with blank lines for its code."""
     lines = text.split("\n")
     for block in _fenced(text):
         for line in {line for line, _ in block.text.at}:
@@ -53,7 +53,7 @@ def text_outside_code(text: str) -> str:
 
 
 def typed_commands(text: Text) -> Text:
-    """What is typed of what a terminal shows: where there are prompts, their lines alone."""
+    """Return the typed lines of a terminal session: only those with a prompt, if there are any."""
     lines = list(_lines(text))
     if not any(_PROMPT.match(line.chars) for line in lines):
         return text
@@ -75,7 +75,7 @@ def _lines(text: Text) -> Iterator[Text]:
 
 
 def _fenced(text: str) -> Iterator[Block]:
-    """Fences as CommonMark has them, at any depth of indentation."""
+    """Yield the blocks in fences of CommonMark, at any depth of indentation."""
     language, closing = "", ""
     depth = 0
     kept: list[Text] = []
@@ -94,7 +94,7 @@ def _fenced(text: str) -> Iterator[Block]:
 
 
 class _Page(HTMLParser):
-    """What stands in `<pre>`, without the tags in it."""
+    """The text in `<pre>`, without the tags in it."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
@@ -119,17 +119,17 @@ class _Page(HTMLParser):
             self.parts = None
 
     def handle_data(self, data: str) -> None:
-        """Take text as it is."""
+        """Keep text as it is."""
         if self.parts is not None:
             line, column = self.getpos()
             self.parts.append(positioned(data, line, column + 1))
 
     def handle_entityref(self, name: str) -> None:
-        """Take `&lt;` for what it means."""
+        """Replace `&lt;` by its character."""
         self._take(html.unescape(f"&{name};"))
 
     def handle_charref(self, name: str) -> None:
-        """Take `&#39;` for what it means."""
+        """Replace `&#39;` by its character."""
         self._take(html.unescape(f"&#{name};"))
 
     def _take(self, chars: str) -> None:
@@ -162,15 +162,15 @@ _WSLCONFIG = re.compile(
 
 
 def is_article(text: str) -> bool:
-    """Whether there is prose in a text, outside of comments."""
+    """Return whether there is prose in a text, outside of comments."""
     return _PROSE.search(text) is not None
 
 
 def commands_of(text: str, *, marked: bool = False) -> str:
-    """The text, as long as it was, with a `:` (the shell's nothing) in the place of each line of prose.
+    """Return the text, of the same length, with `:` (the shell's no-op) in place of each line of prose.
 
-    Of a page that marks its code elsewhere, lines that begin with a program or are indented as code are taken. What
-    goes on with a line that is none of ours, such as `curl … \\`, is another program's.
+    If the page marks its code elsewhere, only lines that begin with a program or are indented as code are kept.
+    A continuation of a line that is not kept, such as `curl … \\`, is not kept either.
     """
     lines = text.split("\n")
     continued = taken = False
@@ -187,7 +187,7 @@ def commands_of(text: str, *, marked: bool = False) -> str:
 
 
 def wslconfig_of(text: str) -> str:
-    """The parts of a text that are a `.wslconfig`, where they stand; blank lines for all else."""
+    """Return the lines of a text that are a `.wslconfig`, with blank lines for the others."""
     lines = [""] * (text.count("\n") + 1)
     for found in _WSLCONFIG.finditer(text):
         first = text.count("\n", 0, found.start())

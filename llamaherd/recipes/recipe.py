@@ -157,8 +157,8 @@ _OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (
     (
         re.compile(r"/v1/internal/health\b"),
         NAME_GONE,
-        "no engine answers at `/v1/internal/health`",
-        "ask `/health`",
+        "no engine has the path `/v1/internal/health`",
+        "request `/health`",
     ),
     (
         re.compile(r"\b(?:compil|build)\w*\b[^\n]{0,60}\bMTP\b(?: build| compile)? flags", re.IGNORECASE),
@@ -170,7 +170,7 @@ _OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (
 
 
 def check_outdated_terms(file: Path, text: str) -> Iterator[Finding]:
-    """Addresses and options that a text names and that are nowhere."""
+    """Yield the addresses and options in a text that no engine has."""
     for pattern, rule, message, way_out in _OUTDATED:
         for found in pattern.finditer(text):
             before = text[: found.start()]

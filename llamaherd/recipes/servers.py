@@ -36,7 +36,7 @@ OF_CLI: Mapping[str, int] = {
 }
 """Flags of llama-cli, with the number of their values."""
 _SAID_ELSEWHERE = {OPEN, SECRET}
-"""Rules that are checked elsewhere: a container decides who reaches a server, and a key in a recipe is its owner's."""
+"""Rules that are checked elsewhere: a container decides which hosts reach a server, and recipes may contain a key."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
 _ELLIPSES = ("...", "…")
@@ -56,7 +56,7 @@ def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
 
 
 def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
-    """Return whether flags without a program are likely llama-server's: at least two, and it knows most of them."""
+    """Return whether flags without a program are likely llama-server's: at least two, and most in its catalogue."""
     names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
     known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
     return len(names) > 1 and 2 * len(known) > len(names)
@@ -300,14 +300,14 @@ def _open(file: Path, server: ServerCommand) -> Iterator[Finding]:
     if (variable := server.settings.get("LLAMA_ARG_HOST")) and (flag is None or server.kind == "ik_llama.cpp"):
         flag, host = variable, variable
     if flag is None and server.program == "vllm":
-        message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
+        message = "vLLM listens on all addresses by default, and no API key is required"
         yield OPENS_TO_NETWORK.at(
             Place(file, *server.start), message, f"add `--host 127.0.0.1`, or {key_advice(server)}"
         )
     elif (
         flag and host and not (host.unknown or str(host).startswith("-") or is_loopback(str(host)) or "/" in str(host))
     ):
-        message = f"this listens on {host}, open to the whole network, and no API key is asked for"
+        message = f"this listens on {host}, open to the whole network, and no API key is required"
         way_out = f"{key_advice(server)}, or write `--host 127.0.0.1`"
         yield OPENS_TO_NETWORK.at(Place(file, *flag.start), message, way_out)
 
@@ -318,16 +318,16 @@ def _model(file: Path, server: ServerCommand) -> Iterator[Finding]:
         return
     at = Place(file, *model.start)
     if model.tilde:
-        message = f"`{model}` is no path: in quotes, the shell puts no home in for `~`"
+        message = f"`{model}` is no path: in quotes, the shell does not replace `~`"
         yield NOT_AS_IT_LOOKS.at(at, message, "write `$HOME` in its place")
     if shard := _SHARD.search(str(model)):
         number, count = int(shard[1]), int(shard[2])
         if number != 1:
             first = f"-00001-of-{shard[2]}.gguf"
-            message = f"this is shard {number} of {count}, and a model is loaded by its first"
-            yield NOT_AS_IT_LOOKS.at(at, message, f"name the one that ends with `{first}`")
+            message = f"this is shard {number} of {count}, and the engine needs the first"
+            yield NOT_AS_IT_LOOKS.at(at, message, f"name the file that ends with `{first}`")
         elif count > 1:
-            message = f"this is the first of {count} shards: all of them must lie beside it, under these names"
+            message = f"this is the first of {count} shards: all of them must be in the same folder, with these names"
             way_out = "download them all, and never join them with `cat`"
             yield BETTER_BY_RIG.at(at, message, way_out)
     if re.match(r"/mnt/[a-z]/", str(model)):

@@ -21,12 +21,12 @@ class Text:
     at: tuple[Position, ...]
 
     def cut(self, start: int, end: int) -> Text:
-        """The characters from `start` up to `end`."""
+        """Return the characters from `start` up to `end`."""
         return Text(self.chars[start:end], self.at[start:end])
 
 
 def joined(texts: Iterable[Text]) -> Text:
-    """One text after the other."""
+    """Return the texts as one, in their order."""
     parts = list(texts)
     return Text("".join(part.chars for part in parts), tuple(at for part in parts for at in part.at))
 
@@ -36,13 +36,13 @@ _POWERSHELL = re.compile(r"(?<=[ \t])`(?=[ \t]*\r?\n)")
 
 
 def unixed(text: Text) -> Text:
-    """The text with backslashes for the backquotes by which PowerShell continues a line, if it has no others."""
+    """Return the text with backslashes for PowerShell's backquotes at line ends, if it has no other backquotes."""
     chars, found = _POWERSHELL.subn("\\\\", text.chars)
     return Text(chars, text.at) if found == text.chars.count("`") else text
 
 
 def positioned(chars: str, line: int = 1, column: int = 1) -> Text:
-    """A whole text whose first character stands at this line and column."""
+    """Return a text whose first character is at this line and column."""
     at = []
     for char in chars:
         at.append((line, column))
@@ -52,10 +52,10 @@ def positioned(chars: str, line: int = 1, column: int = 1) -> Text:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a word: characters as they are, a variable, or what only a shell can know, such as `$(nproc)`."""
+    """A part of a word: plain characters, a variable, or an expansion that only a shell can compute: `$(nproc)`."""
 
     text: Text
-    """What is written; the default of a variable is in `default`."""
+    """The part as written; the default of a variable is in `default`."""
     variable: str = ""
     default: str | None = None
     unknown: bool = False
@@ -82,14 +82,14 @@ _ENDS_WORD = " \t\r\n;&|()<>"
 _PLAIN = re.compile(r"[^\\'\"$` \t\r\n;&|()<>]+")
 _PLAIN_IN_DOUBLE_QUOTES = re.compile(r"[^\\$`]+")
 _CONTINUED = re.compile(r"\\([ \t]*(?:[ \t]#[^\n]*)?)\r?\n")
-"""A backslash at the end of its line; what stands behind it nonetheless, blanks or a comment, is in the group."""
+"""A backslash at the end of its line; the group has blanks or a comment after it."""
 _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][^\[\]\n]*\]")
-"""`<model>` and `[--port PORT]`, as pages have them; to a shell the first is two redirections, which nobody means.
+"""`<model>` and `[--port PORT]`, as pages have them; to a shell the first is two redirections.
 `<in >out` has a blank."""
 
 
 def tokens(text: Text, *, comments: bool = True) -> Iterator[Token]:
-    """The tokens of a shell text. What is not closed is taken as it is written; `comments`: whether `#` begins one."""
+    """Yield the tokens of a shell text. Unclosed quotes are plain characters. `comments`: whether `#` begins one."""
     return _Lexer(text, comments=comments).tokens()
 
 
@@ -133,7 +133,7 @@ class _Lexer:
         return len(self.chars) if found < 0 else found
 
     def _documents(self) -> Iterator[Token]:
-        """The here-documents that begin on this line."""
+        """Yield the here-documents that begin on this line."""
         for end in self.awaited:
             start = self.here
             while self.here < len(self.chars):
@@ -174,12 +174,12 @@ class _Lexer:
         return Token("word", self.text.at[start], self.chars[start : self.here], tuple(pieces))
 
     def _placeholder(self) -> int:
-        """Where the placeholder ends that stands here; 0 for none."""
+        """Return the end of the placeholder at this position; 0 for none."""
         found = _PLACEHOLDER.match(self.chars, self.here) if self.chars[self.here] in "<[" else None
         return found.end() if found else 0
 
     def _taken(self, end: int, *, quoted: bool = False) -> Piece:
-        """The characters from here up to `end`, as they are."""
+        """Return the characters from this position up to `end`, unchanged."""
         start, self.here = self.here, end
         return Piece(self.text.cut(start, end), quoted=quoted)
 
@@ -215,7 +215,7 @@ class _Lexer:
         return pieces
 
     def _expansion(self, *, quoted: bool) -> Piece:
-        """What begins with `$` or a backquote here; a sign that begins nothing stands for itself."""
+        """Return the expansion that begins with `$` or a backquote at this position, or the plain character."""
         start = self.here
         after = self.chars[start + 1 : start + 2]
         end = start + 1
@@ -250,7 +250,7 @@ class _Lexer:
 
 
 def _partners(chars: str) -> dict[int, int]:
-    """Where the bracket stands that closes each `(` and `{`; those that nothing closes are left out."""
+    """Return the positions of closing brackets by those of `(` and `{`; unclosed ones are left out."""
     partners: dict[int, int] = {}
     opened: dict[str, list[int]] = {")": [], "}": []}
     for index, char in enumerate(chars):
@@ -263,14 +263,14 @@ def _partners(chars: str) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class ComposeCommand:
-    """What its author meant, and where Compose takes it otherwise."""
+    """The intended command, and the positions where Compose reads it otherwise."""
 
     text: Text
-    """Without backslashes that were to continue a line, and without what is dropped."""
+    """The command without backslashes at line ends, and without the part that Compose drops."""
     continued: Position | None = None
     """The first backslash before a blank or a line's end."""
     operator: tuple[str, Position] | None = None
-    """Where the command ends for Compose."""
+    """The operator at which the command ends for Compose."""
 
 
 def read_compose_command(text: Text) -> ComposeCommand:
@@ -297,8 +297,10 @@ def read_compose_command(text: Text) -> ComposeCommand:
 
 
 def yaml_text_at(document: Document, whole: Text, path: Path_, value: str) -> Text:
-    """A value with the position of each of its characters, whether it is quoted, folded or plain. `whole` is all of
-    the file."""
+    """Return a value with the position of each of its characters, whether it is quoted, folded or plain.
+
+    `whole` is the text of the file.
+    """
     place = document.value(path)
     start = bisect_left(whole.at, (place.line, place.column))
     positions: list[tuple[int, int]] = []

@@ -13,17 +13,17 @@ from llamaherd.text.numbers import whole_number
 
 
 def check_start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Everything wrong with when a server runs."""
+    """Yield the faults of the starts and restarts of a server."""
     yield from _restarts(started)
     yield from _at_boot(started)
     yield from _again(started)
-    yield from _asked(started, server)
-    yield from _as_somebody_else(started)
+    yield from _early_requests(started, server)
+    yield from _other_users(started)
     yield from _processors(started, server)
 
 
 def _whole(started: StartedUnit) -> bool:
-    """Whether a unit shows all that it has, so that what is missing is missing."""
+    """Return whether the whole unit is given, so that absent settings are really missing."""
     sections = {name for name, _ in started.unit.sections}
     if swallowed(started.words) is not None:
         return False
@@ -54,7 +54,7 @@ NOT_AT_BOOT = Rule(
 
 
 def _at_boot(started: StartedUnit) -> Iterator[Finding]:
-    """`systemctl enable` makes the links that [Install] names, and does nothing without it."""
+    """Report units that do not start at boot: `systemctl enable` creates the links that [Install] names."""
     wanted = started.unit.last("WantedBy", "Install")
     pulled = wanted or any(started.unit.all(key, "Install") for key in ("RequiredBy", "UpheldBy", "Also"))
     start = started.unit.last("ExecStart")
@@ -62,23 +62,23 @@ def _at_boot(started: StartedUnit) -> Iterator[Finding]:
         message = "nothing starts this at boot: `WantedBy=` under `[Install]` is missing"
         yield started.finding(NOT_AT_BOOT, start.start, message, "add `WantedBy=multi-user.target` there", "note")
     elif wanted and started.under_user and wanted.text in {"multi-user.target", "graphical.target"}:
-        message = f"a user's manager never reaches `{wanted.text}`: this does not start by itself"
+        message = f"a user's manager has no `{wanted.text}`: this does not start by itself"
         yield started.finding(NOT_AT_BOOT, wanted.at, message, "write `WantedBy=default.target`")
 
 
 def _again(started: StartedUnit) -> Iterator[Finding]:
-    """man systemd.service, Restart=."""
+    """Report servers that systemd does not start again after a crash (man systemd.service, Restart=)."""
     restart, start = started.unit.last("Restart"), started.unit.last("ExecStart")
     if restart is None and start and _whole(started):
         message = "a server that crashes stays down: `Restart=` is missing"
         yield started.finding(NOT_AT_BOOT, start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
     elif restart and restart.text == "on-success":
-        message = "a server that crashes stays down: `on-success` starts again what has ended well"
+        message = "a server that crashes stays down: `on-success` restarts it only after a clean exit"
         yield started.finding(NOT_AT_BOOT, restart.at, message, "write `Restart=on-failure`")
 
 
-def _asked(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """ExecStartPost runs as soon as the process is there, and a model loads for longer."""
+def _early_requests(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Report requests in ExecStartPost, which runs as soon as the process exists: a model takes longer to load."""
     if started.unit.value("Type") in {"notify", "forking", "oneshot"} or server.contained:
         return
     for setting in started.unit.all("ExecStartPost"):
@@ -86,22 +86,20 @@ def _asked(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         first = line[0].lstrip("@!:+|-").rpartition("/")[2] if line else ""
         optional = setting.text.startswith("-")
         if first in {"curl", "wget"} and "--retry" not in setting.text and not optional:
-            message = (
-                "this asks at once, while the server still loads: systemd takes the service for failed, and ends it"
-            )
+            message = "this requests at once, while the server still loads: it fails, and systemd ends the service"
             way_out = "add `--retry 60 --retry-delay 5 --retry-connrefused`" if first == "curl" else "leave it out"
             yield started.finding(NEVER_STARTED, setting.at, message, way_out)
 
 
-def _as_somebody_else(started: StartedUnit) -> Iterator[Finding]:
+def _other_users(started: StartedUnit) -> Iterator[Finding]:
     user = started.unit.last("User")
     if started.under_user and user:
-        message = "a user's manager starts nothing as somebody else: the service fails with 216/GROUP"
+        message = "a user's manager starts services only as that user: the service fails with 216/GROUP"
         yield started.finding(NEVER_STARTED, user.at, message, "leave `User=` out")
     elif user and user.text not in {"", "root", "0"} and started.words and str(started.words[0]).endswith("/sudo"):
-        message = f"sudo asks `{user.text}` for a password, and a service has no terminal"
+        message = f"sudo requires a password of `{user.text}`, and a service has no terminal for it"
         yield started.finding(
-            NEVER_STARTED, started.words[0].start, message, "start the server itself: `User=` is who runs it"
+            NEVER_STARTED, started.words[0].start, message, "start the server itself: `User=` sets the user"
         )
 
 
@@ -130,7 +128,7 @@ FEWER_PROCESSORS = Rule(
 
 
 def _processors(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """More threads than the processors that the service may use: they wait for each other."""
+    """Report more threads than the service may use processors: they wait for each other."""
     threads = server.value("-t", "--threads")
     count = whole_number(str(threads), 9999) if threads else None
     if threads is None or count is None:
@@ -149,7 +147,7 @@ def _processors(started: StartedUnit, server: ServerCommand) -> Iterator[Finding
 
 
 def _counted(text: str) -> int:
-    """How many processors a list of numbers and ranges names; 0 for what is none."""
+    """Return the number of processors in a list of numbers and ranges; 0 for an invalid list."""
     found: set[int] = set()
     for part in re.split(r"[\s,]+", text.strip(" ,")):
         limits = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     *("checks", "cli", "diagnostics", "engines", "fleet", "gguf", "lock", "onhost"),
-    *("reference", "scaffold", "store", "text"),
+    *("recipes", "reference", "scaffold", "store", "text"),
 )
 """The packages of llamaherd whose words are checked; add a package when it is clean."""
 
