@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.diagnostics.spelling import misspelled_name
-from llamaherd.engines import TRAITS
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import TRAITS, CommandLine
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, section
 from llamaherd.inventory.schema import Instance, Rig

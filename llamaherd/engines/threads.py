@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from llamaherd.diagnostics.findings import Rule
-from llamaherd.engines import reads_gguf
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine, reads_gguf
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
 from llamaherd.text.numbers import whole_number

@@ -303,7 +303,7 @@ class _Rules:
     document: Document
     services: list[Service]
 
-    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(self.document.value(path), message, way_out, severity)
 
     def network(self, service: Service) -> Iterator[Finding]:
@@ -311,11 +311,11 @@ class _Rules:
         mode = service.declared.get("network_mode")
         if mode is not None and service.declared.get("networks"):
             message = "Compose refuses `network_mode` and `networks` in one service"
-            yield self._said(NETWORK_MODE, (*service.path, "networks"), message, "keep one of them")
+            yield self._fault(NETWORK_MODE, (*service.path, "networks"), message, "keep one of them")
         if mode == "host" and service.declared.get("ports"):
             message = "with `network_mode: host` no port is published: the server listens on the host itself"
             way_out = "leave `ports` out, and choose address and port by `--host` and `--port`"
-            yield self._said(NETWORK_MODE, (*service.path, "ports"), message, way_out, "warning")
+            yield self._fault(NETWORK_MODE, (*service.path, "ports"), message, way_out, "warning")
 
     def dependencies(self, service: Service) -> Iterator[Finding]:
         """Report services for which `depends_on` waits in vain."""
@@ -326,19 +326,19 @@ class _Rules:
             path = (*service.path, "depends_on", name)
             if other is None and "include" not in self.document.data:
                 message = f"`{name}` is no service of this file, and Compose refuses it"
-                yield self._said(WAITS_IN_VAIN, path, message, f"services here: {', '.join(sorted(others))}")
+                yield self._fault(WAITS_IN_VAIN, path, message, f"services here: {', '.join(sorted(others))}")
             elif other and as_mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
                 message = f"`{service.name}` waits for `{name}` to be healthy, and `{name}` has no health check"
-                yield self._said(WAITS_IN_VAIN, path, message, f"give `{name}` a `healthcheck`")
+                yield self._fault(WAITS_IN_VAIN, path, message, f"give `{name}` a `healthcheck`")
             elif name == service.name:
                 message = f"`{name}` would wait for itself, and Compose refuses that"
-                yield self._said(WAITS_IN_VAIN, path, message, "leave it out")
+                yield self._fault(WAITS_IN_VAIN, path, message, "leave it out")
             elif other and name > service.name and service.name in _wanted(other):
                 message = f"`{service.name}` and `{name}` wait for each other, and Compose refuses that"
-                yield self._said(WAITS_IN_VAIN, path, message, "leave out one of the two")
+                yield self._fault(WAITS_IN_VAIN, path, message, "leave out one of the two")
             elif other and (not service.may_run_with(other) or (other.profiles and not service.profiles)):
                 message = f"`{name}` starts with other profiles than `{service.name}`, which depends on it"
-                yield self._said(WAITS_IN_VAIN, path, message, "give both a profile in common", "warning")
+                yield self._fault(WAITS_IN_VAIN, path, message, "give both a profile in common", "warning")
 
     def devices(self, service: Service) -> Iterator[Finding]:
         """Report contradictory reservations of devices."""
@@ -346,13 +346,13 @@ class _Rules:
             path = (*service.path, "deploy", "resources", "reservations", "devices", index)
             if "count" in device and "device_ids" in device:
                 message = "Compose refuses `count` together with `device_ids`"
-                yield self._said(
+                yield self._fault(
                     REFUSED_BY_COMPOSE, (*path, "count"), message, "leave `count` out: the ids set the number"
                 )
             kinds = device.get("capabilities")
             if isinstance(kinds, list) and "driver" not in device and "gpu" not in kinds:
                 message = "this reserves no GPU: `gpu` is not among its capabilities"
-                yield self._said(REFUSED_BY_COMPOSE, (*path, "capabilities"), message, "write `capabilities: [gpu]`")
+                yield self._fault(REFUSED_BY_COMPOSE, (*path, "capabilities"), message, "write `capabilities: [gpu]`")
 
     def restart(self, service: Service) -> Iterator[Finding]:
         """Report restart policies that Docker refuses."""
@@ -360,7 +360,7 @@ class _Rules:
         if isinstance(policy, str) and "$" not in policy and not _RESTARTS.fullmatch(policy):
             message = f"Docker has no restart policy `{policy}`"
             way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
-            yield self._said(RESTART_POLICY, (*service.path, "restart"), message, way_out)
+            yield self._fault(RESTART_POLICY, (*service.path, "restart"), message, way_out)
 
     def alone(self, service: Service) -> Iterator[Finding]:
         """Report contradictory limits, and resources that several containers of a service cannot share."""
@@ -368,21 +368,21 @@ class _Rules:
         limit, other = service.declared.get("mem_limit"), as_mapping(resources.get("limits")).get("memory")
         if limit is not None and other is not None and str(limit).lower() != str(other).lower():
             message = f"`mem_limit: {limit}` and `deploy.resources.limits.memory: {other}` contradict each other"
-            yield self._said(
+            yield self._fault(
                 REFUSED_BY_COMPOSE, (*service.path, "mem_limit"), f"{message}, and Compose refuses that", "keep one"
             )
         replicas = as_mapping(service.declared.get("deploy")).get("replicas", service.declared.get("scale"))
         several = isinstance(replicas, int) and replicas > 1
         if several and service.declared.get("container_name"):
             message = f"{replicas} containers cannot have one name, and Compose refuses that"
-            yield self._said(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
+            yield self._fault(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
         elif (
             several
             and service.container
             and any(whole_number(port.host) is not None for port in service.container.ports)
         ):
             message = f"{replicas} containers need the same port of the host: the second does not start"
-            yield self._said(
+            yield self._fault(
                 WANTED_TWICE, (*service.path, "ports"), message, "a service for each, with a port of its own"
             )
 
@@ -400,7 +400,7 @@ class _Rules:
             if SECRET_NAME.search(name) and text and "$" not in text and not text.startswith("/"):
                 message = f"the value of `{name}` is in this file: every reader or copy of the file has it"
                 way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
-                yield self._said(KEY_IN_COMPOSE, (*service.path, "environment", step), message, way_out)
+                yield self._fault(KEY_IN_COMPOSE, (*service.path, "environment", step), message, way_out)
 
     def together(self, first: Service, second: Service) -> Iterator[Finding]:
         """Report resources that two services cannot share."""
@@ -408,14 +408,14 @@ class _Rules:
         name = second.declared.get("container_name")
         if name and name == first.declared.get("container_name"):
             message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
-            yield self._said(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
+            yield self._fault(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
         both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
         shares = [gpu_utilization(server) for server in both]
         cards = _cards(first) & _cards(second)
         if len(both) == 2 and cards and sum(shares) > 1:
             message = f"`{first.name}` takes {shares[0]:g} of a GPU, and `{second.name}` {shares[1]:g} of the same one"
             way_out = "give each a GPU by `device_ids`, or shares that add up to less than 1"
-            yield self._said(WANTED_TWICE, second.path, f"{message}: the second does not start", way_out)
+            yield self._fault(WANTED_TWICE, second.path, f"{message}: the second does not start", way_out)
 
     def _ports(self, first: Service, second: Service) -> Iterator[Finding]:
         if first.container is None or second.container is None:

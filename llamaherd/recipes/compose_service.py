@@ -199,7 +199,7 @@ class _Rules:
     outside: Mapping[str, str]
     whole: bool
 
-    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(self.document.value(path), message, way_out, severity)
 
     def variables(self, path: Path_, value: Any, given: frozenset[str]) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ class _Rules:
         for found in _DOLLAR.finditer(value) if isinstance(value, str) else ():
             if found["wrong"] is not None:
                 message = f"`{found[0]}` is no variable of Compose, which refuses the file"
-                yield self._said(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
+                yield self._fault(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
             elif name := found["named"] or found["braced"]:
                 yield from self._unset(path, value, found, name, given)
 
@@ -222,14 +222,14 @@ class _Rules:
         in_environment = "environment" in path
         if in_environment and found["named"] and not name.isupper() and found[0] != value:
             message = f"Compose reads `{found[0]}` as a variable, and inserts an empty text for an unset one"
-            yield self._said(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
+            yield self._fault(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
         elif "healthcheck" in path and name in given:
             message = f"Compose inserts `{found[0]}`, and does not read it from `environment:`"
-            yield self._said(DOLLAR, path, message, f"write `$${name}`, which the container's shell inserts")
+            yield self._fault(DOLLAR, path, message, f"write `$${name}`, which the container's shell inserts")
         elif self.whole and name not in given and set(path) & set(_WHERE_EMPTY_HARMS):
             message = f"`{name}` is not set here: without it in the shell, Compose inserts an empty text"
             way_out = f"put `{name}=…` into .env next to this file, or write `${{{name}:?}}` to stop with an error"
-            yield self._said(DOLLAR, path, message, way_out, "warning")
+            yield self._fault(DOLLAR, path, message, way_out, "warning")
 
     def names(self, service: Service) -> Iterator[Finding]:
         """Report networks, secrets and configs of a service that the file does not declare."""
@@ -247,14 +247,14 @@ class _Rules:
                     message = f"`{name}` is declared under no `{key}:` of this file, and Compose refuses it"
                     shown = "{}" if key == "networks" else "{file: ./" + name + "}"
                     way_out = f"add `{key}: {{{name}: {shown}}}` at the top"
-                    yield self._said(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
+                    yield self._fault(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
         base = service.declared.get("extends")
         base = (
             base if isinstance(base, str) else None if "file" in as_mapping(base) else as_mapping(base).get("service")
         )
         if isinstance(base, str) and base not in as_mapping(self.document.data.get("services")):
             message = f"`{base}` is no service of this file, and Compose refuses it"
-            yield self._said(
+            yield self._fault(
                 NAMED_NOWHERE, (*service.path, "extends"), message, "write `extends: {file: …, service: …}`"
             )
 
@@ -277,6 +277,6 @@ class _Rules:
             there = False
         if not there:
             message = f"there is no `{name}` next to this file, and Compose does not start without it"
-            yield self._said(
+            yield self._fault(
                 NAMED_NOWHERE, path, message, "put it there, with mode 0600 where it holds a key", "warning"
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import tagged_version
-from llamaherd.recipes.commands import Command, Word
+from llamaherd.recipes.commands import Command, Position, Text, Word
 from llamaherd.recipes.memory_limits import (
     LIMIT_BELOW_HELD,
     LIMIT_BELOW_SAVED,
@@ -29,7 +29,6 @@ from llamaherd.recipes.programs import (
 )
 from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
-from llamaherd.recipes.tokens import Position, Text
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
 

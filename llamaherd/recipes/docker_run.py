@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.recipes.commands import Word
+from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.compose_rules import NETWORK_MODE
 from llamaherd.recipes.containers import Bind, Container, bind_of_mount, bind_of_volume, published_port, word_at
 from llamaherd.recipes.recipe import CONTAINER_FAILS, NOT_AS_IT_LOOKS
-from llamaherd.recipes.tokens import Position
 from llamaherd.text.numbers import whole_number
 
 _SWITCHES = {

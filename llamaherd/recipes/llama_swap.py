@@ -11,11 +11,10 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
 from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.recipes import shell
-from llamaherd.recipes.commands import Command, Word, expand
+from llamaherd.recipes.commands import Command, Text, Word, expand, joined, positioned, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping
 from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.shell import MOST_SERVERS
-from llamaherd.recipes.tokens import Text, joined, positioned, yaml_text_at
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})

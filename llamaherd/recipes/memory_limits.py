@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import Rule, Severity
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine
 from llamaherd.engines.flags import Catalogue, catalogue, catalogues
 from llamaherd.engines.flags.effective import effective_options
 from llamaherd.gguf.header import Header

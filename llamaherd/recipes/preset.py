@@ -16,20 +16,18 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import flags
 from llamaherd.engines.flags import Catalogue, Problem
 from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
-from llamaherd.engines.flags.conflicts import find_conflicts
-from llamaherd.engines.flags.effective import effective_options
+from llamaherd.engines.flags.conflicts import SOURCES, find_conflicts
+from llamaherd.engines.flags.effective import OFF, effective_options
 from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
 from llamaherd.engines.flags.translations import UNKNOWN_FLAG
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are not flags."""
-SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
 OF_THE_ROUTER = (
     *("--host", "--port", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
     *("--models-dir", "--models-max", "--models-preset", "--models-autoload"),
 )
 """Flags that the router sets for each model's server, or removes."""
-OFF = ("off", "disabled", "false", "0")
 _HEADER = re.compile(r"\[[ \t]*([^\]]+?)[ \t]*\][ \t]*(?:[;#].*)?")
 _SETTING = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*=[ \t]*([^;#\n]*?)[ \t]*(?:[;#].*)?")
 _CUT = re.compile(r"=[^;#\n]*[^\s;#=](?P<at>[;#])(?P<rest>.*)")
@@ -124,7 +122,7 @@ class _Reader:
     file: Path
     known: Catalogue
 
-    def _said(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(Place(self.file, line, 1), message, way_out, severity)
 
     def read(self, text: str) -> Iterator[Finding]:
@@ -150,21 +148,21 @@ class _Reader:
             way_out = "begin it at the first column"
         else:
             way_out = f"write `{key} = {value}`"
-        return self._said(PRESET_REFUSED, number, message, way_out)
+        return self._fault(PRESET_REFUSED, number, message, way_out)
 
     def _value(self, number: int, line: str, key: str, value: str) -> Iterator[Finding]:
         """Report values that the router reads otherwise than they seem."""
         if cut := _CUT.search(line):
             message = f"the value ends at `{cut['at']}`: what follows is a comment to the router"
-            yield self._said(
+            yield self._fault(
                 PRESET_LINE, number, message, "pass it by the router's command line, or leave the sign out"
             )
         if value[:1] in ("'", '"') and value[-1:] == value[:1]:
             message = f"the quotes are a part of `{key}`: the router does not remove them"
-            yield self._said(PRESET_LINE, number, message, f"write `{key} = {value[1:-1]}`")
+            yield self._fault(PRESET_LINE, number, message, f"write `{key} = {value[1:-1]}`")
         elif value.startswith("~") or re.match(r"\$\{?\w", value):
             message = f"the router does not replace `{value.split('/')[0]}`: this is not a path"
-            yield self._said(PRESET_LINE, number, message, "write the whole path, from `/` on")
+            yield self._fault(PRESET_LINE, number, message, "write the whole path, from `/` on")
 
     def _setting(self, key: str, value: str, number: int) -> _Setting:
         name = _flag(self.known, key)
@@ -185,18 +183,18 @@ class _Reader:
             sources = [each for each in settings if self._among(each, SOURCES)]
             if not name and any(each.words for each in settings):
                 message = "what stands above all sections makes a model that is called `default`"
-                yield self._said(
+                yield self._fault(
                     PRESET_LINE, settings[0].line, message, "put `[*]` above what is for every model", "warning"
                 )
             if name in names:
                 message = f"`[{name}]` stands here again: nothing of the first one counts"
-                yield self._said(PRESET_LINE, number, message, "put both into one section", "warning")
+                yield self._fault(PRESET_LINE, number, message, "put both into one section", "warning")
             if name == "*" and sources:
                 message = "every model would be this one"
-                yield self._said(PRESET_LINE, sources[0].line, message, "put it into a section of its own", "warning")
+                yield self._fault(PRESET_LINE, sources[0].line, message, "put it into a section of its own", "warning")
             elif name not in ("", "*") and settings and not sources and not re.search(r"[/:]", name):
                 message = f"`[{name}]` names no model: it is one only if `--models-dir` holds it under this name"
-                yield self._said(
+                yield self._fault(
                     PRESET_LINE, number, message, "add `model = /path/to.gguf`, or `hf-repo = USER/NAME`", "note"
                 )
             names.add(name)
@@ -212,7 +210,9 @@ class _Reader:
         for setting in settings:
             if section != "" and self._among(setting, OF_THE_ROUTER):
                 message = f"`{setting.key}` has no effect here: the router sets it itself for each model"
-                yield self._said(PRESET_LINE, setting.line, message, "write it on the router's command line", "warning")
+                yield self._fault(
+                    PRESET_LINE, setting.line, message, "write it on the router's command line", "warning"
+                )
                 continue
             yield from self._switch(setting)
             arguments += setting.words
@@ -236,7 +236,7 @@ class _Reader:
             )
             if flag.negated and name in flag.negated:
                 message = f"`{setting.key} = {setting.value}` switches it on: it is not `true` to the router"
-            yield self._said(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
+            yield self._fault(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
 
     def _problem(self, problem: Problem, setting: _Setting) -> Finding:
         """Return the finding of a flag, in the syntax of a preset."""
@@ -245,7 +245,7 @@ class _Reader:
             longer = (name for name in names if len(setting.key) > 4 and name.startswith(setting.key))
             close = nearest_name(setting.key, names) or next(longer, None)
             message = f"`{setting.key}` is no option of {self.known}: the router does not start"
-            return self._said(
+            return self._fault(
                 PRESET_REFUSED, setting.line, message, f"did you mean `{close}`?" if close else "leave it out"
             )
         way_out = problem.help

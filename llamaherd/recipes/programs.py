@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from llamaherd.recipes.commands import Command, Word, read_commands
-from llamaherd.recipes.tokens import Position
+from llamaherd.recipes.commands import Command, Position, Word, read_commands
 
 EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 

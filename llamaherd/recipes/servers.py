@@ -17,10 +17,9 @@ from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.conflicts import find_conflicts
 from llamaherd.engines.flags.effective import Conflict, ServerContext, effective_options
 from llamaherd.engines.threads import THREAD_FOR_EACH
-from llamaherd.recipes.commands import Word
+from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.programs import OLD_NAMES, EngineName, ServerCommand, base_name
 from llamaherd.recipes.recipe import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OPENS_TO_NETWORK
-from llamaherd.recipes.tokens import Position
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""
@@ -35,7 +34,7 @@ OF_CLI: Mapping[str, int] = {
     **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
 }
 """Flags of llama-cli, with the number of their values."""
-_SAID_ELSEWHERE = {OPEN, SECRET}
+_CHECKED_ELSEWHERE = {OPEN, SECRET}
 """Rules that are checked elsewhere: a container decides which hosts reach a server, and recipes may contain a key."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
@@ -129,7 +128,7 @@ def _of_environment(server: ServerCommand) -> list[tuple[Problem, str]]:
     known = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     problems = flags.check_environment(catalogue, known) if catalogue else ()
     names = list(known)
-    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _SAID_ELSEWHERE]
+    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _CHECKED_ELSEWHERE]
 
 
 def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:

@@ -13,7 +13,7 @@ from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
 from llamaherd.recipes import containers as recipes_containers
 from llamaherd.recipes import servers as recipes_servers
-from llamaherd.recipes.commands import Command, Word, read_commands
+from llamaherd.recipes.commands import Command, Position, Text, Word, positioned, read_commands, unixed
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.programs import (
     EngineName,
@@ -27,7 +27,6 @@ from llamaherd.recipes.programs import (
 )
 from llamaherd.recipes.recipe import BEHIND_IMAGE, BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
 from llamaherd.recipes.servers import PORTS
-from llamaherd.recipes.tokens import Position, Text, positioned, unixed
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
-from llamaherd.recipes.commands import Word
-from llamaherd.recipes.tokens import Position
+from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.units import Setting, Unit, known_keys, unit_environment, words
 
 SKIPPED_BY_SYSTEMD = Rule(

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from llamaherd.recipes.commands import Word
-from llamaherd.recipes.tokens import EMPTY, Position, Text, joined
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, joined
 
 
 @dataclass(frozen=True)

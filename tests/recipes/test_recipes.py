@@ -113,7 +113,13 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (8, 3, "LH212", "warning", "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"),
     ],
     "broken.sh": [
-        (1, 28, "LH141", "error", "make the backslash the last character of its line, and put comments above the command"),
+        (
+            1,
+            28,
+            "LH141",
+            "error",
+            "make the backslash the last character of its line, and put comments above the command",
+        ),
         (
             *(4, 3, "LH141", "error"),
             "end every line of the command but the last with a backslash, and put no comment between them",

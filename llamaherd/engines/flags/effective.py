@@ -13,6 +13,9 @@ from llamaherd.engines.flags.environment import FALSE, TRUE, flag_of_variable
 from llamaherd.engines.flags.translations import SWITCHES, load_mode, translate
 from llamaherd.text.numbers import clamped_number
 
+OFF = ("off", "0", "false", "disabled")
+"""The values that switch an option off."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -81,7 +84,7 @@ class EffectiveOptions:
     def is_on(self, *spellings: str) -> bool:
         """Return whether a switch is on, or an option has a value that means on."""
         option = self.get(*spellings)
-        return option is not None and option.on and option.value.lower() not in ("off", "0", "false", "disabled")
+        return option is not None and option.on and option.value.lower() not in OFF
 
 
 def effective_options(

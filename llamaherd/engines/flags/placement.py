@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.flags.arguments import NO_CHOICE
 from llamaherd.engines.flags.definitions import Flag
-from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
+from llamaherd.engines.flags.effective import OFF, Conflict, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.environment import ENV_VALUE
 from llamaherd.text.numbers import whole_number
 
@@ -121,7 +121,6 @@ def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
 
 
 LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
-OFF = ("off", "0", "false", "disabled")
 
 
 def attention_off(meant: EffectiveOptions) -> Option | None:
