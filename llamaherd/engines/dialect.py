@@ -108,7 +108,7 @@ class Traits:
     answers_any_name: bool = False
     """The server accepts any model name in a request."""
     swaps: bool = False
-    """One server can have several command lines and run one of them at a time: see router.py."""
+    """One server can have several command lines and run one of them at a time: see llama_cpp.py."""
     health_waits: bool = False
     """A health check responds only after the server has read the current prompt."""
 

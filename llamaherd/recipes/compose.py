@@ -1,4 +1,4 @@
-"""Check pasted Compose files: the faults that Compose refuses or ignores, and the servers in them."""
+"""Check pasted Compose files: by Compose's own JSON Schema (compose-go 2.9.1), and for faults that Compose ignores."""
 
 from __future__ import annotations
 
@@ -30,8 +30,15 @@ from llamaherd.recipes.compose_service import (
     variables_of,
 )
 from llamaherd.recipes.containers import Container, bind_mounts
-from llamaherd.recipes.programs import Published, ServerCommand
-from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
+from llamaherd.recipes.recipe import (
+    CONTAINER_FAILS,
+    IDLE_LINE,
+    NOT_AS_IT_LOOKS,
+    OTHER_VARIABLE,
+    Published,
+    Recipe,
+    ServerCommand,
+)
 
 if TYPE_CHECKING:
     from jsonschema import Draft7Validator, ValidationError

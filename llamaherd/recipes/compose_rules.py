@@ -11,7 +11,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes.compose_service import Service, as_list, as_mapping, reserved_devices
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
 from llamaherd.recipes.unit_rules import SECRET_NAME, is_operator
 from llamaherd.reference import images

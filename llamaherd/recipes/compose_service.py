@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Finding, Rule, Severity
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memory_limits import limit_bytes
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.text.numbers import whole_number
 
 SHARED = 1 << 30

@@ -17,8 +17,12 @@ from llamaherd.recipes.memory_limits import (
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.programs import (
+from llamaherd.recipes.recipe import (
+    CONTAINER_FAILS,
+    IDLE_LINE,
+    NAME_GONE,
     OF_LLAMA_CPP,
+    OPENS_TO_NETWORK,
     EngineName,
     Published,
     ServerCommand,
@@ -27,7 +31,6 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number

@@ -17,7 +17,7 @@ from llamaherd.memory.estimate import estimate
 from llamaherd.memory.explicit_flags import with_explicit_flags
 from llamaherd.memory.overhead import in_ram
 from llamaherd.memory.placement import CACHE_RAM, Placement
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.text.numbers import show_mib
 
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)

@@ -18,8 +18,16 @@ from llamaherd.engines.flags.conflicts import find_conflicts
 from llamaherd.engines.flags.effective import Conflict, ServerContext, effective_options
 from llamaherd.engines.threads import THREAD_FOR_EACH
 from llamaherd.recipes.commands import Position, Word
-from llamaherd.recipes.programs import OLD_NAMES, EngineName, ServerCommand, base_name
-from llamaherd.recipes.recipe import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OPENS_TO_NETWORK
+from llamaherd.recipes.recipe import (
+    BETTER_BY_RIG,
+    NAME_GONE,
+    NOT_AS_IT_LOOKS,
+    OLD_NAMES,
+    OPENS_TO_NETWORK,
+    EngineName,
+    ServerCommand,
+    base_name,
+)
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""

@@ -15,8 +15,14 @@ from llamaherd.recipes import containers as recipes_containers
 from llamaherd.recipes import servers as recipes_servers
 from llamaherd.recipes.commands import Command, Position, Text, Word, positioned, read_commands, unixed
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
-from llamaherd.recipes.programs import (
+from llamaherd.recipes.recipe import (
+    BEHIND_IMAGE,
+    BETTER_BY_RIG,
+    NAME_GONE,
+    NOT_AS_IT_LOOKS,
+    OTHER_VARIABLE,
     EngineName,
+    Recipe,
     ServerCommand,
     base_name,
     built_of,
@@ -25,7 +31,6 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe import BEHIND_IMAGE, BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
 from llamaherd.recipes.servers import PORTS
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
 

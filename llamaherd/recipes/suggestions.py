@@ -12,7 +12,7 @@ import yaml
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.schema.key_flags import number
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, corrected_arguments, is_loopback, sound_environment
 
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")

@@ -14,7 +14,7 @@ from llamaherd.recipes.memory_limits import (
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
 from llamaherd.recipes.units import Unit, known_keys, words
 from llamaherd.text.numbers import whole_number

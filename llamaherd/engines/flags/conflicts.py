@@ -1,4 +1,7 @@
-"""Options that conflict with each other, with the model or with the rig, or have no effect: all rules of llama.cpp."""
+"""Options that conflict with each other, with the model or with the rig, or have no effect: all rules of llama.cpp.
+
+Each rule has its place in the engine's source.
+"""
 
 from __future__ import annotations
 
