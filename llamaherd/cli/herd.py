@@ -1,4 +1,8 @@
-"""The command `herd`: its commands in groups, each imported when it is used."""
+"""The command `herd`: its commands in groups, each imported when it is used, its exit codes, and signals.
+
+Exit codes: 0 done, or nothing to do; 1 something failed, or differs from the plan; 2 wrong usage, or an unusable
+inventory; 130 interrupted.
+"""
 
 from __future__ import annotations
 

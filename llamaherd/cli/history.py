@@ -18,12 +18,15 @@ from llamaherd.cli.common import (
     FAILED,
     confirm_or_exit,
     echo,
+    instance_argument,
     inventory_option,
     json_option,
     lock_wait_option,
     read_or_exit,
+    rig_argument,
+    rigs_argument,
 )
-from llamaherd.cli.rigs import instance_argument, print_changes, rig_argument, rigs_argument, roles_or_exit
+from llamaherd.cli.rigs import print_changes, roles_or_exit
 from llamaherd.host.host_lock import HostLock
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
