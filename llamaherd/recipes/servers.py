@@ -96,7 +96,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
     known = flags.catalogue(kind, version) if version else None
     for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
         if problem.rule is OPTION_TAKEN and problem.severity == "warning":
-            continue  # who builds by hand may want to debug
+            continue  # a build by hand may be for debugging
         found = _finding(problem, places[problem.index])
         if problem.replacement:
             written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command

@@ -367,7 +367,7 @@ def catalogue_of_build(known: Catalogue, version: str, built: BuiltFlags) -> Cat
         same = sorted((flag for each in spellings if (flag := known.find(each))), key=lambda flag: bool(flag.removed))
         flag = same[0] if same else Flag(spellings)
         if flag.removed:
-            continue  # `--help` lists it, and says so in its description
+            continue  # `--help` lists it, with a description that it is removed
         if len(flag.values) != values and not flag.optional and not flag.many:
             flag = replace(flag, values=(Value(),) * values)
         flags |= dict.fromkeys(spellings, flag)
