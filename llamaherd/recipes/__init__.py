@@ -14,9 +14,8 @@ from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory import wslconfig
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import compose, llama_swap, preset, shell
-from llamaherd.recipes import recipe as recipes_recipe
 from llamaherd.recipes.commands import EMPTY, Text, joined, positioned
-from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe
+from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, check_outdated_terms
 from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
@@ -321,7 +320,7 @@ def _read(path: Path) -> Recipe:
             known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file, a .wslconfig or "
             known += "a config.yaml of llama-swap"
             return Recipe((_unreadable(path, "nothing in it is recognised", known),))
-    return recipe + Recipe(tuple(recipes_recipe.check_outdated_terms(path, text)))
+    return recipe + Recipe(tuple(check_outdated_terms(path, text)))
 
 
 def _hidden_ending(file: Path) -> Iterator[Finding]:

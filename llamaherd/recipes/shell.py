@@ -11,8 +11,6 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
-from llamaherd.recipes import containers as recipes_containers
-from llamaherd.recipes import servers as recipes_servers
 from llamaherd.recipes.commands import Command, Position, Text, Word, positioned, read_commands, unixed
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
@@ -122,10 +120,8 @@ class CommandPlace:
             case "cmake" if "--build" not in arguments:
                 kind = self.engine or "llama.cpp"
                 version = self.version if kind == "llama.cpp" else ""
-                yield from recipes_servers.check_build(self.file, words[1:], kind, version)
-            case "make" if (
-                arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments)
-            ):
+                yield from servers.check_build(self.file, words[1:], kind, version)
+            case "make" if self._of_llama(command, arguments):
                 way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
                 yield NAME_GONE.at(
                     at, "llama.cpp is no longer built by make: its Makefile only prints an error", way_out
@@ -286,11 +282,7 @@ class _Reader:
         script = read_commands(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         for command, orphans in _joined(script.commands):
-            if (
-                self.excerpts
-                and _flags_alone(command)
-                and not recipes_servers.are_server_flags(command.words[1:], self.engine)
-            ):
+            if self.excerpts and _flags_alone(command) and not servers.are_server_flags(command.words[1:], self.engine):
                 continue  # another program's flags
             recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder, self.version).check(command)))
             recipe += Recipe(tuple(check_quoting(self.file, command)) if not self.excerpts else ())
@@ -395,7 +387,7 @@ class _Reader:
             container = replace(container, built=built, engine=self.engine)
             recipe = Recipe(tuple(containers.check_container(self.file, container)))
             server = containers.server_of(container)
-            recipe += Recipe(tuple(recipes_containers.check_start(self.file, container, server)))
+            recipe += Recipe(tuple(containers.check_start(self.file, container, server)))
             if server is None:
                 return recipe
             recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
@@ -403,7 +395,7 @@ class _Reader:
                 message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
                 recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
-            recipe += Recipe(tuple(recipes_containers.check_needs(self.file, container, server)))
+            recipe += Recipe(tuple(containers.check_needs(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find_program(command, self.engine)
         if server is None:
@@ -412,9 +404,7 @@ class _Reader:
         known = server.arguments[:-2] if cut else server.arguments  # half of an argument is not one
         version = self.version if server.kind == "llama.cpp" else ""
         whole = replace(server, arguments=known + orphans, version=version)
-        serving = server.program in servers.PORTS or (
-            server.program == "llama-cli" and not server.has(*servers.PROMPTS)
-        )
+        serving = server.program in PORTS or (server.program == "llama-cli" and not server.has(*servers.PROMPTS))
         recipe = Recipe(self._checked(whole), (whole,) if serving else ())
         if orphans and not self.excerpts and not cut:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
@@ -427,7 +417,7 @@ class _Reader:
         return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
     def _not_a_service(self, command: Command, server: ServerCommand) -> Iterator[Finding]:
-        if server.program not in servers.PORTS:
+        if server.program not in PORTS:
             return
         way = next((word for word in command.words if base_name(str(word)) in _DETACHING), None)
         if way or command.background:
@@ -467,7 +457,7 @@ def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word
         flags = bool(command.words) and re.match(r"--?[a-zA-Z]", str(command.words[0])) is not None
         if flags and current is None:
             flags_alone = True
-            program = recipes_servers.program_of(command.words)
+            program = servers.program_of(command.words)
             current = Command((Word(Text(program, ()), command.words[0].start), *command.words))
         elif flags and current and flags_alone:
             current = replace(current, words=current.words + command.words)
