@@ -12,15 +12,13 @@ import yaml
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import has_own_network
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine, has_own_network
 from llamaherd.engines.flags.access import is_keyed, is_local
 from llamaherd.engines.flags.advice import OPEN
-from llamaherd.engines.flags.conflicts import BAD_BUILD, CUT_BATCH, NOT_REUSED, find_conflicts, known_faults
+from llamaherd.engines.flags.conflicts import BAD_BUILD, CUT_BATCH, NO_EFFECT, NOT_REUSED, find_conflicts, known_faults
 from llamaherd.engines.flags.definitions import Flag
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
-from llamaherd.engines.flags.no_effect import NO_EFFECT
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.layers import WITHOUT_CACHE

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.diagnostics.spelling import misspelled_name
-from llamaherd.engines import TRAITS
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import TRAITS, CommandLine
 from llamaherd.engines.flags.definitions import Catalogue
-from llamaherd.engines.router import NEEDED, ROUTED_SINCE, NotRoutedError, section
+from llamaherd.engines.llama_cpp import ROUTED_SINCE, ROUTER_FLAGS, NotRoutedError, router_section
 from llamaherd.inventory.schema import Instance, Rig
 
 ALIKE = ("engine", "on", "listen", "port", "api_key", "environment", "cpus")
@@ -150,7 +149,7 @@ def _unable(subject: RigContext, name: str, instance: Instance) -> Iterator[tupl
     if not TRAITS[engine.kind].swaps:
         able = " or ".join(kind for kind, traits in TRAITS.items() if traits.swaps)
         yield "engine", f"{engine.kind} has no router", f"use an engine of kind {able}, or leave `group` out"
-    elif known and not all(known.knows(flag) for flag in NEEDED):
+    elif known and not all(known.knows(flag) for flag in ROUTER_FLAGS):
         yield "engine", f"{known} has no router", "take a newer version, or leave `group` out"
     elif known and command and (why := _inexpressible(command, known)):
         yield "extra_args", why, "take it out, or leave `group` out"
@@ -159,7 +158,7 @@ def _unable(subject: RigContext, name: str, instance: Instance) -> Iterator[tupl
 def _inexpressible(line: CommandLine, known: Catalogue) -> str | None:
     """Return the part of a command line that a preset file cannot contain."""
     try:
-        section(line.arguments, known)
+        router_section(line.arguments, known)
     except NotRoutedError as error:
         return str(error)
     return None

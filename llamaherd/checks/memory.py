@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import SIZED, TRAITS
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import SIZED, TRAITS, CommandLine
 from llamaherd.engines.flags.effective import Option
 from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.explicit_flags import UncountedError, uncounted_option

@@ -16,9 +16,20 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, RESUME_HINT, UNUSABLE, counted, echo, fail, inventory_option, json_option
+from llamaherd.cli.common import (
+    FAILED,
+    RESUME_HINT,
+    UNUSABLE,
+    complete_rigs,
+    counted,
+    echo,
+    fail,
+    instance_argument,
+    inventory_option,
+    json_option,
+)
 from llamaherd.cli.progress import measuring_progress
-from llamaherd.cli.rigs import complete_rigs, instance_argument, plans_or_exit
+from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key

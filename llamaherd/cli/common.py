@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, UserError, to_print
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.layout import IN_REACH, LOCK_WAIT
 from llamaherd.text.terminal import plain
+
+if TYPE_CHECKING:
+    from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 JSON = "llamaherd.json"
@@ -66,6 +70,53 @@ lock_wait_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, callback=_store_json, help="Print one JSON document.")
 
 
+def _declared(path: Path | None) -> Mapping[str, Rig]:
+    """Return the rigs of an inventory, to complete their names; none if the inventory has mistakes."""
+    from llamaherd.pipeline.load import inventory_path, rigs  # late: the help of a command needs no inventory
+
+    try:
+        return rigs(inventory_path(path)).rigs
+    except InventoryError:
+        return {}
+
+
+def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the inventory's rigs that begin with a word."""
+    return [CompletionItem(name) for name in _declared(context.obj) if name.startswith(typed)]
+
+
+def complete_instances(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the instances and groups of the rig that is named before them."""
+    rig = _declared(context.obj).get(context.params.get("rig") or "")
+    names = sorted({*rig.instances, *rig.servers}) if rig else []
+    return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+
+def complete_parts(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the inventory's instances and its roles."""
+    from llamaherd.pipeline.load import inventory_path
+    from llamaherd.pipeline.own_roles import all_roles
+
+    instances = {name for rig in _declared(context.obj).values() for name in rig.servers}
+    try:
+        roles = {role.thing for role in all_roles(inventory_path(context.obj))}
+    except InventoryError:
+        return []
+    return [CompletionItem(name) for name in sorted(instances | roles) if name.startswith(typed)]
+
+
+rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
+rig_argument = click.argument("rig", shell_complete=complete_rigs)
+instance_argument = click.argument("instance", required=False, shell_complete=complete_instances)
+only_option = click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_parts,
+    help="Only this instance, with what it needs, or this role. Repeatable.",
+)
+
+
 def require_yes(what: str, yes: bool, as_json: bool) -> None:
     """End the program if removing something needs a confirmation, and there is no terminal to ask on."""
     if not yes and (as_json or not sys.stdin.isatty()):
@@ -78,7 +129,7 @@ def require_yes(what: str, yes: bool, as_json: bool) -> None:
 
 
 def confirm_or_exit(yes: bool, cancelled: str) -> None:
-    """Ask on a terminal whether to continue, unless `yes`. End the program with the message `cancelled` on a no."""
+    """Prompt on a terminal for confirmation, unless `yes`. End the program with the message `cancelled` on a no."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Continue?", err=True):
         echo(cancelled, err=True)
         sys.exit(FAILED)
@@ -109,7 +160,7 @@ def measuring_or_exit() -> Iterator[None]:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that a command was asked for, in one atomic step. Raise UserError."""
+    """Write an output file of a command in one atomic step. Raise UserError."""
     try:
         write_atomically(path, text.encode("utf-8", "replace").decode(), 0o644)
     except OSError as error:

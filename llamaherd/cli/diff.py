@@ -21,18 +21,12 @@ from llamaherd.cli.common import (
     fail,
     inventory_option,
     json_option,
+    only_option,
     print_findings,
+    rigs_argument,
     write_output,
 )
-from llamaherd.cli.rigs import (
-    inspecting_or_exit,
-    only_option,
-    print_changes,
-    print_left_out,
-    print_problems,
-    rigs_argument,
-    roles_or_exit,
-)
+from llamaherd.cli.rigs import inspecting_or_exit, print_changes, print_left_out, print_problems, roles_or_exit
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.remote import Remote, RemoteError, as_they_come
 from llamaherd.inventory.file_writer import write_atomically

@@ -1,4 +1,4 @@
-"""`herd` itself: options before the command, exit codes, and signals.
+"""The command `herd`: its commands in groups, each imported when it is used, its exit codes, and signals.
 
 Exit codes: 0 done, or nothing to do; 1 something failed, or differs from the plan; 2 wrong usage, or an unusable
 inventory; 130 interrupted.
@@ -7,18 +7,93 @@ inventory; 130 interrupted.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
-from llamaherd.cli.commands import LazyGroup
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_findings
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
+
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Write an inventory": {
+        "init": "Create a fleet folder with a first rig.",
+        "check": "Report mistakes in an inventory or in a recipe.",
+        "explain": "Print the page of a finding, or another page of docs/.",
+        "fit": "Show whether a model fits on given GPUs, and how.",
+        "lock": "Resolve tags and branches to exact versions.",
+        "schema": "Print the JSON Schema of a file, for editors.",
+    },
+    "Change hosts": {
+        "plan": "Show exactly what will be on each host.",
+        "preflight": "Compare each host with the plan, without changing it.",
+        "diff": "Show what `herd up` would change, and why.",
+        "up": "Apply the plan to the hosts.",
+        "history": "List the releases of each host.",
+        "rollback": "Restore the servers of an earlier release.",
+        "unlock": "Break the lock of a run on a host.",
+        "models": "List the models on the hosts, or remove unused ones.",
+        "prune": "Remove unused builds, images, models and caches.",
+    },
+    "Check and measure": {
+        "status": "Show servers, streams, speeds and GPUs of the fleet.",
+        "verify": "Check the running servers against the plan.",
+        "bench": "Measure how fast a running server is.",
+        "compare": "Compare two measurements, with a verdict on each speed.",
+        "tune": "Search for settings that make an instance faster.",
+        "report": "Show all measurements on one page.",
+    },
+    "Serve users": {
+        "gateway": "Show the state of the gateway, or print its CA.",
+        "users": "Manage gateway users and their API keys.",
+        "clients": "Print the settings with which a program uses the gateway.",
+        "drain": "Stop sending new requests to a server.",
+        "ready": "Send requests to a drained server again.",
+        "monitoring": "Write Grafana dashboards, or a timer that reports drift.",
+    },
+    "Shell": {
+        "completion": "Print the completion script of a shell.",
+    },
+}
+
+
+MODULES: Mapping[str, str] = {"clients": "users", "drain": "gateway", "ready": "gateway", "rollback": "history"}
+"""The modules of commands that share one. Other commands have a module of their name."""
+
+
+class LazyGroup(click.Group):
+    """A group of commands in which the module of a command is imported when the command is called or shows its help."""
+
+    def __init__(self, **attributes: Any) -> None:
+        """Add a placeholder with the line of help for each command: click suggests names from these."""
+        rows = {name: click.Command(name, short_help=line) for group in GROUPS.values() for name, line in group.items()}
+        super().__init__(commands=rows, **attributes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if there is no command of this name."""
+        if super().get_command(ctx, cmd_name) is None:
+            return None
+        module = import_module(f"llamaherd.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups, without importing them."""
+        for title, lines in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([*lines.items()], col_max=max(map(len, self.commands)))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with a word, without importing the commands."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=self.commands[name].short_help) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 class Herd(LazyGroup):
@@ -32,7 +107,7 @@ class Herd(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. Ctrl-C ends it with exit code 130, also at a question."""
         try:
-            with _raised(), _short_usage():
+            with _signals_raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
@@ -62,8 +137,8 @@ def _short_usage() -> Iterator[None]:
 
 
 @contextmanager
-def _raised() -> Iterator[None]:
-    """Signals that end a program as exceptions meanwhile, so that what it has begun is put away."""
+def _signals_raised() -> Iterator[None]:
+    """Raise exceptions for signals that end the program, so that unfinished work is cleaned up."""
     before = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
         for each, handler in before.items():
@@ -71,7 +146,7 @@ def _raised() -> Iterator[None]:
                 signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _ended)
         yield
     except RuntimeError as error:
-        # Python before 3.12 has one of its own in the place of what is raised while a class is made.
+        # Python before 3.12 wraps an exception that is raised while a class body runs in a RuntimeError.
         if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
             raise error.__cause__ from None
         raise
@@ -98,7 +173,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
 @click.version_option(__version__, prog_name="herd")
 @click.pass_context
 def main(context: click.Context, as_json: bool) -> None:
-    """From bare machines to verified LLM servers, declared in YAML.
+    """Turn bare machines into verified LLM servers, as declared in YAML.
 
     -i and --json work before and after the command. Of two inventories, the last is used.
     """

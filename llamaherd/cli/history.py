@@ -1,21 +1,40 @@
-"""`herd history`: list the releases of each host."""
+"""`herd history` and `herd rollback`: list the releases of hosts, and restore one."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit
-from llamaherd.cli.rigs import rigs_argument
+from llamaherd.cli.common import (
+    FAILED,
+    confirm_or_exit,
+    echo,
+    instance_argument,
+    inventory_option,
+    json_option,
+    lock_wait_option,
+    read_or_exit,
+    rig_argument,
+    rigs_argument,
+)
+from llamaherd.cli.rigs import print_changes, roles_or_exit
+from llamaherd.host.host_lock import HostLock
 from llamaherd.host.remote import RemoteError
-from llamaherd.pipeline.history import query_pasts
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, prepare_rollback, query_pasts
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.pipeline.release import Release
+from llamaherd.role.role import Role
 
 
 @click.command()
@@ -72,3 +91,102 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
             echo(f"    {change}")
         for sentence in release.failed:
             echo(f"    failed: {sentence}")
+
+
+@click.command()
+@rig_argument
+@instance_argument
+@click.option(
+    "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release. Default: the previous one."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@lock_wait_option
+@inventory_option
+@click.pass_obj
+def rollback(
+    inventory: Path | None, rig: str, instance: str | None, number: int | None, yes: bool, lock_wait: int
+) -> None:
+    """Restore the servers of an earlier release.
+
+    With INSTANCE, only this server is restored. The builds, models and images of the release must still be on the host:
+    a rollback downloads and compiles nothing, and does not need the earlier inventory. Keys stay unchanged. The
+    inventory stays unchanged too, so the next `herd up` applies it again. A rollback is itself a release.
+
+    \b
+    Examples:
+      herd rollback duo             undo the last change
+      herd rollback duo coder       one instance
+      herd rollback duo --to 12     a release that `herd history` lists
+    """
+    path = inventory_path(inventory)
+    one = read_or_exit(lambda: declared_rigs(path, (rig,))).rigs[rig]
+    asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
+    with _host_lock(one, path, asks) as host_lock:
+        back = _prepare(one, roles_or_exit(inventory), instance, number, host_lock)
+        if not _confirm_changes(rig, back, asks):
+            return
+        _apply(path, one, back, lock_wait, host_lock)
+    echo(f"{rig}: the inventory is unchanged; the next `herd up` applies it again", err=True)
+
+
+def _load_pyinfra() -> None:
+    """Load pyinfra before the first connection opens: it replaces the functions that wait for connections."""
+    import_module("pyinfra_cli")
+    from llamaherd.deploy.hosts import end_on_signals
+
+    end_on_signals()
+
+
+@contextmanager
+def _host_lock(rig: Rig, path: Path, asks: bool) -> Iterator[HostLock | None]:
+    """Yield the lock of the host, to be acquired at once; None if a question comes first, which may take a while."""
+    _load_pyinfra()
+    from llamaherd.deploy.origin import origin
+
+    if asks:
+        yield None
+        return
+    host_lock = HostLock(rig.rig, rig.connect, origin(path).who)
+    try:
+        yield host_lock
+    finally:
+        host_lock.give_back()
+
+
+def _prepare(
+    rig: Rig, roles: Sequence[Role], instance: str | None, number: int | None, host_lock: HostLock | None
+) -> PreparedRollback:
+    try:
+        return prepare_rollback(rig, roles, instance, number, host_lock, monotonic)
+    except RemoteError as error:
+        echo(f"{rig.rig}: {error}", err=True)
+        sys.exit(FAILED)
+
+
+def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
+    """Print the changes and ask. Return False if there is nothing to do; end the program on problems or a no."""
+    for problem in back.outlook.problems:
+        echo(f"{rig}: {problem}", err=True)
+    if back.outlook.problems:
+        sys.exit(FAILED)
+    if not back.outlook.changes:
+        echo(f"{rig}: already at release {back.number}, nothing to do")
+        return False
+    echo(f"{rig}: rollback to release {back.number}")
+    print_changes(rig, back.outlook)
+    confirm_or_exit(not asks, "nothing was changed")
+    return True
+
+
+def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lock: HostLock | None) -> None:
+    from llamaherd.deploy.hosts import RunOptions
+    from llamaherd.deploy.run import deploy
+    from llamaherd.deploy.run_state import HeldLock
+
+    if not sys.stderr.isatty():
+        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
+    asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
+    if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
+        echo("the rollback failed; the reason is above", err=True)
+        sys.exit(FAILED)

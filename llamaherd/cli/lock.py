@@ -15,6 +15,7 @@ import click
 from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
+    complete_rigs,
     confirm_or_exit,
     counted,
     echo,
@@ -25,7 +26,7 @@ from llamaherd.cli.common import (
     print_findings,
     read_or_exit,
 )
-from llamaherd.cli.rigs import complete_rigs, roles_or_exit
+from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.fleet.drain import drained

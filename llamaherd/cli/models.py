@@ -12,8 +12,17 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes
-from llamaherd.cli.rigs import complete_rigs, plans_or_exit, rigs_argument
+from llamaherd.cli.common import (
+    FAILED,
+    complete_rigs,
+    echo,
+    inventory_option,
+    json_option,
+    keep_option,
+    require_yes,
+    rigs_argument,
+)
+from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.layout import IN_REACH
 from llamaherd.onhost.removal import Outcome

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit
-from llamaherd.cli.rigs import plans_or_exit, rigs_argument, roles_or_exit
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit, rigs_argument
+from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.engine_estimate import EngineEstimates, query_engines

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, inventory_option, json_option
-from llamaherd.cli.rigs import plans_or_exit, rigs_argument, roles_or_exit
+from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument
+from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, as_they_come
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.preflight import Preflight, run_preflight

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes
-from llamaherd.cli.rigs import plans_or_exit, rigs_argument
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes, rigs_argument
+from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.onhost.removal import Outcome
 from llamaherd.store.holdings import Holdings, inspect_store, remove_unused

@@ -1,4 +1,4 @@
-"""The rigs that a command names: its arguments with their completion, the plans of the rigs, and the changes shown."""
+"""The plans of the rigs that a command names, and what a run would change on them."""
 
 from __future__ import annotations
 
@@ -7,64 +7,18 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import click
-from click.shell_completion import CompletionItem
-
 from llamaherd.cli.common import UNUSABLE, counted, echo, fail, print_findings, read_or_exit
 from llamaherd.deploy.proposals import proposed_changes
-from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program
 from llamaherd.inventory.api_keys import ServerKey
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.diff import Causes
 from llamaherd.pipeline.load import inventory_folder, inventory_path, plans
-from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.preview import Hosts, Preview
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
-
-
-def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Return the inventory's rigs that begin with a word."""
-    try:
-        fleet = declared_rigs(inventory_path(context.obj))
-    except InventoryError:
-        return []
-    return [CompletionItem(name) for name in fleet.rigs if name.startswith(typed)]
-
-
-def complete_instances(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Return the instances and groups of the rig that is named before them."""
-    try:
-        rig = declared_rigs(inventory_path(context.obj)).rigs.get(context.params.get("rig") or "")
-    except InventoryError:
-        return []
-    names = sorted({*rig.instances, *rig.servers}) if rig else []
-    return [CompletionItem(name) for name in names if name.startswith(typed)]
-
-
-def complete_parts(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Return the inventory's instances and its roles."""
-    path = inventory_path(context.obj)
-    try:
-        instances = {name for rig in declared_rigs(path).rigs.values() for name in rig.servers}
-        roles = {role.thing for role in all_roles(path)}
-    except InventoryError:
-        return []
-    return [CompletionItem(name) for name in sorted(instances | roles) if name.startswith(typed)]
-
-
-rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
-rig_argument = click.argument("rig", shell_complete=complete_rigs)
-instance_argument = click.argument("instance", required=False, shell_complete=complete_instances)
-only_option = click.option(
-    "--only",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_parts,
-    help="Only this instance, with what it needs, or this role. Repeatable.",
-)
 
 
 def plans_or_exit(

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit, write_output
-from llamaherd.cli.rigs import complete_rigs, rigs_argument, roles_or_exit
-from llamaherd.diagnostics.findings import UserError
-from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
-from llamaherd.fleet.status import StatusQuery, measured_speeds
-from llamaherd.fleet.status_page import to_html
-from llamaherd.fleet.status_text import status_lines
-from llamaherd.inventory.schema import Rig
-from llamaherd.measure.results.store import results_folder
-from llamaherd.pipeline.load import inventory_path, plans
-from llamaherd.plan import Plan
+from llamaherd.cli.common import UNUSABLE, complete_rigs, echo, inventory_option, json_option, rigs_argument
 
 EVERY = 2.0
 """The default seconds between two updates."""
-_HOME, _LINE_ENDS, _REST_ENDS = "\x1b[H", "\x1b[K", "\x1b[J"
-"""Terminal codes: go to the first cell, clear the rest of the line, clear the rest of the screen."""
 
 
 class _Status(click.Command):
@@ -90,62 +74,6 @@ def status(
     if output and output.suffix.lower() not in (".html", ".htm"):
         echo(f"error: {output} does not end with .html\n  help: choose a file name with .html", err=True)
         sys.exit(UNUSABLE)
-    planned = _planned(inventory, rigs)
-    query = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
-    if watch is None:
-        now = _now(query.ask())
-        _show(now, as_json, output)
-        sys.exit(0 if now.ok else FAILED)
-    while True:
-        began = time.monotonic()
-        _show(_now(query.ask()), as_json, output, screen=sys.stdout.isatty())
-        time.sleep(max(0.0, began + watch - time.monotonic()))
+    from llamaherd.cli.snapshots import show_status  # late: the help needs none of it
 
-
-def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
-    """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
-    roles = roles_or_exit(inventory)
-    try:
-        return read_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
-    except UserError as error:
-        fail(error, UNUSABLE)
-
-
-def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
-    return FleetSnapshot(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
-
-
-def _show(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
-    """Write the page, print JSON, or print text: over the previous text if `screen`."""
-    if output:
-        _write(now, output)
-    if as_json:
-        click.echo(json.dumps(now.as_json()))
-    elif not output:
-        _print(now, screen)
-
-
-def _write(now: FleetSnapshot, output: Path) -> None:
-    try:
-        write_output(output, to_html(now))
-    except UserError as error:
-        fail(error, UNUSABLE)
-
-
-def _print(now: FleetSnapshot, screen: bool) -> None:
-    columns, rows = shutil.get_terminal_size()
-    lines = list(status_lines(now, columns if sys.stdout.isatty() else None, _coloured))
-    if screen:
-        if len(lines) >= rows:
-            lines = [*lines[: rows - 2], f"and {len(lines) - rows + 2} more lines"]
-        # Nothing is cleared before it is drawn again, so nothing flickers.
-        text = _HOME + "".join(f"{line}{_LINE_ENDS}\n" for line in lines) + _REST_ENDS
-    else:
-        text = "".join(f"{line}\n" for line in lines)
-    encoding = sys.stdout.encoding or "utf-8"
-    click.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
-
-
-def _coloured(text: str, colour: str) -> str:
-    """Return a text in a colour. `click.echo` removes the colour if the output is no terminal."""
-    return click.style(text, bold=True) if colour == "bold" else click.style(text, fg=colour)
+    show_status(inventory, rigs, watch, output, as_json)

@@ -20,14 +20,16 @@ from llamaherd.cli.common import (
     confirm_or_exit,
     echo,
     fail,
+    instance_argument,
     inventory_option,
     json_option,
     lock_wait_option,
     measuring_or_exit,
     read_or_exit,
+    rig_argument,
 )
 from llamaherd.cli.compare import parse_budget
-from llamaherd.cli.rigs import instance_argument, rig_argument, roles_or_exit
+from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.fleet.drain import drained
@@ -43,14 +45,7 @@ from llamaherd.measure.trials.trial import Trial, TrialHost, locked_host, read_k
 from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, settings_of
 from llamaherd.measure.tune.evaluation import Evaluation, limit_gpus, probe_energy, require_limits, watch_gpus
 from llamaherd.measure.tune.final_measurements import deeper_of, power_end
-from llamaherd.measure.tune.journal import (
-    Search,
-    SearchJournal,
-    candidate_of,
-    found_by_twins,
-    read_search,
-    same_search,
-)
+from llamaherd.measure.tune.journal import Search, SearchJournal, candidate_of, found_by_twins, read_search, same_search
 from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.result import optuna_shares, result_json, search_result
 from llamaherd.measure.tune.search import DRAFTER, HEAD, Model
@@ -130,8 +125,8 @@ def tune(inventory: Path | None, /, **options: Any) -> None:
     three times each, interleaved. If the budget allows it, the winner is compared once more at full context depth. If
     it is slower there, the result reports that, and --apply does not write it.
 
-    With `--for efficiency`, the objective is the energy of all its GPUs for a turn, by their energy counters or their
-    power. If no GPU reports either, the search does not start.
+    With `--for efficiency`, the objective is the energy that all its GPUs use for one request, by their energy counters
+    or their power. If no GPU reports either, the search does not start.
 
     With --power, or `tune: {power: {max: 300W}}` of the instance, the winner is measured under each power limit at the
     end. The previous limits are restored, also if the search is interrupted.

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, read_or_exit
-from llamaherd.cli.rigs import rig_argument
+from llamaherd.cli.common import FAILED, echo, inventory_option, read_or_exit, rig_argument
 from llamaherd.host.host_lock import unlock_host
 from llamaherd.host.remote import RemoteError
 from llamaherd.pipeline.load import inventory_path
@@ -23,7 +22,7 @@ def unlock(inventory: Path | None, rig: str) -> None:
     """Break the lock of a run on a host.
 
     Use it for a run that cannot end by itself, for example after its connection was lost: its lock stays for 15
-    minutes. The command prints who held the lock. A run that is still alive takes the lock again before its next
+    minutes. The command prints which run held the lock. A run that is still alive takes the lock again before its next
     change, after the runs that wait for it.
 
     \b

@@ -2,84 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo, inventory_option, lock_wait_option
-from llamaherd.cli.diff import read_saved_or_exit, require_saved_or_exit
-from llamaherd.cli.rigs import (
-    complete_rigs,
-    only_option,
-    plans_or_exit,
-    previews_or_exit,
-    print_changes,
-    print_left_out,
-    print_problems,
-    rigs_argument,
-    roles_or_exit,
-)
-from llamaherd.deploy.proposals import proposed_changes
-from llamaherd.diagnostics.findings import InventoryError, Place, nearest
-from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.diff import SavedDiff
-from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
-from llamaherd.pipeline.history import query_causes
-from llamaherd.pipeline.inspection import program_for
-from llamaherd.pipeline.load import inventory_folder, inventory_path
-from llamaherd.pipeline.preview import Hosts
-from llamaherd.pipeline.rules import UNKNOWN_RIG
-from llamaherd.pipeline.waves import Pace, halt, waves
-from llamaherd.plan import Plan
-
-DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
-"""Actions on things that exist and may be in use."""
-
-
-@dataclass(frozen=True)
-class UpOptions:
-    """The options of `herd up`. `only` names instances and roles: the rest of the rigs stays unchanged.
-
-    `saved` is the saved diff in `plan_file`, which also sets `rigs` and `only`.
-    """
-
-    inventory: Path | None
-    rigs: tuple[str, ...]
-    only: tuple[str, ...]
-    canary: str | None
-    waves: int | None
-    plan_file: Path | None
-    yes: bool
-    retry: bool
-    lock_wait: int
-    verbose: int
-    saved: SavedDiff | None = None
-
-    def check_canary(self, rigs: Mapping[str, Rig]) -> None:
-        """Raise InventoryError if the canary is not one of the rigs."""
-        if self.canary and self.canary not in rigs:
-            place, suggestion = Place(inventory_path(self.inventory)), nearest(self.canary, rigs)
-            having = f" that has {' or '.join(self.only)}" if self.only else ""
-            message = f"--canary: there is no rig `{self.canary}`{having}"
-            raise InventoryError([UNKNOWN_RIG.at(place, message, suggestion)])
-
-
-@dataclass(frozen=True)
-class PendingRun:
-    """The rigs that a run changes, with their plans. `unreached`: why a rig could not be inspected, by name.
-
-    `changing`: the rigs for which the inspection found changes.
-    """
-
-    planned: Mapping[str, tuple[Rig, Plan]]
-    unreached: Mapping[str, str] = field(default_factory=dict)
-    changing: frozenset[str] = frozenset()
+from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_option, only_option, rigs_argument
 
 
 @click.command()
@@ -103,7 +31,7 @@ class PendingRun:
 def up(inventory: Path | None, /, **options: Any) -> None:
     """Apply the plan to the hosts.
 
-    `herd up` first prints the changes, as `herd diff` does. On a terminal it asks once before it restarts, stops,
+    `herd up` first prints the changes, as `herd diff` does. On a terminal it prompts once before it restarts, stops,
     reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
     inventory.py deploy.py` does the same.
 
@@ -127,108 +55,6 @@ def up(inventory: Path | None, /, **options: Any) -> None:
       herd up --canary six --waves 2   that rig, then two at a time
       herd up --plan monday.json       the changes that `herd diff --save monday.json` saved
     """
-    run = _with_saved_diff(UpOptions(inventory, **options))
-    pending = _without_preview(run) if run.verbose and not run.saved else _preview_rigs(run)
-    if run.canary and pending.planned and run.canary not in pending.planned:
-        echo(f"{run.canary}: the canary is up to date; continuing with the other rigs", err=True)
-    if pending.planned and not _apply(run, pending):
-        echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
-        sys.exit(FAILED)
+    from llamaherd.cli.apply import UpOptions, run_up  # late: the help needs none of it
 
-
-def _with_saved_diff(run: UpOptions) -> UpOptions:
-    """Return the options with the rigs of the saved diff, if there is one. Raise UsageError if they contradict it."""
-    file = run.plan_file
-    if file and run.rigs:
-        raise click.UsageError(f"{file} contains the rigs to change; leave out {' '.join(run.rigs)}, or --plan")
-    if file and run.only:
-        raise click.UsageError(f"{file} contains what to change; leave out --only {run.only[0]}, or --plan")
-    if file and run.retry:
-        raise click.UsageError(f"{file} was saved without --retry; leave out --retry, or --plan")
-    if file:
-        saved = read_saved_or_exit(file)
-        run = replace(run, rigs=saved.names, only=saved.only or (), saved=saved)
-    if run.canary and run.rigs and run.canary not in run.rigs:
-        which, suggestion = f"in {file}" if file else "that you named", nearest(run.canary, run.rigs)
-        raise click.UsageError(f"--canary {run.canary} is none of the rigs {which}; {suggestion}")
-    return run
-
-
-def _without_preview(run: UpOptions) -> PendingRun:
-    """Return all rigs with their plans: with `-v`, pyinfra inspects the hosts and prints the facts."""
-    return PendingRun(
-        plans_or_exit(
-            run.inventory,
-            run.rigs,
-            deploying=True,
-            check_rigs=run.check_canary,
-            only=run.only,
-            create_keys=True,
-        )
-    )
-
-
-def _preview_rigs(run: UpOptions) -> PendingRun:
-    """Inspect the rigs, print what will change, and return those out of sync.
-
-    End the program if a saved plan no longer applies, or the user does not confirm the changes.
-    """
-    planned, found = previews_or_exit(
-        run.inventory, run.rigs, retry=run.retry, check_rigs=run.check_canary, only=run.only, create_keys=True
-    )
-    if run.saved and run.plan_file:
-        require_saved_or_exit(run.plan_file, run.saved, planned, found)
-    causes = query_causes(planned, found, roles_or_exit(run.inventory))
-    for name, each in found.items():
-        for note in each.notes:
-            echo(f"{name}: {note}", err=True)
-        if each.as_planned:
-            echo(f"{name}: up to date, nothing to do")
-        elif each.changes:
-            print_changes(name, each, causes.get(name, ()))
-        print_left_out(name, each)
-    if any(change.action in DISTURBING for each in found.values() for change in each.changes):
-        confirm_or_exit(run.yes or run.saved is not None, "nothing was changed")
-    left = {name: each for name, each in planned.items() if not found[name].as_planned}
-    changing = frozenset(name for name in left if found[name].changes)
-    return PendingRun(left, {name: found[name].unreached for name in left}, changing)
-
-
-def _apply(run: UpOptions, pending: PendingRun) -> bool:
-    """Change the rigs, wave by wave. Return whether all are up to date."""
-    # A refused run, or one with nothing to do, does not load pyinfra.
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
-
-    if not sys.stderr.isatty():
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
-    options = RunOptions(pending.changing, retry=run.retry, lock_wait=run.lock_wait)
-    path = inventory_path(run.inventory)
-    fleet = survey_fleet_file(inventory_folder(path)).declared
-    apart = backing_up(fleet, {name: rig for name, (rig, _) in pending.planned.items()})
-    steps = waves(tuple(pending.planned), Pace(run.canary, run.waves), apart)
-    failed: tuple[str, ...] = ()
-    for wave in steps:
-        if wave.of > 1:
-            echo(f"--> {wave}", err=True)
-        planned = {name: pending.planned[name] for name in wave.rigs}
-        failed = deploy(planned, path, run.verbose, pending.unreached, options)
-        unplanned = () if failed or wave.last else _out_of_sync(run, planned)
-        if halted := halt(steps, wave, failed, unplanned):
-            echo(str(halted), err=True)
-            return False
-    return not failed
-
-
-def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
-    """Inspect the rigs of a wave again. Print what is still out of sync, and return the names of those rigs."""
-    echo(f"--> Inspecting {counted(len(planned), 'host')} again...", err=True)
-    rigs = {name: rig for name, (rig, _) in planned.items()}
-    roles = roles_or_exit(run.inventory)
-    propose = partial(proposed_changes, inventory_path(run.inventory))
-    found = Hosts(rigs, program_for(roles), propose).outlooks(planned, roles, retry=run.retry)
-    for name, each in found.items():
-        print_problems(name, each, each.unreached)
-        if each.changes:
-            print_changes(name, each)
-    return tuple(name for name, each in found.items() if not each.as_planned)
+    run_up(UpOptions(inventory, **options))

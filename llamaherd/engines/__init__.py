@@ -1,11 +1,13 @@
-"""Engines by kind: each module has one engine's traits and build options."""
+"""Engines by kind, and the command line of a server as its engine reads it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from llamaherd.engines.dialect import Arithmetic, Dialect, Server, Traits
 from llamaherd.engines.flags.definitions import Catalogue, assumed, catalogue_of_build
+from llamaherd.engines.flags.effective import EffectiveOptions, Option, effective_options
 from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
 from llamaherd.engines.llama_cpp import LlamaCpp
 from llamaherd.engines.vllm import Vllm
@@ -21,14 +23,19 @@ USUAL = LlamaCpp.kind
 
 __all__ = [
     "DIALECTS",
+    "EXPERTS",
     "SIZED",
     "TRAITS",
     "USUAL",
     "Arithmetic",
+    "CommandLine",
     "Dialect",
     "Server",
     "Traits",
+    "command_line",
+    "explicit_command",
     "flags_of",
+    "has_explicit_options",
     "has_own_network",
     "is_on",
     "listens_on",
@@ -105,5 +112,55 @@ def has_own_network(engine: Engine, declared: Instance) -> bool:
 
 
 def listens_on(engine: Engine, declared: Instance) -> str:
-    """Return the address on which a server listens. If Docker publishes its port, Docker decides who reaches it."""
+    """Return the address on which a server listens: all addresses if Docker publishes its port on `listen`."""
     return "0.0.0.0" if has_own_network(engine, declared) else declared.listen
+
+
+EXPERTS = "experts=CPU"
+"""Stands for the override of `experts_on_cpu`, whose pattern depends on the model's header."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The options of a server; the first `keys` arguments are from keys, those of `extra_args` follow."""
+
+    meant: EffectiveOptions
+    keys: int
+    arguments: tuple[str, ...] = ()
+
+    def is_by_key(self, option: Option) -> bool:
+        """Return whether llamaherd sets the option, from a key or for every server."""
+        return option.origin == "argument" and option.index < self.keys
+
+    def own(self, *spellings: str) -> Option | None:
+        """Return the option that takes effect, by any of its spellings; None if no user wrote it."""
+        option = self.meant.get(*spellings)
+        return option if option and not self.is_by_key(option) else None
+
+
+def command_line(rig: Rig, instance: Instance, known: Catalogue) -> CommandLine:
+    """Return the command line and environment of an instance's server; paths on the host are names of models."""
+    model = rig.models.get(instance.model)
+    server = Server(
+        instance.model_copy(update={"extra_args": ()}),
+        model_path=instance.model,
+        threads=instance.threads or 1,
+        listen=listens_on(rig.engines[instance.engine], instance),
+        overrides=(EXPERTS,) if instance.moves_experts else (),
+        flags=known,
+        draft_path=instance.draft.model if instance.draft else None,
+        mmproj_path=model.mmproj if model else None,
+    )
+    keys = DIALECTS[known.kind].arguments(server)
+    arguments = (*keys, *instance.extra_args)
+    return CommandLine(effective_options(known, arguments, instance.environment), len(keys), arguments)
+
+
+def has_explicit_options(instance: Instance) -> bool:
+    """Return whether an instance has arguments or variables besides its keys."""
+    return bool(instance.extra_args or instance.environment)
+
+
+def explicit_command(instance: Instance, command: CommandLine | None) -> CommandLine | None:
+    """Return the command line of an instance if it has arguments or variables besides its keys."""
+    return command if has_explicit_options(instance) else None

@@ -108,7 +108,7 @@ class Traits:
     answers_any_name: bool = False
     """The server accepts any model name in a request."""
     swaps: bool = False
-    """One server can have several command lines and run one of them at a time: see router.py."""
+    """One server can have several command lines and run one of them at a time: see llama_cpp.py."""
     health_waits: bool = False
     """A health check responds only after the server has read the current prompt."""
 
@@ -122,9 +122,9 @@ class Traits:
 class Server:
     """One server: the declared instance, and the values that the rest of the rig adds.
 
-    `flags` are those of the pinned version of the engine, or of the newest that is known where that cannot be told.
-    `overrides` are tensors to keep elsewhere, as `-ot` has them. `draft_path` is where the model lies that drafts, if
-    it is not the served one; `mmproj_path`, where the vision projector does.
+    `flags` are those of the pinned version of the engine, or of the newest known version if the pinned one is unknown.
+    `overrides` are values of `-ot`, for tensors to keep elsewhere. `draft_path` is the path of the draft model, if that
+    is not the served model; `mmproj_path` is the path of the vision projector.
     """
 
     declared: Instance
@@ -144,7 +144,7 @@ class Server:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that the server sees."""
+        """The number of GPUs that the server can use."""
         return len(self.declared.on)
 
     @property

@@ -1,7 +1,7 @@
-"""How many threads servers compute with: one alone, and all that compute on the CPU of one host together.
+"""The number of threads of servers: of one server alone, and of all that compute on the CPU of one host together.
 
-Threads of an engine wait for each other by spinning, hundreds of times a token. Where more of them want to run than
-there are processors, each waits for one that does not: measured in docs/serve.md.
+Threads of an engine wait for each other by spinning, hundreds of times a token. If there are more of them than
+processors, each waits for a thread that is not running: measured in docs/serve.md.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from llamaherd.diagnostics.findings import Rule
-from llamaherd.engines import reads_gguf
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine, reads_gguf
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
 from llamaherd.text.numbers import whole_number
 
 ALL_LAYERS = 99
-"""What recipes write for all layers; this few are taken for all where the model's header is not known."""
+"""The number that recipes write for all layers. Without the model's header, fewer layers are not all of them."""
 
 SMALL = 16
-"""Up to so many processors all are best used; beyond, RAM is what decoding waits for."""
+"""Up to so many cores, a thread for each is best. With more, decoding waits for RAM."""
 
 _MOVING = ("--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
 
@@ -45,8 +44,9 @@ THREAD_FOR_EACH = Rule(
 
 
 def best_threads(cpu: Cpu) -> int:
-    """The threads of one server alone: the performance cores, or the cores; of many, half of those beyond 16 stay free.
+    """Return the threads of one server alone: one for each performance core, or core.
 
+    Half of those beyond 16 stay free.
     On 64 cores without SMT siblings, 24 to 48 threads were within 6 % of the best, 62 to 64 now and then three to
     thirty times slower.
     """
@@ -57,8 +57,8 @@ def best_threads(cpu: Cpu) -> int:
 def shared_threads(rig: Rig, on_cpu: Collection[str]) -> dict[str, int]:
     """Return the threads of every instance, by name. Instances without `threads` share the cores that are left.
 
-    Only instances that compute on the CPU share, which are `on_cpu`: the others need little of it. Those of a group
-    have one share, as one of them runs at a time.
+    Only the instances `on_cpu` share, which compute on the CPU: others need little of it. Instances of a group have one
+    share together, because only one of them runs.
     """
     best = best_threads(rig.host.cpu)
     undecided = [name for name in on_cpu if not rig.instances[name].threads]
@@ -66,12 +66,12 @@ def shared_threads(rig: Rig, on_cpu: Collection[str]) -> dict[str, int]:
     alone, fair = len(servers) == 1, max(1, best // max(1, len(servers)))
     left = best if alone else rig.host.cpu.cores - sum(_declared(rig, on_cpu).values())
     share = min(best, left // max(1, len({rig.server_of(name) for name in undecided})))
-    share = share if 2 * share >= fair else fair  # others have declared too many: a check says so
+    share = share if 2 * share >= fair else fair  # other instances declare too many: a check reports that
     return {name: each.threads or (share if name in undecided else best) for name, each in rig.instances.items()}
 
 
 def _declared(rig: Rig, names: Iterable[str]) -> dict[str, int]:
-    """The threads that are declared, by server; of a group the most."""
+    """Return the declared threads by server; for a group, those of the instance with most."""
     found: dict[str, int] = {}
     for name in names:
         server = rig.server_of(name)
@@ -95,7 +95,7 @@ def computes_on_cpu(rig: Rig, instance: Instance, header: Header | None, explici
 
 
 def _moves(line: CommandLine, layers: int) -> bool:
-    """Whether arguments or variables leave layers, tensors or the cache to the CPU."""
+    """Return whether arguments or variables leave layers, tensors or the cache to the CPU."""
     held = line.own("--gpu-layers", "--n-gpu-layers")
     if held and (count := whole_number(held.value)) is not None and count < layers:
         return True

@@ -46,7 +46,7 @@ VLLM_REFUSES = Rule(
 
 
 def _share(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """config/cache.py: above 0, 1 at most."""
+    """Report a share of GPU memory that is not above 0 and at most 1 (config/cache.py)."""
     option = meant.get("--gpu-memory-utilization")
     try:
         share = parse_real(option.value) if option else 0.9
@@ -59,32 +59,32 @@ def _share(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict
 
 
 def _cards(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """config/parallel.py: one process for each GPU, in each stage."""
+    """Report more processes than GPUs: there is one for each GPU in each stage (config/parallel.py)."""
     tensor, stages = meant.get("--tensor-parallel-size"), meant.get("--pipeline-parallel-size")
     wanted = meant.number("--tensor-parallel-size", default=1) * meant.number("--pipeline-parallel-size", default=1)
     cards = visible_gpus(meant, around)
     options = tuple(option for option in (tensor, stages) if option)
     if options and cards is not None and cards < wanted and not meant.get("--nnodes", "--headless"):
-        said = " and ".join(map(str, options))
-        message = f"{said} want {wanted} GPUs, and the server sees {cards}: vLLM does not start"
+        both = " and ".join(map(str, options))
+        message = f"{both} need {wanted} GPUs, and the server has {cards}: vLLM does not start"
         yield Conflict(TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more GPUs")
 
 
 def _tools(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """entrypoints/openai/cli_args.py, validate_parsed_serve_args."""
+    """Report tools without a parser (entrypoints/openai/cli_args.py, validate_parsed_serve_args)."""
     tools = meant.get("--enable-auto-tool-choice")
     if tools and tools.on and meant.get("--tool-call-parser") is None:
-        message = f"{tools} wants a parser for what the model writes, and vLLM does not start without one"
+        message = f"{tools} needs a parser for the model's output, and vLLM does not start without one"
         help_ = "add `--tool-call-parser` with the one of the model's family, such as `hermes` for Qwen"
         yield Conflict(VLLM_REFUSES, (tools,), message, help_)
 
 
 def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """config/scheduler.py."""
+    """Report batches with too few tokens (config/scheduler.py)."""
     tokens, requests = meant.get("--max-num-batched-tokens"), meant.get("--max-num-seqs")
     most = meant.number("--max-num-batched-tokens", default=0)
     if requests and meant.number("--max-num-seqs", default=1) < 1:
-        yield Conflict(VLLM_REFUSES, (requests,), f"{requests} serves nobody", "write 1 or more")
+        yield Conflict(VLLM_REFUSES, (requests,), f"{requests} serves no request", "write 1 or more")
     elif tokens and requests and 0 < most < meant.number("--max-num-seqs", default=1):
         message = f"{requests} are more requests than {tokens} has tokens for, and vLLM refuses that"
         yield Conflict(VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
@@ -97,7 +97,7 @@ def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Confli
 
 
 def _quantised(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """config/model.py, _verify_quantization: it must be what the model's own files say."""
+    """Report a quantisation that differs from that of the model's own files (config/model.py, _verify_quantization)."""
     option, model = meant.get("--quantization"), meant.text("--model") or around.model
     if option is None:
         return
@@ -112,7 +112,7 @@ def _quantised(meant: EffectiveOptions, around: ServerContext) -> Iterator[Confl
 
 
 def _json(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """utils/argparse_utils.py: these are read as JSON, and vLLM does not start with less."""
+    """Report values that are not JSON objects, with which vLLM does not start (utils/argparse_utils.py)."""
     for name in OF_JSON:
         option = meant.get(name)
         if option and not _is_object(option.value):
@@ -146,14 +146,11 @@ PLUGGED = Rule(
 
 
 def _plugged(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """docs/features/quantization/gguf.md of vLLM: GGUF files are loaded by a plugin, which its images lack."""
+    """Report GGUF files: a plugin loads them, which vLLM's images lack (docs/features/quantization/gguf.md of vLLM)."""
     option, model = meant.get("--model"), meant.text("--model") or around.model
     if meant.get("--tokenizer") or not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
-        return  # who names a tokenizer has read that page
-    message = (
-        f"vLLM loads `{model}` by its plugin vllm-gguf-plugin alone, and wants the tokenizer of the model that it "
-    )
-    message += "was made of"
+        return  # the tokenizer is what that page requires
+    message = f"vLLM loads `{model}` only by its plugin vllm-gguf-plugin, and needs the tokenizer of the original model"
     way_out = "serve it with llama-server; or install the plugin, and add `--tokenizer` with that model's repository"
     yield Conflict(PLUGGED, (option,) if option else (), message, way_out)
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from llamaherd.engines import SIZED
-from llamaherd.engines.command_line import EXPERTS, CommandLine
+from llamaherd.engines import EXPERTS, SIZED, CommandLine
 from llamaherd.engines.flags.definitions import INTEGER
 from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import Option

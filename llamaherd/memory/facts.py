@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from llamaherd.engines import flags_of, reads_gguf
-from llamaherd.engines.command_line import CommandLine, command_line, explicit_command
+from llamaherd.engines import CommandLine, command_line, explicit_command, flags_of, reads_gguf
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.threads import computes_on_cpu, shared_threads
 from llamaherd.gguf.header import Header

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from llamaherd.engines import SIZED, USUAL, flags_of
-from llamaherd.engines.command_line import CommandLine, command_line, has_explicit_options
+from llamaherd.engines import SIZED, USUAL, CommandLine, command_line, flags_of, has_explicit_options
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig

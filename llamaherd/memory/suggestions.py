@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine
 from llamaherd.engines.flags.effective import Option
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.explicit_flags import MOVING

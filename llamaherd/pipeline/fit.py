@@ -10,8 +10,7 @@ from typing import NamedTuple, get_args
 
 from llamaherd.diagnostics.findings import HubError, UserError, nearest
 from llamaherd.diagnostics.spelling import misspelled_name
-from llamaherd.engines import TRAITS
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import TRAITS, CommandLine
 from llamaherd.engines.flags import Catalogue, catalogues, check_arguments
 from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
 from llamaherd.engines.flags.conflicts import find_conflicts

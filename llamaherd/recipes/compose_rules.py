@@ -11,7 +11,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes.compose_service import Service, as_list, as_mapping, reserved_devices
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
 from llamaherd.recipes.unit_rules import SECRET_NAME, is_operator
 from llamaherd.reference import images
@@ -121,7 +121,7 @@ RESTART_POLICY = Rule(
 
 
 _BEHIND_A_KEY = re.compile(r"/(?:v1/(?!health)|props|slots|metrics|models|completion)")
-"""What asks for a key where there is one (llama.cpp b11434, tools/server/server-http.cpp:251; vLLM: all below /v1)."""
+"""Paths that require a key, if one is set (llama.cpp b11434, tools/server/server-http.cpp:251; vLLM: all below /v1)."""
 
 
 HEALTH_CHECK = Rule(
@@ -147,31 +147,31 @@ HEALTH_CHECK = Rule(
 
 
 def check_health(document: Document, service: Service) -> Iterator[Finding]:
-    """Everything wrong with a service's health check."""
+    """Yield the faults of a service's health check."""
     test = as_mapping(service.declared.get("healthcheck")).get("test")
     path = (*service.path, "healthcheck", "test")
     place = document.value(path)
 
-    def said(message: str, way_out: str, severity: Severity = "error") -> Finding:
+    def fault(message: str, way_out: str, severity: Severity = "error") -> Finding:
         return HEALTH_CHECK.at(place, message, way_out, severity)
 
     words = [str(each) for each in as_list(test)]
     if words and words[0] not in {"CMD", "CMD-SHELL", "NONE"}:
         message = f"Compose refuses this: a list begins with `CMD` or `CMD-SHELL`, and not with `{words[0]}`"
-        yield said(message, "put `CMD` before it, or write the check as one text")
+        yield fault(message, "put `CMD` before it, or write the check as one text")
         return
     operator = next((word for word in words[1:] if is_operator(word)), None)
     if words[:1] == ["CMD"] and operator:
         message = f"`CMD` runs no shell: `{operator}` and what follows reach {words[1]} as arguments"
-        yield said(message, f"write `[CMD, {', '.join(words[1 : words.index(operator)])}]`, or all as one text")
+        yield fault(message, f"write `[CMD, {', '.join(words[1 : words.index(operator)])}]`, or all as one text")
     elif words[:1] == ["CMD"] and len(words) == 2 and " " in words[1]:
-        yield said(f"`CMD` looks for a program that is called `{words[1]}`", "write it as one text, without `CMD`")
+        yield fault(f"`CMD` starts a program with the name `{words[1]}`", "write it as one text, without `CMD`")
     elif words[:1] == ["CMD-SHELL"] and len(words) > 2:
         message = f"`CMD-SHELL` takes one text, and runs `{words[1]}` without what follows"
-        yield said(message, f"write `CMD`, or `[CMD-SHELL, {' '.join(words[1:])!r}]`")
+        yield fault(message, f"write `CMD`, or `[CMD-SHELL, {' '.join(words[1:])!r}]`")
     elif service.container is not None and test is not None:
         for message, way_out, severity in _asked(service, " ".join(words) if words else str(test)):
-            yield said(message, way_out, severity)
+            yield fault(message, way_out, severity)
 
 
 def _asked(service: Service, called: str) -> Iterator[tuple[str, str, Severity]]:
@@ -182,18 +182,18 @@ def _asked(service: Service, called: str) -> Iterator[tuple[str, str, Severity]]
         lacking = images.image_lacks(container.repository, container.tag, program)
         if re.search(rf"(?:^|[\s/;&|]){program}\s", called) and lacking and not re.search(rf"\b{other}\b", called):
             message = f"the image has no {program}: the container would stay `unhealthy`"
-            yield message, "ask by `curl -f http://localhost:PORT/health`, which the image has", "error"
+            yield message, "check with `curl -f http://localhost:PORT/health`, which the image has", "error"
     if server is None:
         return
     keyed = bool(server.has(*API_KEY_FLAGS)) or bool(API_KEY_VARIABLES & set(server.settings))
     path = re.search(r"https?://[^/\s\"']+(/[^\s\"']*)", called)
     asks = keyed and server.kind != "ik_llama.cpp" and "authorization" not in called.lower()
     if asks and path and _BEHIND_A_KEY.match(path[1]):
-        message = f"`{path[1]}` asks for the key, and the check has none: the container would stay `unhealthy`"
-        yield message, "ask `/health`, which needs no key", "error"
+        message = f"`{path[1]}` requires the key, and the check sends none: the container would stay `unhealthy`"
+        yield message, "request `/health`, which needs no key", "error"
     failing = re.search(r"(?:^|\s)(?:--fail\S*|-[a-zA-Z]*f[a-zA-Z]*)(?=\s|$)", called)
     if re.search(r"(?:^|[\s/])curl\s", called) and not failing and "|" not in called:
-        message = "without `-f`, curl takes every answer for a good one, also the 503 of a server that still loads"
+        message = "without `-f`, curl succeeds with every response, also the 503 of a server that still loads"
         yield message, "write `curl -f`", "warning"
 
 
@@ -234,7 +234,7 @@ ASKS_ITSELF = Rule(
 
 
 def check_calls(document: Document, services: list[Service]) -> Iterator[Finding]:
-    """Addresses in the variables of a service at which it finds no server of the file."""
+    """Yield the addresses in variables of a service at which no server of the file is reachable."""
     servers = [called for each in services if (called := _called(each))]
     for service in services:
         if service.declared.get("network_mode"):
@@ -244,8 +244,8 @@ def check_calls(document: Document, services: list[Service]) -> Iterator[Finding
         pairs += list(enumerate(map(str, as_list(environment))))
         for step, value in pairs:
             for found in _ADDRESS.finditer(value):
-                if said := _wrong(service, servers, found["host"], found["port"]):
-                    yield ASKS_ITSELF.at(document.value((*service.path, "environment", step)), *said)
+                if fault := _wrong(service, servers, found["host"], found["port"]):
+                    yield ASKS_ITSELF.at(document.value((*service.path, "environment", step)), *fault)
 
 
 def _called(service: Service) -> _Called | None:
@@ -258,7 +258,7 @@ def _called(service: Service) -> _Called | None:
 
 
 def _wrong(service: Service, servers: list[_Called], host: str, port: str) -> tuple[str, str] | None:
-    """What is wrong with calling a port of a host, and what to write."""
+    """Return the fault of calling a port of a host, and its help; None without a fault."""
     others = [each for each in servers if each.name != service.name]
     named = next((each for each in others if each.name == host), None)
     meant = next((each for each in others if port in {each.port, *each.published}), None)
@@ -273,18 +273,18 @@ def _wrong(service: Service, servers: list[_Called], host: str, port: str) -> tu
     hosts = [str(each) for each in as_list(service.declared.get("extra_hosts"))]
     hosts += list(as_mapping(service.declared.get("extra_hosts")))
     if host == "host.docker.internal" and not any(each.startswith(host) for each in hosts):
-        message = f"Docker on Linux knows no `{host}` unless `extra_hosts` names it"
+        message = f"Docker on Linux does not resolve `{host}` unless `extra_hosts` names it"
         return message, f"write `http://{meant.name}:{meant.port}`"
     return None
 
 
 _RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
-"""What `all` stands for when two services are compared."""
+"""The number of GPUs that `all` means when two services are compared."""
 
 
 def check_services(document: Document, services: list[Service]) -> Iterator[Finding]:
-    """Everything wrong between the lines."""
+    """Yield the faults of services, and the conflicts between them."""
     rules = _Rules(document, services)
     for service in services:
         yield from rules.network(service)
@@ -294,7 +294,7 @@ def check_services(document: Document, services: list[Service]) -> Iterator[Find
         yield from rules.secrets(service)
         yield from rules.alone(service)
     for first, second in combinations(services, 2):
-        if first.beside(second):
+        if first.may_run_with(second):
             yield from rules.together(first, second)
 
 
@@ -303,22 +303,22 @@ class _Rules:
     document: Document
     services: list[Service]
 
-    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(self.document.value(path), message, way_out, severity)
 
     def network(self, service: Service) -> Iterator[Finding]:
-        """Keys that a network mode rules out."""
+        """Report keys that contradict the network mode."""
         mode = service.declared.get("network_mode")
         if mode is not None and service.declared.get("networks"):
             message = "Compose refuses `network_mode` and `networks` in one service"
-            yield self._said(NETWORK_MODE, (*service.path, "networks"), message, "keep one of them")
+            yield self._fault(NETWORK_MODE, (*service.path, "networks"), message, "keep one of them")
         if mode == "host" and service.declared.get("ports"):
             message = "with `network_mode: host` no port is published: the server listens on the host itself"
             way_out = "leave `ports` out, and choose address and port by `--host` and `--port`"
-            yield self._said(NETWORK_MODE, (*service.path, "ports"), message, way_out, "warning")
+            yield self._fault(NETWORK_MODE, (*service.path, "ports"), message, way_out, "warning")
 
     def dependencies(self, service: Service) -> Iterator[Finding]:
-        """What `depends_on` waits for."""
+        """Report services for which `depends_on` waits in vain."""
         conditions = _wanted(service)
         others = {each.name: each for each in self.services}
         for name, condition in conditions.items():
@@ -326,68 +326,68 @@ class _Rules:
             path = (*service.path, "depends_on", name)
             if other is None and "include" not in self.document.data:
                 message = f"`{name}` is no service of this file, and Compose refuses it"
-                yield self._said(WAITS_IN_VAIN, path, message, f"services here: {', '.join(sorted(others))}")
+                yield self._fault(WAITS_IN_VAIN, path, message, f"services here: {', '.join(sorted(others))}")
             elif other and as_mapping(condition).get("condition") == "service_healthy" and not _has_health(other):
                 message = f"`{service.name}` waits for `{name}` to be healthy, and `{name}` has no health check"
-                yield self._said(WAITS_IN_VAIN, path, message, f"give `{name}` a `healthcheck`")
+                yield self._fault(WAITS_IN_VAIN, path, message, f"give `{name}` a `healthcheck`")
             elif name == service.name:
                 message = f"`{name}` would wait for itself, and Compose refuses that"
-                yield self._said(WAITS_IN_VAIN, path, message, "leave it out")
+                yield self._fault(WAITS_IN_VAIN, path, message, "leave it out")
             elif other and name > service.name and service.name in _wanted(other):
                 message = f"`{service.name}` and `{name}` wait for each other, and Compose refuses that"
-                yield self._said(WAITS_IN_VAIN, path, message, "leave out one of the two")
-            elif other and (not service.beside(other) or (other.profiles and not service.profiles)):
+                yield self._fault(WAITS_IN_VAIN, path, message, "leave out one of the two")
+            elif other and (not service.may_run_with(other) or (other.profiles and not service.profiles)):
                 message = f"`{name}` starts with other profiles than `{service.name}`, which depends on it"
-                yield self._said(WAITS_IN_VAIN, path, message, "give both a profile in common", "warning")
+                yield self._fault(WAITS_IN_VAIN, path, message, "give both a profile in common", "warning")
 
     def devices(self, service: Service) -> Iterator[Finding]:
-        """Reservations that contradict themselves."""
+        """Report contradictory reservations of devices."""
         for index, device in enumerate(reserved_devices(service.declared)):
             path = (*service.path, "deploy", "resources", "reservations", "devices", index)
             if "count" in device and "device_ids" in device:
-                message = "Compose refuses `count` beside `device_ids`"
-                yield self._said(
-                    REFUSED_BY_COMPOSE, (*path, "count"), message, "leave `count` out: the ids say how many"
+                message = "Compose refuses `count` together with `device_ids`"
+                yield self._fault(
+                    REFUSED_BY_COMPOSE, (*path, "count"), message, "leave `count` out: the ids set the number"
                 )
             kinds = device.get("capabilities")
             if isinstance(kinds, list) and "driver" not in device and "gpu" not in kinds:
                 message = "this reserves no GPU: `gpu` is not among its capabilities"
-                yield self._said(REFUSED_BY_COMPOSE, (*path, "capabilities"), message, "write `capabilities: [gpu]`")
+                yield self._fault(REFUSED_BY_COMPOSE, (*path, "capabilities"), message, "write `capabilities: [gpu]`")
 
     def restart(self, service: Service) -> Iterator[Finding]:
-        """Policies that Docker refuses."""
+        """Report restart policies that Docker refuses."""
         policy = service.declared.get("restart")
         if isinstance(policy, str) and "$" not in policy and not _RESTARTS.fullmatch(policy):
-            message = f"Docker knows no restart policy `{policy}`"
+            message = f"Docker has no restart policy `{policy}`"
             way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
-            yield self._said(RESTART_POLICY, (*service.path, "restart"), message, way_out)
+            yield self._fault(RESTART_POLICY, (*service.path, "restart"), message, way_out)
 
     def alone(self, service: Service) -> Iterator[Finding]:
-        """What one service says twice, or wants once for several containers."""
+        """Report contradictory limits, and resources that several containers of a service cannot share."""
         resources = as_mapping(as_mapping(service.declared.get("deploy")).get("resources"))
         limit, other = service.declared.get("mem_limit"), as_mapping(resources.get("limits")).get("memory")
         if limit is not None and other is not None and str(limit).lower() != str(other).lower():
             message = f"`mem_limit: {limit}` and `deploy.resources.limits.memory: {other}` contradict each other"
-            yield self._said(
+            yield self._fault(
                 REFUSED_BY_COMPOSE, (*service.path, "mem_limit"), f"{message}, and Compose refuses that", "keep one"
             )
         replicas = as_mapping(service.declared.get("deploy")).get("replicas", service.declared.get("scale"))
         several = isinstance(replicas, int) and replicas > 1
         if several and service.declared.get("container_name"):
             message = f"{replicas} containers cannot have one name, and Compose refuses that"
-            yield self._said(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
+            yield self._fault(WANTED_TWICE, (*service.path, "container_name"), message, "leave `container_name` out")
         elif (
             several
             and service.container
             and any(whole_number(port.host) is not None for port in service.container.ports)
         ):
-            message = f"{replicas} containers want one port of the host: the second does not start"
-            yield self._said(
+            message = f"{replicas} containers need the same port of the host: the second does not start"
+            yield self._fault(
                 WANTED_TWICE, (*service.path, "ports"), message, "a service for each, with a port of its own"
             )
 
     def secrets(self, service: Service) -> Iterator[Finding]:
-        """Keys that stand in the file."""
+        """Report secrets in the file."""
         environment = service.declared.get("environment")
         pairs: list[tuple[str | int, str, Any]] = [
             (name, name, value) for name, value in as_mapping(environment).items()
@@ -398,24 +398,24 @@ class _Rules:
         for step, name, value in pairs:
             text = "" if value is None else str(value)
             if SECRET_NAME.search(name) and text and "$" not in text and not text.startswith("/"):
-                message = f"the value of `{name}` stands in this file, for everybody who reads or copies it"
+                message = f"the value of `{name}` is in this file: every reader or copy of the file has it"
                 way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
-                yield self._said(KEY_IN_COMPOSE, (*service.path, "environment", step), message, way_out)
+                yield self._fault(KEY_IN_COMPOSE, (*service.path, "environment", step), message, way_out)
 
     def together(self, first: Service, second: Service) -> Iterator[Finding]:
-        """What two services both want."""
+        """Report resources that two services cannot share."""
         yield from self._ports(first, second)
         name = second.declared.get("container_name")
         if name and name == first.declared.get("container_name"):
             message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
-            yield self._said(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
+            yield self._fault(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
         both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
         shares = [gpu_utilization(server) for server in both]
         cards = _cards(first) & _cards(second)
         if len(both) == 2 and cards and sum(shares) > 1:
             message = f"`{first.name}` takes {shares[0]:g} of a GPU, and `{second.name}` {shares[1]:g} of the same one"
             way_out = "give each a GPU by `device_ids`, or shares that add up to less than 1"
-            yield self._said(WANTED_TWICE, second.path, f"{message}: the second does not start", way_out)
+            yield self._fault(WANTED_TWICE, second.path, f"{message}: the second does not start", way_out)
 
     def _ports(self, first: Service, second: Service) -> Iterator[Finding]:
         if first.container is None or second.container is None:
@@ -434,7 +434,7 @@ class _Rules:
 
 
 def _wanted(service: Service) -> dict[str, Any]:
-    """What a service waits for, with the condition where one is given."""
+    """Return the services for which a service waits, with their conditions."""
     wanted = service.declared.get("depends_on")
     return {str(name): None for name in wanted} if isinstance(wanted, list) else as_mapping(wanted)
 
@@ -445,7 +445,7 @@ def _overlap(first: str, second: str) -> bool:
 
 
 def _has_health(service: Service) -> bool:
-    """Whether a container can be healthy: by the file, or by its image, which is known of some alone."""
+    """Return whether a container has a health check, in the file or its image; true if that is unknown."""
     declared = service.declared.get("healthcheck")
     if isinstance(declared, dict):
         return declared.get("disable") is not True and declared.get("test") not in ("NONE", ["NONE"])
@@ -457,7 +457,7 @@ def _has_health(service: Service) -> bool:
 
 
 def gpu_utilization(server: ServerCommand) -> float:
-    """The share of a GPU that a vLLM takes."""
+    """Return the share of a GPU that a vLLM server takes."""
     word = server.value("--gpu-memory-utilization")
     try:
         return parse_real(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
@@ -466,7 +466,7 @@ def gpu_utilization(server: ServerCommand) -> float:
 
 
 def _cards(service: Service) -> frozenset[str]:
-    """Which GPUs a service sees: their ids; those that Docker counts off are the first ones."""
+    """Return the ids of the GPUs of a service. A count means the first ones."""
     devices = reserved_devices(service.declared)
     gpus = service.declared.get("gpus")
     devices += [each for each in gpus if isinstance(each, dict)] if isinstance(gpus, list) else []

@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Finding, Rule, Severity
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.memory_limits import limit_bytes
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.text.numbers import whole_number
 
 SHARED = 1 << 30
@@ -20,7 +20,7 @@ SHARED = 1 << 30
 
 @dataclass(frozen=True)
 class Service:
-    """One service: as it is declared, and what it runs where that is known."""
+    """One service: its declaration, and its container and server if they are known."""
 
     path: Path_
     declared: Mapping[str, Any]
@@ -29,32 +29,32 @@ class Service:
 
     @property
     def name(self) -> str:
-        """What the file calls it."""
+        """The name of the service in the file."""
         return str(self.path[-1])
 
     @property
     def profiles(self) -> frozenset[str]:
-        """With which profiles it starts; with every one where there is none."""
+        """The profiles with which it starts; empty for all."""
         given = self.declared.get("profiles")
         return frozenset(map(str, given)) if isinstance(given, list) else frozenset()
 
-    def beside(self, other: Service) -> bool:
-        """Whether both may run at one time."""
+    def may_run_with(self, other: Service) -> bool:
+        """Return whether both may run at the same time."""
         return not self.profiles or not other.profiles or bool(self.profiles & other.profiles)
 
 
 def as_mapping(value: Any) -> dict[str, Any]:
-    """The value, if it is a mapping."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value, if it is a list."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def mount_target(volume: Any) -> str | None:
-    """The path in the container where a volume or a config is mounted."""
+    """Return the path in the container where a volume or a config is mounted."""
     if isinstance(volume, dict):
         return str(volume.get("target", "")) or None
     parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[\\/])", "", str(volume)).split(":")
@@ -62,7 +62,7 @@ def mount_target(volume: Any) -> str | None:
 
 
 def mount_targets(service: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The paths in a container where something is mounted; None where other files may say more."""
+    """Return the mount paths in a container; None if other files may add some."""
     if "extends" in service:
         return None
     mounted = [
@@ -72,7 +72,7 @@ def mount_targets(service: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def variables_of(value: Any) -> dict[str, str]:
-    """`environment:` in both its forms; a name alone passes on what the shell has."""
+    """Return the variables of `environment:` in both its forms, without names whose value is from the shell."""
     if isinstance(value, dict):
         return {name: str(setting) for name, setting in value.items() if setting is not None}
     pairs = [str(item).partition("=") for item in value if isinstance(item, str)] if isinstance(value, list) else []
@@ -80,19 +80,19 @@ def variables_of(value: Any) -> dict[str, str]:
 
 
 def reserved_devices(service: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The devices that a service reserves."""
+    """Return the devices that a service reserves."""
     resources = as_mapping(as_mapping(service.get("deploy")).get("resources"))
     devices = as_mapping(resources.get("reservations")).get("devices")
     return [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
 
 
 def has_cards(service: Mapping[str, Any]) -> bool:
-    """Whether a GPU is reserved by `deploy` or `gpus`."""
+    """Return whether a GPU is reserved by `deploy` or `gpus`."""
     return bool(reserved_devices(service)) or bool(service.get("gpus"))
 
 
 def given_cards(service: Mapping[str, Any]) -> int | None:
-    """How many GPUs a service is given; None where that is not told."""
+    """Return the number of GPUs that a service gets; None if it is not set."""
     devices = reserved_devices(service) + [each for each in as_list(service.get("gpus")) if isinstance(each, dict)]
     counts = [len(as_list(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
     numbers = [number for count in counts if (number := whole_number(str(count), 999)) is not None]
@@ -100,7 +100,7 @@ def given_cards(service: Mapping[str, Any]) -> int | None:
 
 
 def may_lock(service: Mapping[str, Any]) -> bool:
-    """Whether a container may lock more memory than a little."""
+    """Return whether a container may lock more memory than the default."""
     limit = as_mapping(service.get("ulimits")).get("memlock")
     limit = as_mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
     lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
@@ -108,12 +108,12 @@ def may_lock(service: Mapping[str, Any]) -> bool:
 
 
 def shares_memory(service: Mapping[str, Any]) -> bool:
-    """Whether a container shares more memory than a little."""
+    """Return whether a container has more shared memory than the default."""
     return "ipc" in service or (limit_bytes(str(service.get("shm_size"))) or 0) >= SHARED
 
 
 def most_memory(service: Mapping[str, Any]) -> str:
-    """The limit of a container's memory; empty for none."""
+    """Return the limit of a container's memory; empty for none."""
     limits = as_mapping(as_mapping(as_mapping(service.get("deploy")).get("resources")).get("limits"))
     limit = service.get("mem_limit", limits.get("memory", ""))
     return str(limit) if isinstance(limit, str | int) else ""
@@ -124,16 +124,16 @@ _DOLLAR = re.compile(
     r"|(?P<wrong>\S{0,12}))"
 )
 OF_A_SESSION = frozenset({"HOME", "USER", "PWD", "PATH", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"})
-"""What every shell hands on to Compose. Of `UID` and `HOSTNAME` bash keeps its own to itself."""
+"""Variables that every shell exports to Compose. Bash does not export its `UID` and `HOSTNAME`."""
 _WHERE_EMPTY_HARMS = ("command", "entrypoint", "image", "ports", "user", "volumes", "device_ids")
 
 
 def check_interpolation(
     document: Document, services: list[Service], outside: Mapping[str, str], *, whole: bool
 ) -> Iterator[Finding]:
-    """Everything wrong with variables, and with names and files that are not there.
+    """Yield the faults of variables, and missing names and files.
 
-    `outside` is what the `.env` beside it sets; of a part shown on a page (not `whole`) nobody knows what lies there.
+    `outside` are the variables of the `.env`. For a part of a page (not `whole`), other files are unknown.
     """
     rules = _Rules(document, outside, whole)
     for service in services:
@@ -145,7 +145,7 @@ def check_interpolation(
 
 
 def _own(name: str) -> bool:
-    """Whether a file is the one that everybody keeps out of what is shown and copied."""
+    """Return whether a file is `.env`, which is usually not shown or copied."""
     return name.removeprefix("./") == ".env"
 
 
@@ -199,18 +199,18 @@ class _Rules:
     outside: Mapping[str, str]
     whole: bool
 
-    def _said(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, path: Path_, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(self.document.value(path), message, way_out, severity)
 
     def variables(self, path: Path_, value: Any, given: frozenset[str]) -> Iterator[Finding]:
-        """What stands behind each `$` of all texts below a path."""
+        """Report invalid and unset variables in all texts below a path."""
         pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(as_list(value)))
         for step, below in pairs:
             yield from self.variables((*path, step), below, given)
         for found in _DOLLAR.finditer(value) if isinstance(value, str) else ():
             if found["wrong"] is not None:
                 message = f"`{found[0]}` is no variable of Compose, which refuses the file"
-                yield self._said(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
+                yield self._fault(DOLLAR, path, message, "write `$$` for a dollar sign, `${NAME:-else}` for a default")
             elif name := found["named"] or found["braced"]:
                 yield from self._unset(path, value, found, name, given)
 
@@ -221,18 +221,18 @@ class _Rules:
             return
         in_environment = "environment" in path
         if in_environment and found["named"] and not name.isupper() and found[0] != value:
-            message = f"Compose takes `{found[0]}` for a variable, and puts in nothing for one that is set nowhere"
-            yield self._said(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
+            message = f"Compose reads `{found[0]}` as a variable, and inserts an empty text for an unset one"
+            yield self._fault(DOLLAR, path, message, f"write `$${name}` for the text itself", "warning")
         elif "healthcheck" in path and name in given:
-            message = f"`{found[0]}` is put in by Compose, which does not ask `environment:` for it"
-            yield self._said(DOLLAR, path, message, f"write `$${name}`, which the container's shell puts in")
+            message = f"Compose inserts `{found[0]}`, and does not read it from `environment:`"
+            yield self._fault(DOLLAR, path, message, f"write `$${name}`, which the container's shell inserts")
         elif self.whole and name not in given and set(path) & set(_WHERE_EMPTY_HARMS):
-            message = f"`{name}` is set nowhere here: where the shell has none, Compose puts in nothing, and goes on"
-            way_out = f"put `{name}=…` into .env beside this file, or write `${{{name}:?}}` to be told"
-            yield self._said(DOLLAR, path, message, way_out, "warning")
+            message = f"`{name}` is not set here: without it in the shell, Compose inserts an empty text"
+            way_out = f"put `{name}=…` into .env next to this file, or write `${{{name}:?}}` to stop with an error"
+            yield self._fault(DOLLAR, path, message, way_out, "warning")
 
     def names(self, service: Service) -> Iterator[Finding]:
-        """Networks, secrets and configs of a service that the file declares nowhere."""
+        """Report networks, secrets and configs of a service that the file does not declare."""
         for key in ("networks", "secrets", "configs"):
             wanted = service.declared.get(key)
             steps: list[tuple[str | int, str]] = [(name, name) for name in as_mapping(wanted)]
@@ -247,19 +247,19 @@ class _Rules:
                     message = f"`{name}` is declared under no `{key}:` of this file, and Compose refuses it"
                     shown = "{}" if key == "networks" else "{file: ./" + name + "}"
                     way_out = f"add `{key}: {{{name}: {shown}}}` at the top"
-                    yield self._said(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
+                    yield self._fault(NAMED_NOWHERE, (*service.path, key, step), message, way_out)
         base = service.declared.get("extends")
         base = (
             base if isinstance(base, str) else None if "file" in as_mapping(base) else as_mapping(base).get("service")
         )
         if isinstance(base, str) and base not in as_mapping(self.document.data.get("services")):
             message = f"`{base}` is no service of this file, and Compose refuses it"
-            yield self._said(
+            yield self._fault(
                 NAMED_NOWHERE, (*service.path, "extends"), message, "write `extends: {file: …, service: …}`"
             )
 
     def files(self, service: Service) -> Iterator[Finding]:
-        """Files that Compose reads before it starts anything."""
+        """Report missing files that Compose reads before it starts a container."""
         wanted = service.declared.get("env_file")
         items = list(enumerate(wanted)) if isinstance(wanted, list) else [("", wanted)]
         for step, item in items:
@@ -276,7 +276,7 @@ class _Rules:
         except (OSError, ValueError):
             there = False
         if not there:
-            message = f"there is no `{name}` beside this file, and Compose does not start without it"
-            yield self._said(
+            message = f"there is no `{name}` next to this file, and Compose does not start without it"
+            yield self._fault(
                 NAMED_NOWHERE, path, message, "put it there, with mode 0600 where it holds a key", "warning"
             )

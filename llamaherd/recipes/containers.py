@@ -10,15 +10,19 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import tagged_version
-from llamaherd.recipes.commands import Command, Word
+from llamaherd.recipes.commands import Command, Position, Text, Word
 from llamaherd.recipes.memory_limits import (
     LIMIT_BELOW_HELD,
     LIMIT_BELOW_SAVED,
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.programs import (
+from llamaherd.recipes.recipe import (
+    CONTAINER_FAILS,
+    IDLE_LINE,
+    NAME_GONE,
     OF_LLAMA_CPP,
+    OPENS_TO_NETWORK,
     EngineName,
     Published,
     ServerCommand,
@@ -27,9 +31,7 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe import CONTAINER_FAILS, IDLE_LINE, NAME_GONE, OPENS_TO_NETWORK
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
-from llamaherd.recipes.tokens import Position, Text
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
 
@@ -38,7 +40,7 @@ Bind = tuple[str, str]
 
 
 def bind_of_volume(volume: object) -> Bind | None:
-    """`SOURCE:TARGET[:OPTIONS]`, or Compose's mapping; None for a volume of Docker's own."""
+    """Return the bind of `SOURCE:TARGET[:OPTIONS]` or Compose's mapping; None for a volume of Docker's own."""
     if isinstance(volume, Mapping):
         source, target = str(volume.get("source", "")), str(volume.get("target", ""))
     else:
@@ -48,7 +50,7 @@ def bind_of_volume(volume: object) -> Bind | None:
 
 
 def bind_of_mount(text: str) -> Bind | None:
-    """`type=bind,source=…,target=…` of `docker run --mount`."""
+    """Return the bind of `docker run --mount type=bind,source=…,target=…`."""
     parts = dict(part.partition("=")[::2] for part in text.split(","))
     source = parts.get("source", parts.get("src", ""))
     return bind_of_volume(
@@ -57,12 +59,12 @@ def bind_of_mount(text: str) -> Bind | None:
 
 
 def bind_mounts(volumes: Iterable[Any]) -> tuple[Bind, ...]:
-    """Those volumes that are folders or files of the host."""
+    """Return the volumes that are folders or files of the host."""
     return tuple(found for each in volumes if (found := bind_of_volume(each)))
 
 
 def path_on_host(path: str, bound: Iterable[Bind], folder: Path) -> Path | None:
-    """Where a path of a container lies on its host; `folder` is what relative paths count from."""
+    """Return the host's path of a path in a container, or None. `folder` is the base of relative paths."""
     for source, target in bound:
         if "$" not in source and PurePosixPath(path).is_relative_to(target):
             return folder / Path(source).expanduser() / PurePosixPath(path).relative_to(target)
@@ -76,7 +78,7 @@ class Container:
     image: Word
     command: tuple[Word, ...] = ()
     entrypoint: tuple[Word, ...] | None = None
-    """What is started in place of the image's own program; empty where that is left to the command."""
+    """The program in place of that of the image; empty if the command names it."""
     ports: tuple[Published, ...] = ()
     environment: Mapping[str, Word] = field(default_factory=dict)
     gpu: bool = False
@@ -84,9 +86,9 @@ class Container:
     host_network: Position | None = None
     healthcheck: tuple[str, Position] | None = None
     mounts: tuple[str, ...] | None = None
-    """The paths in it that come from outside; None where that is not known."""
+    """The mount paths in it; None if they are unknown."""
     binds: tuple[Bind, ...] = ()
-    """Folders and files of its host, each with where it lies in the container."""
+    """Folders and files of its host, each with its path in the container."""
     memlock: bool = False
     """Whether it may lock memory."""
     shares_memory: bool = False
@@ -96,11 +98,11 @@ class Container:
     built: bool = False
     """Whether the recipe builds the image itself."""
     settings_elsewhere: bool = False
-    """Whether variables, and so a key, may come from a file that is not this one."""
+    """Whether another file may set variables, and so a key."""
     engine: EngineName | None = None
     """The engine that the recipe is about."""
     cards: int | None = None
-    """How many GPUs it is given, where that is told."""
+    """The number of GPUs that it gets; None if it is not set."""
 
     @property
     def repository_and_tag(self) -> str:
@@ -109,7 +111,7 @@ class Container:
 
     @property
     def local(self) -> bool:
-        """Whether the image comes from no registry, so that it moves only when its owner builds it anew."""
+        """True if the image is from no registry, so that it changes only when its owner builds it again."""
         first, slash, _ = self.repository.partition("/")
         return self.built or not slash or first in {"local", "localhost"}
 
@@ -126,17 +128,17 @@ class Container:
 
     @property
     def tagged(self) -> bool:
-        """Whether the tag says what the image holds: a digest alone says nothing."""
+        """True if the tag is known, and so the content of the image. A digest alone does not describe it."""
         return "@" not in str(self.image) or ":" in str(self.image).split("@")[0].rpartition("/")[2]
 
     @property
     def official(self) -> bool:
-        """Whether this is an image of the llama.cpp project, by its new name or its old one."""
+        """True for an image of the llama.cpp project, by its new or old name."""
         return self.repository in {images.LLAMA_CPP, images.OLD_LLAMA_CPP}
 
     @property
     def of_cpu(self) -> bool:
-        """Whether its image is known to have no code for GPUs."""
+        """True if its image is known to have no code for GPUs."""
         return self.official and self.tagged and images.FOR_GPUS.search(self.tag) is None
 
     @property
@@ -146,12 +148,12 @@ class Container:
 
     @property
     def tool(self) -> str | None:
-        """The program that an image of all tools is told to start."""
+        """The program that the command starts in an image of all tools."""
         return images.IMAGE_TOOLS.get(self.first) if self.tag.startswith("full") else None
 
 
 def server_of(container: Container) -> ServerCommand | None:
-    """The engine that a container runs, if it runs one."""
+    """Return the engine's server that a container runs, if it runs one."""
     server = _server(container)
     port = container.ports[0] if container.ports else None
     if server is None:
@@ -184,7 +186,7 @@ def _server(container: Container) -> ServerCommand | None:
 
 
 def _started(container: Container) -> str | None:
-    """Which of llama.cpp's programs an image starts by itself; None for one that knows no flags of ours."""
+    """Return the program of llama.cpp that an image starts; None for one without an engine's flags."""
     if container.tool:
         return container.tool if container.tool in OF_LLAMA_CPP else None
     if container.tag.startswith("full"):
@@ -195,7 +197,7 @@ def _started(container: Container) -> str | None:
 
 
 def check_container(file: Path, container: Container) -> Iterator[Finding]:
-    """What is wrong around the engine: its image, ports, key, GPU, health. Its arguments are checked elsewhere."""
+    """Yield the faults of a container's image, ports, key, GPU and health. Arguments are checked elsewhere."""
     server = server_of(container)
     at_image = Place(file, *container.image.start)
     if server is None and not container.official:
@@ -240,10 +242,10 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
         message = f"llama.cpp publishes no image under the tag `{container.tag}`"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("full") and not container.tool and container.entrypoint is None:
-        message = f"`{container.tag}` is the image of all tools; it starts a script that does not know this command"
+        message = f"`{container.tag}` is the image of all tools; it starts a script that does not have this command"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("light") and _serves(container):
-        message = f"`{container.tag}` holds llama-cli and llama-completion alone: it serves nobody"
+        message = f"`{container.tag}` contains only llama-cli and llama-completion: it serves no requests"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     pinned = re.search(r"@sha256:[0-9a-f]{64}$", str(container.image))
     if not (pinned or container.local or container.image.unknown):
@@ -253,12 +255,12 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
 
 
 def _serves(container: Container) -> bool:
-    """Whether a container is meant to be a server: a port is published, or an argument is a server's alone."""
+    """Return whether a container is meant to be a server: it publishes a port, or has an argument of servers only."""
     return bool(container.ports) or any(str(word) in {"--host", "--port"} for word in container.command)
 
 
 def _program(file: Path, container: Container) -> Iterator[Finding]:
-    """A program in the command of an image that starts its own: it becomes an argument."""
+    """Report a program in the command of an image that starts its own program: it becomes an argument."""
     if container.entrypoint is not None or not container.command or not container.official:
         return
     if container.first.startswith("-") or container.command[0].unknown:
@@ -286,14 +288,14 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
         elif not is_loopback(published.address) and not keyed:
-            message = f"`{published.text}` is open to the whole network, and no API key is asked for"
+            message = f"`{published.text}` is open to the whole network, and no API key is required"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
             if published.address:
                 way_out = f"publish on 127.0.0.1, or {key_advice(server)}"
             yield OPENS_TO_NETWORK.at(place, message, way_out)
     if container.host_network and not keyed and not (host and (host.unknown or is_loopback(str(host)))):
-        message = "the container is in the network of the host, open to all of it, and no API key is asked for"
+        message = "the container is in the network of the host, open to all of it, and no API key is required"
         way_out = f"pass `--host 127.0.0.1`, or {key_advice(server)}"
         yield OPENS_TO_NETWORK.at(Place(file, *container.host_network), message, way_out)
     yield from _health(file, container, port if known else None)
@@ -302,24 +304,24 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
 def _health(file: Path, container: Container, port: str | None) -> Iterator[Finding]:
     if container.healthcheck is None:
         if container.official and port and port != "8080" and container.ports:
-            message = f"the image asks port 8080 for its health, and the server listens on {port}: it stays `unhealthy`"
+            message = f"the image checks health at port 8080, and the server listens on {port}: it stays `unhealthy`"
             way_out = f"give it a health check of its own, of http://localhost:{port}/health"
             yield CONTAINER_FAILS.at(Place(file, *container.image.start), message, way_out, "warning")
         return
     test, start = container.healthcheck
-    asked = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
-    if asked and port and asked[1] != port:
-        message = f"the health check asks port {asked[1]}, and the server listens on {port}"
-        yield CONTAINER_FAILS.at(Place(file, *start), message, f"ask http://localhost:{port}/health")
+    requested = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
+    if requested and port and requested[1] != port:
+        message = f"the health check requests port {requested[1]}, and the server listens on {port}"
+        yield CONTAINER_FAILS.at(Place(file, *start), message, f"request http://localhost:{port}/health")
 
 
 def word_at(text: str, start: Position) -> Word:
-    """A value as a word that stands at one place."""
+    """Return a value as a word with one position for all its characters."""
     return Word(Text(text, (start,) * len(text)), start)
 
 
 def published_port(text: str, start: Position) -> Published:
-    """`[ADDRESS:][PORT:]PORT[/tcp]` as Docker reads it."""
+    """Return the published port of `[ADDRESS:][PORT:]PORT[/tcp]` as Docker reads it."""
     before, _, ports = text.rpartition(":")
     container = ports.split("/")[0]
     if "." in before.rpartition(":")[2] or before.endswith("]"):
@@ -332,7 +334,7 @@ _SHELLS = frozenset({"sh", "bash", "ash", "zsh", "dash"})
 
 
 def check_start(file: Path, container: Container, server: ServerCommand | None) -> Iterator[Finding]:
-    """Everything wrong with how a container of an engine begins."""
+    """Yield the faults of the start of an engine's container."""
     if container.official:
         yield from _entry(file, container)
     if server is not None:
@@ -340,7 +342,10 @@ def check_start(file: Path, container: Container, server: ServerCommand | None) 
 
 
 def _entry(file: Path, container: Container) -> Iterator[Finding]:
-    """An image's ENTRYPOINT is `/app/llama-server` (llama.cpp b11434, .devops/cuda.Dockerfile), not on its PATH."""
+    """Report wrong entrypoints: the image's is `/app/llama-server`, which is not on its PATH.
+
+    llama.cpp b11434, .devops/cuda.Dockerfile.
+    """
     words = container.entrypoint
     if not words or any(word.unknown for word in words):
         return
@@ -380,7 +385,7 @@ NO_GPU_GIVEN = Rule(
 
 
 def _cards(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
-    """NVIDIA container toolkit 1.20, user guide, environment variables."""
+    """Report GPUs that variables hide (NVIDIA container toolkit 1.20, user guide, environment variables)."""
     visible = container.environment.get("NVIDIA_VISIBLE_DEVICES")
     given = container.environment.get("NVIDIA_DRIVER_CAPABILITIES")
     wants = container.gpu and ("cuda" in container.tag or server.program == "vllm")
@@ -421,15 +426,15 @@ LESS_THAN_NEEDED = Rule(
 
 
 def check_needs(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
-    """Everything that is missing around a server."""
+    """Yield what a server's container lacks: mounts, lockable memory, memory, shared memory."""
     yield from _mounts(file, container, server)
     locked = server.locks
     if locked and not container.memlock:
-        message = f"`{locked}` locks nothing: a container may lock little, unless it is told otherwise"
+        message = f"`{locked}` locks nothing: by default, a container may lock little memory"
         way_out = "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`"
         yield LESS_THAN_NEEDED.at(Place(file, *locked.start), message, way_out)
-    if said := prompts_above_limit(server, container.memory):
-        yield LIMIT_BELOW_SAVED.at(Place(file, *server.start), *said, "warning")
+    if fault := prompts_above_limit(server, container.memory):
+        yield LIMIT_BELOW_SAVED.at(Place(file, *server.start), *fault, "warning")
     model = server.value("-m", "--model")
     there = path_on_host(str(model), container.binds, file.absolute().parent) if model and not model.unknown else None
     if held := weights_above_limit(
@@ -460,7 +465,7 @@ NO_VOLUME = Rule(
 
 
 def _mounts(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
-    """Files that the command names and no volume brings. What an image of one's own holds is not known."""
+    """Report files that the command names and no volume contains. The content of a local image is unknown."""
     if container.local or container.mounts is None or any("$" in mount for mount in container.mounts):
         return
     for flag in _FILE_FLAGS:
@@ -469,6 +474,6 @@ def _mounts(file: Path, container: Container, server: ServerCommand) -> Iterator
             continue
         path = PurePosixPath(str(model))
         if not any(path.is_relative_to(mount) for mount in container.mounts):
-            message = f"no volume brings `{model}` into the container"
+            message = f"no volume contains `{model}`"
             way_out = f"mount its folder, `/where/it/lies:{path.parent}:ro`, or name it as the volume does"
             yield NO_VOLUME.at(Place(file, *model.start), message, way_out)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.recipes.commands import Word
+from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.compose_rules import NETWORK_MODE
 from llamaherd.recipes.containers import Bind, Container, bind_of_mount, bind_of_volume, published_port, word_at
 from llamaherd.recipes.recipe import CONTAINER_FAILS, NOT_AS_IT_LOOKS
-from llamaherd.recipes.tokens import Position
 from llamaherd.text.numbers import whole_number
 
 _SWITCHES = {
@@ -24,7 +23,7 @@ _SWITCHES = {
 
 @dataclass(frozen=True)
 class DockerOption:
-    """One option of `docker run`: what it is set to, and where the value stands, or the switch."""
+    """One option of `docker run`: its value, and the position of the value, or of the switch."""
 
     name: str
     value: str
@@ -32,7 +31,7 @@ class DockerOption:
 
 
 def docker_words(arguments: tuple[Word, ...]) -> tuple[tuple[DockerOption, ...], tuple[Word, ...]]:
-    """The options, and the image with its command behind them."""
+    """Return the options, and the image with its command."""
     options: list[DockerOption] = []
     index = 0
     while index < len(arguments) and str(arguments[index]).startswith("-"):
@@ -48,7 +47,7 @@ def docker_words(arguments: tuple[Word, ...]) -> tuple[tuple[DockerOption, ...],
 
 
 def container_of(arguments: tuple[Word, ...]) -> Container | None:
-    """The container of `docker run ARGUMENTS`; None when no image is among them."""
+    """Return the container of `docker run ARGUMENTS`; None without an image among them."""
     options, rest = docker_words(arguments)
     if not rest:
         return None
@@ -77,20 +76,20 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
 
 
 def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
-    """Options that Docker refuses or ignores, whatever runs in the container."""
+    """Yield the options that Docker refuses or ignores, whatever runs in the container."""
     options, _ = docker_words(arguments)
     given = {option.name: option for option in options}
     restart = given.get("--restart")
     if restart and restart.value != "no" and "--rm" in given:
-        message = "Docker refuses `--restart` beside `--rm`"
+        message = "Docker refuses `--restart` together with `--rm`"
         yield CONTAINER_FAILS.at(Place(file, *restart.start), message, "leave `--rm` out")
     gpus = given.get("--gpus")
     if gpus and re.fullmatch(r"device=[^,]+,.+", gpus.value):
-        message = f"Docker takes `{gpus.value}` for two options, as the shell has taken the quotes away"
+        message = f"Docker reads `{gpus.value}` as two options, because the shell removes the quotes"
         yield CONTAINER_FAILS.at(Place(file, *gpus.start), message, f"write `--gpus '\"{gpus.value}\"'`")
     for word in arguments:
         if word.tilde and ":" in str(word):
-            message = f"`{word}` is no path: in quotes, the shell puts no home in for `~`"
+            message = f"`{word}` is no path: in quotes, the shell does not replace `~`"
             yield NOT_AS_IT_LOOKS.at(Place(file, *word.start), message, "write `$HOME` in its place")
     network = given.get("--network") or given.get("--net")
     port = given.get("-p") or given.get("--publish")
@@ -101,7 +100,7 @@ def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Fi
 
 
 def _cards(gpus: DockerOption | None) -> int | None:
-    """How many GPUs `--gpus` gives; None for all of them."""
+    """Return the number of GPUs of `--gpus`; None for all."""
     value = gpus.value.strip("\"'") if gpus else ""
     if value.startswith("device="):
         return len(value.split(","))
@@ -115,11 +114,11 @@ _BEHIND: Mapping[str, str] = {
     **dict.fromkeys(("--gpus", "--restart", "--ipc", "--shm-size", "--network", "--ulimit", "--env-file"), r"[^-].*"),
     **dict.fromkeys(("--rm", "--detach", "--privileged", "--no-healthcheck", "--init", "--read-only"), ""),
 }
-"""Options of Docker that nobody means for a server, with what their values look like; `""` for none."""
+"""Options of Docker that no server has, with the patterns of their values; `""` for none."""
 
 
 def move_misplaced_options(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
-    """The arguments with Docker's options before the image, where they belong, and those that stand behind it."""
+    """Return the arguments with Docker's options moved before the image, and the moved ones."""
     _, rest = docker_words(arguments)
     before, kept, found = arguments[: len(arguments) - len(rest)], list(rest[:1]), list[Word]()
     index = 1
@@ -139,7 +138,7 @@ def _binds(options: tuple[DockerOption, ...]) -> tuple[Bind, ...]:
 
 
 def _health(given: Mapping[str, DockerOption]) -> tuple[str, Position] | None:
-    """What asks for its health in place of the image's own check, if something else does, or nothing."""
+    """Return the health check that replaces that of the image, also an empty one; None if none does."""
     option = given.get("--health-cmd") or given.get("--no-healthcheck")
     return (option.value, option.start) if option else None
 
@@ -163,7 +162,7 @@ def _gives_gpu(option: DockerOption) -> bool:
 
 
 def _target(option: DockerOption) -> str | None:
-    """The path in the container that an option mounts something at."""
+    """Return the mount path in the container of an option; None without one."""
     if option.name in {"-v", "--volume"}:
         parts = re.sub(r"^[A-Za-z]:", "", option.value).split(":")  # a disk of Windows
         return parts[1] if len(parts) > 1 else parts[0]

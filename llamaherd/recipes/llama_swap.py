@@ -11,11 +11,10 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
 from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.recipes import shell
-from llamaherd.recipes.commands import Command, Word, expand
+from llamaherd.recipes.commands import Command, Text, Word, expand, joined, positioned, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping
 from llamaherd.recipes.recipe import Recipe
 from llamaherd.recipes.shell import MOST_SERVERS
-from llamaherd.recipes.tokens import Text, joined, positioned, yaml_text_at
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
@@ -23,18 +22,18 @@ _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
 _OPERATORS = frozenset(("&&", "||", "|", ";", ">", ">>", "2>&1", "&"))
 _FIRST_PORT = 5800
 _DEEPEST = 8
-"""Macros that stand in macros."""
+"""The most levels of macros in macros."""
 
 
 def is_config(text: str) -> bool:
-    """Whether a YAML file is llama-swap's: it has models, each with a command."""
+    """Return whether a YAML file is llama-swap's: it has models, each with a command."""
     return bool(
         re.search(r"^models[ \t]*:", text, re.MULTILINE) and re.search(r"^[ \t]+cmd[ \t]*:", text, re.MULTILINE)
     )
 
 
 def check_text(file: Path, text: str) -> Recipe:
-    """Everything wrong with the commands of a config.yaml. Raises InventoryError for what is no YAML."""
+    """Return the recipe of a config.yaml's commands. Raise InventoryError for a text that is not YAML."""
     reader = _Reader(parse_yaml(file, text), positioned(text), text)
     recipe = Recipe()
     for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
@@ -70,7 +69,7 @@ class _Reader:
     text: str
 
     def model(self, path: Path_, model: dict[str, Any], number: int) -> Recipe:
-        """What is wrong with one model."""
+        """Return the recipe of one model."""
         macros = {**_macros(self.document.data), **_macros(model)}
         command = _without_comments(yaml_text_at(self.document, self.whole, (*path, "cmd"), model["cmd"]))
         body = _put_in(command, macros)
@@ -83,7 +82,7 @@ class _Reader:
         return recipe + shell.check_command(self.document.file, self.text, Command(words[:ends], settings))
 
     def _unread(self, path: Path_, model: dict[str, Any], rest: tuple[Word, ...]) -> Iterator[Finding]:
-        """What llama-swap takes otherwise than it is meant."""
+        """Report syntax that llama-swap reads otherwise than intended."""
         if rest:
             message = f"no shell reads this: `{rest[0]}` reaches the server as an argument"
             way_out = "put the whole command into `sh -c '…'`, or leave out what follows"
@@ -101,7 +100,7 @@ class _Reader:
                 yield name, Word(Text(value, (at,) * len(value)), at, unknown="${" in value)
 
     def _wiring(self, path: Path_, model: dict[str, Any], body: Text) -> Iterator[Finding]:
-        """Where llama-swap asks for the server, and macros that are nowhere."""
+        """Report a missing port, and undeclared macros."""
         place = self.document.value((*path, "cmd"))
         if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
             model.get("proxy", "http://localhost:${PORT}")
@@ -134,7 +133,7 @@ def _without_comments(text: Text) -> Text:
 
 
 def _put_in(text: Text, macros: Mapping[str, str]) -> Text:
-    """The text with the macros of its owner's put in, each at the place of its name."""
+    """Return the text with the values of its owner's macros, each at the position of its name."""
     for _ in range(_DEEPEST):
         parts, start = [], 0
         for found in _MACRO.finditer(text.chars):
@@ -149,4 +148,4 @@ def _put_in(text: Text, macros: Mapping[str, str]) -> Text:
 
 
 _LONGEST = 1 << 16
-"""Characters of a command with all that its macros stand for."""
+"""The most characters of a command with the values of its macros."""

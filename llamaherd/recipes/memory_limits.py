@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import Rule, Severity
-from llamaherd.engines.command_line import CommandLine
+from llamaherd.engines import CommandLine
 from llamaherd.engines.flags import Catalogue, catalogue, catalogues
 from llamaherd.engines.flags.effective import effective_options
 from llamaherd.gguf.header import Header
@@ -17,7 +17,7 @@ from llamaherd.memory.estimate import estimate
 from llamaherd.memory.explicit_flags import with_explicit_flags
 from llamaherd.memory.overhead import in_ram
 from llamaherd.memory.placement import CACHE_RAM, Placement
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.text.numbers import show_mib
 
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -46,25 +46,25 @@ LIMIT_BELOW_SAVED = Rule(
 
 
 def prompts_above_limit(server: ServerCommand, limit: str) -> tuple[str, str] | None:
-    """What to say of a server that saves more prompts than its limit of memory has bytes, and the way out.
+    """Return message and help for a server that saves more prompts than its memory limit allows, or None.
 
-    systemd and Docker both count `8G` in powers of two. `--cache-ram -1` saves without an end.
+    systemd and Docker both count `8G` in powers of two. `--cache-ram -1` sets no limit to saved prompts.
     """
     if server.program != "llama-server" or (size := limit_bytes(limit)) is None:
         return None
-    told = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
-    if told is not None and not re.fullmatch(r"-?\d{1,9}", str(told)):
+    given = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
+    if given is not None and not re.fullmatch(r"-?\d{1,9}", str(given)):
         return None
-    mib = int(str(told)) if told is not None else CACHE_RAM // _MIB
+    mib = int(str(given)) if given is not None else CACHE_RAM // _MIB
     if 0 <= mib < size / _MIB:
         return None
-    what = "without an end" if mib < 0 else f"up to {mib:,} MiB"
-    message = f"the server saves prompts in RAM, {what}, and with {limit} at most it is killed on the way"
+    what = "without a limit" if mib < 0 else f"up to {mib:,} MiB"
+    message = f"the server saves prompts in RAM, {what}, and with {limit} at most it is killed after a while"
     return message, f"add `--cache-ram {int(size // _MIB // 4)}`, or give it more memory"
 
 
 def limit_bytes(limit: str) -> int | None:
-    """A limit in bytes; None for none, or for what is no size."""
+    """Return a limit in bytes; None for none, or for an invalid size."""
     found = _SIZE.fullmatch(limit.strip())
     if not found:
         return None
@@ -74,7 +74,7 @@ def limit_bytes(limit: str) -> int | None:
 
 LAYERS = ("--gpu-layers", "--n-gpu-layers")
 LEAST_CONTEXT = 4096
-"""Tokens, where none are asked for: what a server takes at least."""
+"""Tokens of the assumed context of a server."""
 
 
 LIMIT_BELOW_HELD = Rule(
@@ -97,7 +97,7 @@ LIMIT_BELOW_HELD = Rule(
 
 
 class WeightsFinding(NamedTuple):
-    """A sentence, a way out, and how bad it is."""
+    """Message, help and severity of weights above a limit."""
 
     message: str
     help: str
@@ -107,8 +107,10 @@ class WeightsFinding(NamedTuple):
 def weights_above_limit(
     server: ServerCommand, limit: str, model: Path | None, *, without_cards: bool = False
 ) -> WeightsFinding | None:
-    """What to say of a server whose part of the model in RAM is more than its limit of memory; None where nobody can
-    tell: the file does not lie here, or its layers go where the engine likes."""
+    """Return the finding of a server whose part of the model in RAM exceeds its memory limit.
+
+    None if it fits, or if that is unknown: without the file, or if the engine itself places the layers.
+    """
     size = limit_bytes(limit)
     if server.program != "llama-server" or size is None or model is None or not model.is_file():
         return None
@@ -133,7 +135,7 @@ def weights_above_limit(
 
 
 def _placement(server: ServerCommand, header: Header, *, without_cards: bool) -> Placement | None:
-    """How the server lays its model out; None where that is not told."""
+    """Return the server's placement of its model; None if its arguments do not determine it."""
     known: Catalogue = catalogue(server.kind, server.version) or catalogues(server.kind)[-1]
     if any(word.unknown for word in server.arguments):
         return None

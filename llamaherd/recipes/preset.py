@@ -16,26 +16,24 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import flags
 from llamaherd.engines.flags import Catalogue, Problem
 from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
-from llamaherd.engines.flags.conflicts import find_conflicts
-from llamaherd.engines.flags.effective import effective_options
+from llamaherd.engines.flags.conflicts import SOURCES, find_conflicts
+from llamaherd.engines.flags.effective import OFF, effective_options
 from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
 from llamaherd.engines.flags.translations import UNKNOWN_FLAG
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
-"""Keys that are no flags."""
-SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
+"""Keys that are not flags."""
 OF_THE_ROUTER = (
     *("--host", "--port", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
     *("--models-dir", "--models-max", "--models-preset", "--models-autoload"),
 )
-"""What the router sets itself for each model's server, or takes away."""
-OFF = ("off", "disabled", "false", "0")
+"""Flags that the router sets for each model's server, or removes."""
 _HEADER = re.compile(r"\[[ \t]*([^\]]+?)[ \t]*\][ \t]*(?:[;#].*)?")
 _SETTING = re.compile(r"([A-Za-z_][\w.-]*)[ \t]*=[ \t]*([^;#\n]*?)[ \t]*(?:[;#].*)?")
 _CUT = re.compile(r"=[^;#\n]*[^\s;#=](?P<at>[;#])(?P<rest>.*)")
 _KEYS = re.compile(r"^[ \t]*(?:--?)?(?P<key>[A-Za-z][\w.-]*)[ \t]*(?:[=:](?P<value>.*)|$)", re.MULTILINE)
 _OWN = ("ctx-size", "c", "n-gpu-layers", "gpu-layers", "ngl", "hf-repo", "hf", "mmproj", "load-on-startup")
-"""Keys that no other program's file has, or hardly one."""
+"""Keys that hardly any other program's file has."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,11 @@ class _Setting:
     value: str
     line: int
     words: tuple[str, ...]
-    """What the model's server is told; empty for a switch that is off, and for keys that are no flags."""
+    """The arguments of the model's server; empty for a switch that is off, and for keys that are not flags."""
 
 
 def is_preset(text: str) -> bool:
-    """Whether a text has sections, keys of which half are flags of llama-server, and one that is nobody else's."""
+    """Return whether a text has sections, and keys of which half are llama-server's flags, one of them in `_OWN`."""
     if not re.search(r"^[ \t]*\[[^\]\n]+\]", text, re.MULTILINE):
         return False
     keys = [found for found in _KEYS.finditer(text) if found["key"] != "version"]
@@ -58,24 +56,24 @@ def is_preset(text: str) -> bool:
 
 
 def _is_flag(key: str) -> bool:
-    """Whether any version has a flag of this name."""
+    """Return whether any version has a flag of this name."""
     return any(_flag(each, key) for each in flags.catalogues("llama.cpp"))
 
 
 def check_text(file: Path, text: str) -> tuple[Finding, ...]:
-    """Everything wrong with a preset file."""
+    """Return the findings of a preset file."""
     known = _catalogue()
     return tuple(_Reader(file, known).read(text.removeprefix("\ufeff"))) if known else ()
 
 
 def _catalogue() -> Catalogue | None:
-    """The flags of the newest version: a file names none."""
+    """Return the flags of the newest version, as a file names no version."""
     found = flags.catalogues("llama.cpp")
     return found[-1] if found else None
 
 
 def _flag(known: Catalogue, key: str) -> str | None:
-    """The flag of a key: written without dashes, or as its variable."""
+    """Return the flag of a key: a flag without dashes, or its variable."""
     variable = flag_of_variable(known, key) if key.isupper() else None
     if variable:
         return variable.spellings[-1]
@@ -124,7 +122,7 @@ class _Reader:
     file: Path
     known: Catalogue
 
-    def _said(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
+    def _fault(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(Place(self.file, line, 1), message, way_out, severity)
 
     def read(self, text: str) -> Iterator[Finding]:
@@ -150,21 +148,21 @@ class _Reader:
             way_out = "begin it at the first column"
         else:
             way_out = f"write `{key} = {value}`"
-        return self._said(PRESET_REFUSED, number, message, way_out)
+        return self._fault(PRESET_REFUSED, number, message, way_out)
 
     def _value(self, number: int, line: str, key: str, value: str) -> Iterator[Finding]:
-        """What the value is not that it looks like."""
+        """Report values that the router reads otherwise than they seem."""
         if cut := _CUT.search(line):
             message = f"the value ends at `{cut['at']}`: what follows is a comment to the router"
-            yield self._said(
+            yield self._fault(
                 PRESET_LINE, number, message, "pass it by the router's command line, or leave the sign out"
             )
         if value[:1] in ("'", '"') and value[-1:] == value[:1]:
-            message = f"the quotes are a part of `{key}`: the router takes none away"
-            yield self._said(PRESET_LINE, number, message, f"write `{key} = {value[1:-1]}`")
+            message = f"the quotes are a part of `{key}`: the router does not remove them"
+            yield self._fault(PRESET_LINE, number, message, f"write `{key} = {value[1:-1]}`")
         elif value.startswith("~") or re.match(r"\$\{?\w", value):
-            message = f"the router puts nothing in for `{value.split('/')[0]}`: this is no path"
-            yield self._said(PRESET_LINE, number, message, "write the whole path, from `/` on")
+            message = f"the router does not replace `{value.split('/')[0]}`: this is not a path"
+            yield self._fault(PRESET_LINE, number, message, "write the whole path, from `/` on")
 
     def _setting(self, key: str, value: str, number: int) -> _Setting:
         name = _flag(self.known, key)
@@ -180,39 +178,41 @@ class _Reader:
         return _Setting(key, value, number, words)
 
     def _sections(self, sections: list[tuple[str, int, list[_Setting]]]) -> Iterator[Finding]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for name, number, settings in sections:
             sources = [each for each in settings if self._among(each, SOURCES)]
             if not name and any(each.words for each in settings):
                 message = "what stands above all sections makes a model that is called `default`"
-                yield self._said(
+                yield self._fault(
                     PRESET_LINE, settings[0].line, message, "put `[*]` above what is for every model", "warning"
                 )
-            if name in seen:
+            if name in names:
                 message = f"`[{name}]` stands here again: nothing of the first one counts"
-                yield self._said(PRESET_LINE, number, message, "put both into one section", "warning")
+                yield self._fault(PRESET_LINE, number, message, "put both into one section", "warning")
             if name == "*" and sources:
                 message = "every model would be this one"
-                yield self._said(PRESET_LINE, sources[0].line, message, "put it into a section of its own", "warning")
+                yield self._fault(PRESET_LINE, sources[0].line, message, "put it into a section of its own", "warning")
             elif name not in ("", "*") and settings and not sources and not re.search(r"[/:]", name):
                 message = f"`[{name}]` names no model: it is one only if `--models-dir` holds it under this name"
-                yield self._said(
+                yield self._fault(
                     PRESET_LINE, number, message, "add `model = /path/to.gguf`, or `hf-repo = USER/NAME`", "note"
                 )
-            seen.add(name)
+            names.add(name)
 
     def _among(self, setting: _Setting, names: tuple[str, ...]) -> bool:
         flag = self.known.find(setting.words[0]) if setting.words else None
         return flag is not None and any(self.known.find(name) == flag for name in names)
 
     def _settings(self, section: str, settings: list[_Setting]) -> Iterator[Finding]:
-        """Keys and values by the flags that they are."""
+        """Report the faults of a section's settings as flags."""
         arguments: list[str] = []
         lines: list[_Setting] = []
         for setting in settings:
             if section != "" and self._among(setting, OF_THE_ROUTER):
-                message = f"`{setting.key}` does nothing here: the router sets it itself for each model"
-                yield self._said(PRESET_LINE, setting.line, message, "say it on the router's command line", "warning")
+                message = f"`{setting.key}` has no effect here: the router sets it itself for each model"
+                yield self._fault(
+                    PRESET_LINE, setting.line, message, "write it on the router's command line", "warning"
+                )
                 continue
             yield from self._switch(setting)
             arguments += setting.words
@@ -236,16 +236,16 @@ class _Reader:
             )
             if flag.negated and name in flag.negated:
                 message = f"`{setting.key} = {setting.value}` switches it on: it is not `true` to the router"
-            yield self._said(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
+            yield self._fault(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
 
     def _problem(self, problem: Problem, setting: _Setting) -> Finding:
-        """What is wrong with a flag, in a preset's words."""
+        """Return the finding of a flag, in the syntax of a preset."""
         if problem.rule is UNKNOWN_FLAG:
             names = (*OF_PRESETS, *(name.lstrip("-") for name in self.known.flags))
             longer = (name for name in names if len(setting.key) > 4 and name.startswith(setting.key))
             close = nearest_name(setting.key, names) or next(longer, None)
             message = f"`{setting.key}` is no option of {self.known}: the router does not start"
-            return self._said(
+            return self._fault(
                 PRESET_REFUSED, setting.line, message, f"did you mean `{close}`?" if close else "leave it out"
             )
         way_out = problem.help

@@ -17,10 +17,17 @@ from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.conflicts import find_conflicts
 from llamaherd.engines.flags.effective import Conflict, ServerContext, effective_options
 from llamaherd.engines.threads import THREAD_FOR_EACH
-from llamaherd.recipes.commands import Word
-from llamaherd.recipes.programs import OLD_NAMES, EngineName, ServerCommand, base_name
-from llamaherd.recipes.recipe import BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OPENS_TO_NETWORK
-from llamaherd.recipes.tokens import Position
+from llamaherd.recipes.commands import Position, Word
+from llamaherd.recipes.recipe import (
+    BETTER_BY_RIG,
+    NAME_GONE,
+    NOT_AS_IT_LOOKS,
+    OLD_NAMES,
+    OPENS_TO_NETWORK,
+    EngineName,
+    ServerCommand,
+    base_name,
+)
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""
@@ -35,8 +42,8 @@ OF_CLI: Mapping[str, int] = {
     **dict.fromkeys(("-cnv", "--conversation", "-no-cnv", "--no-conversation", "-i", "--interactive"), 0),
 }
 """Flags of llama-cli, with the number of their values."""
-_SAID_ELSEWHERE = {OPEN, SECRET}
-"""Rules that are checked elsewhere: a container decides who reaches a server, and a key in a recipe is its owner's."""
+_CHECKED_ELSEWHERE = {OPEN, SECRET}
+"""Rules that are checked elsewhere: a container decides which hosts reach a server, and recipes may contain a key."""
 _MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
 _ELLIPSES = ("...", "…")
@@ -56,7 +63,7 @@ def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
 
 
 def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
-    """Return whether flags without a program are likely llama-server's: at least two, and it knows most of them."""
+    """Return whether flags without a program are likely llama-server's: at least two, and most in its catalogue."""
     names = [str(word).split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", str(word))]
     known = [name for name in names if any(each.find(name) for each in _of_llama_server(engine))]
     return len(names) > 1 and 2 * len(known) > len(names)
@@ -89,7 +96,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
     known = flags.catalogue(kind, version) if version else None
     for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
         if problem.rule is OPTION_TAKEN and problem.severity == "warning":
-            continue  # who builds by hand may want to debug
+            continue  # a build by hand may be for debugging
         found = _finding(problem, places[problem.index])
         if problem.replacement:
             written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command
@@ -129,7 +136,7 @@ def _of_environment(server: ServerCommand) -> list[tuple[Problem, str]]:
     known = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     problems = flags.check_environment(catalogue, known) if catalogue else ()
     names = list(known)
-    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _SAID_ELSEWHERE]
+    return [(problem, names[problem.index]) for problem in problems if problem.rule not in _CHECKED_ELSEWHERE]
 
 
 def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
@@ -300,14 +307,14 @@ def _open(file: Path, server: ServerCommand) -> Iterator[Finding]:
     if (variable := server.settings.get("LLAMA_ARG_HOST")) and (flag is None or server.kind == "ik_llama.cpp"):
         flag, host = variable, variable
     if flag is None and server.program == "vllm":
-        message = "vLLM listens on all addresses unless it is told, and no API key is asked for"
+        message = "vLLM listens on all addresses by default, and no API key is required"
         yield OPENS_TO_NETWORK.at(
             Place(file, *server.start), message, f"add `--host 127.0.0.1`, or {key_advice(server)}"
         )
     elif (
         flag and host and not (host.unknown or str(host).startswith("-") or is_loopback(str(host)) or "/" in str(host))
     ):
-        message = f"this listens on {host}, open to the whole network, and no API key is asked for"
+        message = f"this listens on {host}, open to the whole network, and no API key is required"
         way_out = f"{key_advice(server)}, or write `--host 127.0.0.1`"
         yield OPENS_TO_NETWORK.at(Place(file, *flag.start), message, way_out)
 
@@ -318,16 +325,16 @@ def _model(file: Path, server: ServerCommand) -> Iterator[Finding]:
         return
     at = Place(file, *model.start)
     if model.tilde:
-        message = f"`{model}` is no path: in quotes, the shell puts no home in for `~`"
+        message = f"`{model}` is no path: in quotes, the shell does not replace `~`"
         yield NOT_AS_IT_LOOKS.at(at, message, "write `$HOME` in its place")
     if shard := _SHARD.search(str(model)):
         number, count = int(shard[1]), int(shard[2])
         if number != 1:
             first = f"-00001-of-{shard[2]}.gguf"
-            message = f"this is shard {number} of {count}, and a model is loaded by its first"
-            yield NOT_AS_IT_LOOKS.at(at, message, f"name the one that ends with `{first}`")
+            message = f"this is shard {number} of {count}, and the engine needs the first"
+            yield NOT_AS_IT_LOOKS.at(at, message, f"name the file that ends with `{first}`")
         elif count > 1:
-            message = f"this is the first of {count} shards: all of them must lie beside it, under these names"
+            message = f"this is the first of {count} shards: all of them must be in the same folder, with these names"
             way_out = "download them all, and never join them with `cat`"
             yield BETTER_BY_RIG.at(at, message, way_out)
     if re.match(r"/mnt/[a-z]/", str(model)):

@@ -1,4 +1,4 @@
-"""Shell scripts, units and bare commands: each command, the steps before the server, and what is wrong with them."""
+"""Check shell scripts, units and bare commands: each command, the steps before the server, and the server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
-from llamaherd.recipes import containers as recipes_containers
-from llamaherd.recipes import servers as recipes_servers
-from llamaherd.recipes.commands import Command, Word, read_commands
+from llamaherd.recipes.commands import Command, Position, Text, Word, positioned, read_commands, unixed
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
-from llamaherd.recipes.programs import (
+from llamaherd.recipes.recipe import (
+    BEHIND_IMAGE,
+    BETTER_BY_RIG,
+    NAME_GONE,
+    NOT_AS_IT_LOOKS,
+    OTHER_VARIABLE,
     EngineName,
+    Recipe,
     ServerCommand,
     base_name,
     built_of,
@@ -25,25 +29,23 @@ from llamaherd.recipes.programs import (
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.recipe import BEHIND_IMAGE, BETTER_BY_RIG, NAME_GONE, NOT_AS_IT_LOOKS, OTHER_VARIABLE, Recipe
 from llamaherd.recipes.servers import PORTS
-from llamaherd.recipes.tokens import Position, Text, positioned, unixed
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ELEMENT = re.compile(r"[0-9]+[a-z0-9_-]*|q[0-9]\S*|bf16\S*|f16\S*", re.IGNORECASE)
-"""What may go on behind a `;` in a list of CMake's: an architecture, or types of a cache."""
+"""An element after a `;` in a list of CMake: an architecture, or types of a cache."""
 _NUMBER = re.compile(r"[0-9][0-9.,;/]*")
 """Shares of GPUs, which have commas between them."""
 _VALUE = re.compile(r"[0-9]+|\S+\.gguf")
 
 
 def check_quoting(file: Path, command: Command) -> Iterator[Finding]:
-    """Everything that a shell does with a command's words before any program sees them."""
+    """Report words of a command that a shell changes before a program reads them."""
     yield from _assigned(file, command)
     if sign := cut_sign(command):
-        message = f"the shell ends the command at this `{sign}`: what follows is none of its arguments"
+        message = f"the shell ends the command at this `{sign}`: what follows is not among its arguments"
         way_out = "put the argument into single quotes"
         if sign == ";" and not _of_cmake(command):
             way_out += ", with a comma for each `;`, as values are separated"
@@ -52,7 +54,7 @@ def check_quoting(file: Path, command: Command) -> Iterator[Finding]:
 
 
 def cut_sign(command: Command) -> str:
-    """The sign in the last argument at which a shell ends the command, against what is meant; empty for none."""
+    """Return the sign in the last argument that unintentionally ends the command; empty for none."""
     cut, words = command.cut, [str(word) for word in command.words]
     if cut is None or len(words) < 2:
         return ""
@@ -85,12 +87,12 @@ def _assigned(file: Path, command: Command) -> Iterator[Finding]:
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
 OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|HF|HUGGING_FACE)_|LLAMA_API_KEY$")
-"""Variables that programs read, and scripts have no use for."""
+"""Variables that programs read, and that have no use in a script itself."""
 
 
 @dataclass(frozen=True)
 class CommandPlace:
-    """Where a command stands: its file, the engine that this is about and its version, the folder that it runs in."""
+    """The context of a command: its file, the engine of the recipe and its version, and the working folder."""
 
     file: Path
     engine: EngineName | None
@@ -98,7 +100,7 @@ class CommandPlace:
     version: str = ""
 
     def check(self, command: Command) -> Iterator[Finding]:
-        """What else recipes do: settings, clones, downloads, builds, power."""
+        """Report faults of other steps: settings, clones, downloads, builds, power."""
         words = command.words
         if words and base_name(str(words[0])) == "sudo" and not re.match(r"-E|--preserve-env", str(words[1:2] or "")):
             yield from self._lost(command)
@@ -118,41 +120,39 @@ class CommandPlace:
             case "cmake" if "--build" not in arguments:
                 kind = self.engine or "llama.cpp"
                 version = self.version if kind == "llama.cpp" else ""
-                yield from recipes_servers.check_build(self.file, words[1:], kind, version)
-            case "make" if (
-                arguments != ["clean"] and self.engine != "ik_llama.cpp" and self._of_llama(command, arguments)
-            ):
+                yield from servers.check_build(self.file, words[1:], kind, version)
+            case "make" if self._of_llama(command, arguments):
                 way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
-                yield NAME_GONE.at(at, "llama.cpp is no longer built by make: its Makefile only says so", way_out)
+                yield NAME_GONE.at(
+                    at, "llama.cpp is no longer built by make: its Makefile only prints an error", way_out
+                )
             case "nvidia-smi":
                 yield from self._power(words)
             case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
-                message = "shards are no parts of one file: joined by `cat`, no engine loads them"
-                way_out = (
-                    "name the first shard, and let the others lie beside it; `llama-gguf-split --merge` joins them"
-                )
+                message = "shards are not parts of one file: no engine loads them joined by `cat`"
+                way_out = "name the first shard, with the others in its folder; `llama-gguf-split --merge` joins them"
                 yield NOT_AS_IT_LOOKS.at(at, message, way_out)
             case "wget" | "curl":
                 yield from self._page(words)
 
     def _lost(self, command: Command) -> Iterator[Finding]:
-        """Variables before sudo, which starts programs without them (sudoers: env_reset)."""
+        """Report variables before sudo, which starts programs without them (sudoers: env_reset)."""
         for name, value in command.settings.items():
             if OF_ENGINES.match(name):
-                message = f"sudo takes `{name}` away: the program does not see it"
+                message = f"sudo removes `{name}`: the program does not get it"
                 way_out = f"write `sudo {name}=… PROGRAM`"
                 yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
 
     def _page(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        """Downloads of the page about a file in place of the file."""
+        """Report downloads of the page about a file in place of the file."""
         for word in words:
             if re.match(r"https://huggingface\.co/[^?]+/blob/[^?]+\.(?:gguf|safetensors)", str(word)):
                 right = str(word).replace("/blob/", "/resolve/", 1)
-                message = "this is the page about the file, and what comes is HTML"
+                message = "this is the page about the file: the download is HTML"
                 yield NOT_AS_IT_LOOKS.at(Place(self.file, *word.start), message, f"write `{right}`")
 
     def _of_llama(self, command: Command, arguments: list[str]) -> bool:
-        """Whether `make` is to build llama.cpp; ik_llama.cpp has a Makefile that does."""
+        """Return whether `make` should build llama.cpp; ik_llama.cpp has a Makefile that does."""
         options = [*command.settings, *arguments]
         if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
             return False
@@ -181,18 +181,18 @@ _FOR_ALL = ("--help", "--version")
 
 
 def check_shared_resources(file: Path, running: Iterable[ServerCommand], second: ServerCommand) -> Iterator[Finding]:
-    """What a server wants that one has which runs already; those in containers have ports and GPUs of their own."""
+    """Report resources that a running server already uses. Containers have their own ports and GPUs."""
     if not _alone(second):
         return
     place = Place(file, *second.start)
     for first in filter(_alone, running):
         port = _port(first)
         if port and port == _port(second) and _host(first) == _host(second):
-            message = f"port {port} is the first server's already, in line {first.start[0]}: this one does not start"
+            message = f"port {port} is in use by the first server, in line {first.start[0]}: this one does not start"
             yield WANTED_TWICE.at(place, message, "give each a port of its own, by `--port`")
         shares = [gpu_utilization(each) for each in (first, second) if each.program == "vllm"]
         if len(shares) == 2 and _cards(first) == _cards(second) and sum(shares) > 1:
-            message = f"two of vLLM take {shares[0]:g} and {shares[1]:g} of the same card: this one does not start"
+            message = f"two vLLM servers take {shares[0]:g} and {shares[1]:g} of the same card: this one does not start"
             way_out = "give each a GPU by `CUDA_VISIBLE_DEVICES`, or shares that add up to less than 1"
             yield WANTED_TWICE.at(place, message, way_out)
 
@@ -202,7 +202,7 @@ def _alone(server: ServerCommand) -> bool:
 
 
 def _port(server: ServerCommand) -> str:
-    """The port of a server; empty where only a shell knows it."""
+    """Return the port of a server; empty if a shell computes it."""
     word = server.value("--port") or server.settings.get("LLAMA_ARG_PORT")
     return PORTS[server.program] if word is None else "" if word.unknown else str(word)
 
@@ -219,27 +219,27 @@ def _cards(server: ServerCommand) -> str:
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
-"""What begins a here-document: a script that writes a unit is none."""
+"""The beginning of a here-document: a script that writes a unit is not a unit."""
 MOST_SERVERS = 200
-"""That are looked at in one recipe."""
+"""The most servers of one recipe that are checked."""
 
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 
 def check_text(file: Path, text: str) -> Recipe:
-    """Everything wrong with a shell script, a systemd unit, or flags alone."""
+    """Return the recipe of a shell script, a systemd unit, or bare flags."""
     reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
-        message = "lines end as on Windows: Linux takes the last sign of each for a part of its command"
+        message = "lines end as on Windows: Linux reads the last character of each as a part of its command"
         recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(file), message, f"convert it: `dos2unix {file.name}`"),))
     return recipe
 
 
 def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
-    """Everything wrong with the commands on a page, in whose folder or text the engine is named.
+    """Return the recipe of the commands on a page, whose folder or text names the engine.
 
-    Nobody knows whether lines of an excerpt that follow each other were one command, or whose flags alone are.
+    Unlike in a script, successive lines of an excerpt need not be one command, and bare flags may be another program's.
     """
     engine = engine_at(file.absolute()) or engine_of(text)
     reader = _Reader(file, engine, recipe_version(text), built_of(text), excerpts=True)
@@ -250,13 +250,13 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
 
 
 def check_command(file: Path, text: str, command: Command) -> Recipe:
-    """Everything wrong with one command that a file of another kind holds, whose whole text is `text`."""
+    """Return the recipe of one command in a file of another kind, whose whole text is `text`."""
     return _Reader(file, engine_of(text), recipe_version(text), built_of(text)).checked(command, ())
 
 
 @dataclass
 class _Reader:
-    """The state of one reading, which the excerpts of a page share."""
+    """The state of a reader, which the excerpts of a page share."""
 
     file: Path
     engine: EngineName | None
@@ -271,10 +271,10 @@ class _Reader:
     running: list[ServerCommand] = field(default_factory=list)
     """Servers that a script has started and left running."""
     everything: bool = False
-    """Whether `set -a` hands on all that is assigned."""
+    """Whether `set -a` exports all variables."""
 
     def read(self, text: Text, *, nested: bool = False) -> Recipe:
-        """What a text says; `nested` is a file that a script writes, whose own here-documents are nobody's."""
+        """Return the recipe of a text. `nested` is a file that a script writes: its here-documents are ignored."""
         if self.started >= MOST_SERVERS:
             return Recipe()
         if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
@@ -282,29 +282,25 @@ class _Reader:
         script = read_commands(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         for command, orphans in _joined(script.commands):
-            if (
-                self.excerpts
-                and _flags_alone(command)
-                and not recipes_servers.are_server_flags(command.words[1:], self.engine)
-            ):
-                continue  # some other program's
+            if self.excerpts and _flags_alone(command) and not servers.are_server_flags(command.words[1:], self.engine):
+                continue  # another program's flags
             recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder, self.version).check(command)))
             recipe += Recipe(tuple(check_quoting(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
             if not words:
                 self.assigned |= command.settings
-                self.exported |= set(command.exports) | (set(command.settings) if self._hands_on() else set())
+                self.exported |= set(command.exports) | (set(command.settings) if self._exports_all() else set())
             given = {name: value for name, value in self.assigned.items() if name in self.exported}
             started = self.checked(replace(command, settings={**given, **command.settings}), orphans)
             if started.servers:
                 recipe += Recipe(tuple(self._kept_back(text)))
             if not self.excerpts:
-                recipe += Recipe(tuple(self._beside(command, started.servers)))
+                recipe += Recipe(tuple(self._conflicts(command, started.servers)))
             recipe += started
             self.started += len(started.servers)
             if self.started >= MOST_SERVERS:
-                message = f"{MOST_SERVERS} servers are started down to here: what follows is not looked at"
+                message = f"{MOST_SERVERS} servers are started up to this line: the rest is not checked"
                 place = Place(self.file, *started.servers[-1].start)
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
@@ -313,34 +309,34 @@ class _Reader:
             recipe += self.read(document, nested=True)
         return recipe
 
-    def _beside(self, command: Command, started: tuple[ServerCommand, ...]) -> Iterator[Finding]:
-        """What a server wants that one which a script has left running has already."""
+    def _conflicts(self, command: Command, started: tuple[ServerCommand, ...]) -> Iterator[Finding]:
+        """Report resources that a server of the same script already uses."""
         for server in started:
             yield from check_shared_resources(self.file, self.running, server)
             if command.background or (command.words and base_name(str(command.words[0])) in {"screen", "tmux"}):
                 self.running.append(server)
 
-    def _hands_on(self) -> bool:
-        """Whether variables reach programs without `export`: on a page, which shows parts, and after `set -a`."""
+    def _exports_all(self) -> bool:
+        """Return whether programs get variables without `export`: on a page, which shows parts, and after `set -a`."""
         return self.excerpts or self.everything
 
     def _kept_back(self, text: Text) -> Iterator[Finding]:
-        """Variables of engines that are set for the shell alone, and used nowhere in it."""
+        """Report variables of engines that are set only in the shell, and not used in it."""
         for name, value in self.assigned.items():
             used = re.search(rf"\$\{{?{name}\b|\b(?:export|-x)\b.*\b{name}\b", text.chars)
             if name not in self.exported and OF_ENGINES.match(name) and not used:
                 self.exported.add(name)
-                message = f"`{name}` is set for this shell alone: the server does not see it"
+                message = f"`{name}` is set for this shell only: the server does not get it"
                 way_out = f"write `export {name}=…`, or put it before the command on its line"
                 yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
 
     def _not_continued(self, position: Position) -> Finding:
-        message = "this backslash is not the last sign of its line: the command ends here, without the lines below"
-        way_out = "let the backslash be the last sign of its line, and put comments above the command"
+        message = "this backslash is not the last character of its line: the command ends here, without the lines below"
+        way_out = "make the backslash the last character of its line, and put comments above the command"
         return NOT_AS_IT_LOOKS.at(Place(self.file, *position), message, way_out)
 
     def _unit(self, text: Text, *, generated: bool) -> Recipe:
-        """A systemd unit: no shell reads its lines."""
+        """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
         settings, _ = units.unit_environment(unit)
         known = {name: str(word) for name, word in settings.items()}
@@ -355,7 +351,7 @@ class _Reader:
         recipe = Recipe((*unit_rules.check_unit(started), *unit_rules.check_values(started))) + recipe
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unit_service.check_service(started, server)))
-        # One word, one sentence: what no shell reads is no wrong argument besides.
+        # One finding a word: a word that no shell expands is not reported as a wrong argument, too.
         unread = {
             each.place
             for each in recipe.findings
@@ -378,7 +374,7 @@ class _Reader:
             yield NOT_AS_IT_LOOKS.at(Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 
     def checked(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
-        """The server, the container or the build that a command starts."""
+        """Return the recipe of the server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
         run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
@@ -391,26 +387,24 @@ class _Reader:
             container = replace(container, built=built, engine=self.engine)
             recipe = Recipe(tuple(containers.check_container(self.file, container)))
             server = containers.server_of(container)
-            recipe += Recipe(tuple(recipes_containers.check_start(self.file, container, server)))
+            recipe += Recipe(tuple(containers.check_start(self.file, container, server)))
             if server is None:
                 return recipe
             recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
             if behind:
-                message = f"`{behind[0]}` stands behind the image, where it is an argument of the server"
+                message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
                 recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
-            recipe += Recipe(tuple(recipes_containers.check_needs(self.file, container, server)))
+            recipe += Recipe(tuple(containers.check_needs(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find_program(command, self.engine)
         if server is None:
             return Recipe()
         cut = cut_sign(command)
-        known = server.arguments[:-2] if cut else server.arguments  # half of an argument is none
+        known = server.arguments[:-2] if cut else server.arguments  # half of an argument is not one
         version = self.version if server.kind == "llama.cpp" else ""
         whole = replace(server, arguments=known + orphans, version=version)
-        serving = server.program in servers.PORTS or (
-            server.program == "llama-cli" and not server.has(*servers.PROMPTS)
-        )
+        serving = server.program in PORTS or (server.program == "llama-cli" and not server.has(*servers.PROMPTS))
         recipe = Recipe(self._checked(whole), (whole,) if serving else ())
         if orphans and not self.excerpts and not cut:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
@@ -423,19 +417,19 @@ class _Reader:
         return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
     def _not_a_service(self, command: Command, server: ServerCommand) -> Iterator[Finding]:
-        if server.program not in servers.PORTS:
+        if server.program not in PORTS:
             return
         way = next((word for word in command.words if base_name(str(word)) in _DETACHING), None)
         if way or command.background:
             how = f"`{base_name(str(way))}`" if way else "`&`"
             at = way.start if way else server.start
-            message = f"by {how} the server is gone after a crash or a reboot, and nobody notices"
+            message = f"with {how} the server is not restarted after a crash or a reboot"
             way_out = "let systemd run it: `herd up` writes the unit"
             yield BETTER_BY_RIG.at(Place(self.file, *at), message, way_out)
 
 
 def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """What is meant for the program, where its author thought that a shell reads the line."""
+    """Return the words that are meant for the program, up to syntax for a shell."""
     words = words[: unit_rules.swallowed(words)]
     texts = [str(word) for word in words]
     ends = [index for index, text in enumerate(texts) if unit_rules.is_operator(text) or text[:1] in {"#", "\\", " "}]
@@ -443,19 +437,19 @@ def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _of_a_manual(finding: Finding, server: ServerCommand) -> bool:
-    """Whether a finding is right of a recipe, and beside the point on a page that shows what a program can do."""
+    """Return whether a finding applies to recipes only, and not to a page that documents a program."""
     if finding.code == BETTER_BY_RIG.code and server.program == "llama-cli":
         return True
     return finding.code == STRAY.code and sum(str(word).isalpha() for word in server.arguments[-3:]) == 3
 
 
 def _flags_alone(command: Command) -> bool:
-    """Whether a command is flags whose program was put before them."""
+    """Return whether a command is bare flags, before which the reader put a program."""
     return bool(command.words) and not command.words[0].text.at
 
 
 def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word, ...]]]:
-    """Each command with the lines of flags that follow it; flags that follow none are llama-server's."""
+    """Yield each command with the lines of flags that follow it. Flags without a command are llama-server's."""
     current: Command | None = None
     orphans: list[Word] = []
     flags_alone = False
@@ -463,7 +457,7 @@ def _joined(commands: tuple[Command, ...]) -> Iterator[tuple[Command, tuple[Word
         flags = bool(command.words) and re.match(r"--?[a-zA-Z]", str(command.words[0])) is not None
         if flags and current is None:
             flags_alone = True
-            program = recipes_servers.program_of(command.words)
+            program = servers.program_of(command.words)
             current = Command((Word(Text(program, ()), command.words[0].start), *command.words))
         elif flags and current and flags_alone:
             current = replace(current, words=current.words + command.words)

@@ -12,7 +12,7 @@ import yaml
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.schema.key_flags import number
-from llamaherd.recipes.programs import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, corrected_arguments, is_loopback, sound_environment
 
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
@@ -34,14 +34,14 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
         instances[name] = keys
         about.append(f"# `{name}` is {file.name}:{server.start[0]}")
         if "context" not in keys:
-            about.append(f"# `{name}` lacks `context`, which the command leaves to the engine: say how many tokens")
+            about.append(f"# `{name}` lacks `context`, which the command leaves to the engine: write how many tokens")
         if model:
             models[keys["model"]] = model
     if not instances:
         return ""
     about.append("# name the engine, the model and the GPUs as your rig does")
     if any(keys.get("api_key") == KEY_FILE for keys in instances.values()):
-        about.append(f"# write a key of your own into the file {KEY_FILE['file']} beside the inventory")
+        about.append(f"# write a key of your own into the file {KEY_FILE['file']} in the inventory folder")
     parts = {"models": models, "instances": instances}
     lines = [line for title, part in parts.items() if part for line in (f"{title}:", *_mapping(part))]
     return "\n".join([*about, *lines]) + "\n"

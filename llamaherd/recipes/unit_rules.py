@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
-from llamaherd.recipes.commands import Word
-from llamaherd.recipes.tokens import Position
+from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.units import Setting, Unit, known_keys, unit_environment, words
 
 SKIPPED_BY_SYSTEMD = Rule(
@@ -102,50 +101,50 @@ OUT_OF_SIGHT = Rule(
 _OPERATORS = {"|", "||", "&", "&&", "<", "<<", ">", ">>", "2>&1", "&>", "&>>", ";"}
 _BUILTINS = {"cd", "export", "source", ".", "ulimit", "set", "umask", "alias", "exec", "eval", "if", "while", "for"}
 SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
-"""Names of variables that hold a secret themselves, and not the path of a file with it."""
+"""Names of variables whose value is a secret, and not the path of a file with it."""
 _BEHIND = re.compile(r"(?:^|\s)#")
 _PART = re.compile(r"(?<=[^\s$])\$[A-Za-z_]\w*|^\$[A-Za-z_]\w*(?=[^\s\w])")
 
 
 @dataclass(frozen=True)
 class StartedUnit:
-    """A unit with what its ExecStart runs."""
+    """A unit with the command of its ExecStart."""
 
     file: Path
     unit: Unit
     words: tuple[Word, ...] = ()
     """The words of ExecStart, prefixes left out."""
     excerpt: bool = False
-    """Whether it is a part of a unit, shown on a page."""
+    """Whether it is a part of a unit on a page."""
     generated: bool = False
-    """Whether a script writes it, whose shell may put variables in."""
+    """Whether a script writes it, whose shell may expand variables."""
 
     @property
     def partial(self) -> bool:
-        """Whether other settings stand elsewhere: a drop-in, or a part shown on a page."""
+        """True for a part of a unit: a drop-in, or an excerpt on a page."""
         whole = any(name == "Service" for name, _ in self.unit.sections)
         return self.file.suffix == ".conf" or self.excerpt or not whole
 
     @property
     def of_user(self) -> bool:
-        """Whether a user's own manager runs it."""
+        """True if a user's own manager runs it."""
         wanted = self.unit.value("WantedBy", "Install")
         return wanted == "default.target" or self.under_user
 
     @property
     def under_user(self) -> bool:
-        """Whether it lies where users have theirs."""
+        """True if it is in a folder of users' units."""
         return "/systemd/user/" in str(self.file.absolute())
 
     def finding(
         self, rule: Rule, at: Position, message: str, way_out: str, severity: Severity | None = None
     ) -> Finding:
-        """A finding in this unit's file."""
+        """Return a finding in this unit's file."""
         return rule.at(Place(self.file, *at), message, way_out, severity)
 
 
 def check_unit(started: StartedUnit) -> Iterator[Finding]:
-    """Everything wrong with a unit but its server's own arguments."""
+    """Yield the faults of a unit, except for the arguments of its server."""
     yield from _names(started)
     yield from _swallowed(started)
     yield from _behind(started)
@@ -160,18 +159,18 @@ def check_unit(started: StartedUnit) -> Iterator[Finding]:
 
 
 def _names(started: StartedUnit) -> Iterator[Finding]:
-    """Sections and keys by systemd's own table."""
+    """Report sections and keys that systemd's own table lacks."""
     known = known_keys()
     if any(section not in known and not _own(section) for section, _ in started.unit.sections):
         yield from _sections(started)
     for text, at in () if started.excerpt else started.unit.unread:
         shown = text if len(text) < 40 else f"{text[:40]}…"
         message = f"systemd skips this line: `{shown}` is neither a section nor a setting"
-        way_out = "write `Key=value`; the line above goes on here if a backslash is its last sign"
+        way_out = "write `Key=value`; the line above continues here if its last character is a backslash"
         yield started.finding(SKIPPED_BY_SYSTEMD, at, message, way_out)
     for setting in started.unit.settings:
         if not setting.section and not started.excerpt:
-            message = f"`{setting.key}` stands under no section: systemd skips it"
+            message = f"`{setting.key}` is under no section: systemd skips it"
             home = _home(setting.key) or "Service"
             yield started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, f"put `[{home}]` on a line above it")
         elif setting.section in known and setting.key not in known[setting.section] and not _own(setting.key):
@@ -179,14 +178,14 @@ def _names(started: StartedUnit) -> Iterator[Finding]:
 
 
 def swallowed(line: tuple[Word, ...]) -> int | None:
-    """The first word that was meant for a setting of its own, in a line that a backslash has made longer."""
+    """Return the index of the first word that is a setting of its own, in a line that a backslash continues."""
     known = known_keys()["Service"]
     places = ((index, str(word).partition("=")) for index, word in enumerate(line[1:], start=1))
     return next((index for index, (key, equals, _) in places if equals and key in known), None)
 
 
 def _swallowed(started: StartedUnit) -> Iterator[Finding]:
-    """A backslash at the end of a last line: the next setting, or section, becomes a part of it."""
+    """Report a backslash at the end of a last line: the next setting or section becomes a part of it."""
     index = swallowed(started.words)
     if index is not None:
         key = str(started.words[index]).partition("=")[0]
@@ -195,7 +194,7 @@ def _swallowed(started: StartedUnit) -> Iterator[Finding]:
 
 
 def _own(name: str) -> bool:
-    """Whether systemd leaves a section or key to others (man systemd.unit)."""
+    """Return whether systemd leaves a section or key to other programs (man systemd.unit)."""
     return name.startswith("X-")
 
 
@@ -205,12 +204,12 @@ def _sections(started: StartedUnit) -> Iterator[Finding]:
         if section not in known and not _own(section) and not _of_another_generator(section):
             close = get_close_matches(section, known, n=1, cutoff=0.6)
             way_out = f"did you mean `[{close[0]}]`?" if close else "leave it out"
-            message = f"systemd knows no section `[{section}]`: what follows it is skipped"
+            message = f"systemd has no section `[{section}]`, and skips its lines"
             yield started.finding(SKIPPED_BY_SYSTEMD, at, message, way_out)
 
 
 def _of_another_generator(section: str) -> bool:
-    """Sections of unit files of other kinds: mounts, slices, and what Podman makes units of."""
+    """Return whether a section is of other kinds of units: mounts, slices, and Podman's."""
     return section in {"Mount", "Automount", "Swap", "Slice", "Scope", "Container", "Pod", "Volume", "Network", "Image"}
 
 
@@ -222,24 +221,24 @@ def _home(key: str) -> str | None:
 def _unknown(started: StartedUnit, setting: Setting) -> Finding:
     home = _home(setting.key)
     if home:
-        message = f"`{setting.key}` does nothing under `[{setting.section}]`: systemd skips it there"
+        message = f"`{setting.key}` has no effect under `[{setting.section}]`: systemd skips it there"
         return started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, f"put it under `[{home}]`")
     known = known_keys()[setting.section]
     same = next((key for key in known if key.lower() == setting.key.lower()), None)
     close = [same] if same else get_close_matches(setting.key, known, n=1, cutoff=0.75)
     way_out = f"did you mean `{close[0]}`?" if close else "leave it out"
-    message = f"systemd 257 knows no key `{setting.key}` under `[{setting.section}]`: it skips it"
+    message = f"systemd 257 has no key `{setting.key}` under `[{setting.section}]`: it skips it"
     return started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, way_out, "error" if close else "warning")
 
 
 def _behind(started: StartedUnit) -> Iterator[Finding]:
-    """Comments behind a value: systemd has none."""
+    """Report comments after a value, which systemd does not have."""
     for setting in started.unit.settings:
         bare = re.sub(r"'[^']*'|\"[^\"]*\"", lambda found: "." * len(found[0]), setting.text)
         found = _BEHIND.search(bare)
         if found and setting.key not in {"Description", "Documentation"}:
             at = setting.value.at[found.end() - 1]
-            message = f"systemd knows no comment behind a value: this is a part of `{setting.key}`"
+            message = f"systemd has no comments after a value: this is a part of `{setting.key}`"
             yield started.finding(SHELL_IN_UNIT, at, message, "put the comment on a line of its own")
 
 
@@ -247,7 +246,7 @@ def _environment(started: StartedUnit) -> Iterator[Finding]:
     found, stray = unit_environment(started.unit)
     for word in stray:
         if str(word).startswith("#"):
-            break  # a comment, which is said
+            break  # a comment, which is reported elsewhere
         if str(word) == "export":
             message = "`export` is the shell's: systemd skips it"
             yield started.finding(UNIT_VARIABLE, word.start, message, "write `Environment=NAME=value`")
@@ -264,12 +263,12 @@ def _environment(started: StartedUnit) -> Iterator[Finding]:
             yield started.finding(UNIT_VARIABLE, at, message, "write a blank for the comma", "warning")
         variable = re.search(r"\$\{?([A-Za-z_]\w*)", str(value))
         if variable and not started.generated:
-            message = f"`{variable[0]}` in `Environment={name}=` is not put in: systemd takes it as it is written"
+            message = f"`{variable[0]}` in `Environment={name}=` is not expanded: systemd reads it as written"
             yield started.finding(UNIT_VARIABLE, value.start, message, "write the value itself")
 
 
 def is_operator(word: str) -> bool:
-    """Whether a word would end a command or send its output elsewhere, if a shell read it."""
+    """Return whether a word is an operator of a shell, which ends a command or redirects its output."""
     return word in _OPERATORS or re.match(r"\d?>>?[&/\w]", word) is not None
 
 
@@ -292,7 +291,7 @@ KEY_IN_UNIT = Rule(
 def _secrets(started: StartedUnit) -> Iterator[Finding]:
     for name, value in unit_environment(started.unit)[0].items():
         if SECRET_NAME.search(name) and str(value) and not str(value).startswith(("/", "%", "$")):
-            message = f"the value of `{name}` stands in the unit: `systemctl show` tells it to every user of the host"
+            message = f"the value of `{name}` is in the unit: `systemctl show` prints it for every user of the host"
             way_out = f"put `{name}=…` into a file of mode 0600, and name that in `EnvironmentFile=`"
             yield started.finding(KEY_IN_UNIT, value.start, message, way_out)
 
@@ -312,30 +311,30 @@ def _no_shell(started: StartedUnit, line: tuple[Word, ...]) -> Iterator[Finding]
             yield started.finding(SHELL_IN_UNIT, word.start, message, way_out)
             return
         if text.startswith("~/") or "=~/" in text:
-            message = f"systemd does not put a home in for `~`: `{text}` is no path"
+            message = f"systemd does not expand `~`: `{text}` is not a path"
             yield started.finding(SHELL_IN_UNIT, word.start, message, "write the whole path, from `/` on")
     if first.rpartition("/")[2] in {"nohup", "screen", "tmux", "setsid"}:
-        message = f"`{first}` takes the server away from systemd, which sees it end"
+        message = f"`{first}` detaches the server from systemd, for which the service has then ended"
         way_out = "start the server itself: systemd keeps it running"
         yield started.finding(SHELL_IN_UNIT, line[0].start, message, way_out)
 
 
 def _variables(started: StartedUnit) -> Iterator[Finding]:
-    """Variables that nothing sets. Those of the manager itself are set where `User=` is (man systemd.exec)."""
+    """Report variables that nothing sets. The manager sets some with `User=` (man systemd.exec)."""
     if started.generated or started.unit.all("EnvironmentFile") or started.unit.all("PassEnvironment"):
         return
     given = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "INVOCATION_ID", "CREDENTIALS_DIRECTORY"}
     given |= {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY"}
-    said: set[str] = set()
+    reported: set[str] = set()
     for word in started.words:
         part = _PART.search(str(word))
         if part and not word.unset and " " not in str(word):
-            message = f"`{part[0]}` is not put in: inside a word systemd knows `${{NAME}}` alone"
+            message = f"`{part[0]}` is not expanded: inside a word systemd expands only `${{NAME}}`"
             yield started.finding(UNIT_VARIABLE, word.start, message, "write the value itself, or `${NAME}`")
         for name in word.unset:
-            if name not in given | said and not started.partial:
-                said.add(name)
-                message = f"nothing sets `{name}` here: systemd puts in nothing for it"
+            if name not in given | reported and not started.partial:
+                reported.add(name)
+                message = f"nothing sets `{name}` here: systemd replaces it by an empty text"
                 way_out = f"write the value itself, or set it: `Environment={name}=…`, or an `EnvironmentFile=`"
                 yield started.finding(UNIT_VARIABLE, word.start, message, way_out)
 
@@ -370,9 +369,9 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
         _SIGNAL,
     ),
 )
-"""Keys, what systemd reads as their values (man systemd.resource-control, systemd.exec, systemd.kill), what to write.
+"""Keys, the values that systemd accepts (man systemd.resource-control, systemd.exec, systemd.kill), and the help.
 
-Sizes end in one letter: `48GB` is none, and is skipped (systemd 257, src/basic/parse-util.c, parse_size).
+Sizes end in one letter: `48GB` is invalid, and is skipped (systemd 257, src/basic/parse-util.c, parse_size).
 """
 _SUFFIX = re.compile(r".+\.(?:service|socket|target|device|mount|automount|swap|timer|path|slice|scope)")
 _DATE = re.compile(r"%Y[-_./]?%m|%m[-_./]?%d|%H[-_:.]?%M|%F\b|%T\b")
@@ -382,7 +381,7 @@ _SPECIFIERS = frozenset("aAbBCdDEfgGhHiIjJlLmMnNopPqsStTuUvVwWyY%")
 
 
 def check_values(started: StartedUnit) -> Iterator[Finding]:
-    """Everything that systemd cannot read as a value."""
+    """Yield the values that systemd cannot parse."""
     known = known_keys()
     for setting in started.unit.settings:
         if not setting.text or (started.generated and "$" in setting.text) or " #" in setting.text:
@@ -410,7 +409,7 @@ def _value(started: StartedUnit, setting: Setting, kind: str) -> Iterator[Findin
             SKIPPED_BY_SYSTEMD, setting.at, skipped, "write `true` or `false`" if kind == "bool" else way_out
         )
     elif kind == "gone":
-        message = f"`{setting.key}` did something once: systemd only warns of it now"
+        message = f"`{setting.key}` has no effect any more: systemd only warns of it"
         yield started.finding(SKIPPED_BY_SYSTEMD, setting.start, message, "leave it out", "warning")
 
 
@@ -419,7 +418,7 @@ _NAMES = frozenset({"WantedBy", "RequiredBy", "After", "Before", "Wants", "Requi
 
 
 def _shape(started: StartedUnit, setting: Setting) -> Iterator[Finding]:
-    """Values of which systemd says in its journal that it cannot parse them, and ignores them."""
+    """Report values that systemd cannot parse and ignores, with a line in its journal."""
     for keys, values, way_out in _SHAPES:
         if re.fullmatch(keys, setting.key) and setting.text[:1] != "%" and not re.fullmatch(values, setting.text):
             message = f"systemd cannot read `{setting.key}={setting.text}`, and takes its default"
@@ -428,7 +427,7 @@ def _shape(started: StartedUnit, setting: Setting) -> Iterator[Finding]:
 
 def _specifiers(started: StartedUnit, setting: Setting) -> Iterator[Finding]:
     if date := _DATE.search(setting.text):
-        message = f"`{date[0]}` is no date here: systemd puts in names of its own, such as that of the machine"
+        message = f"`{date[0]}` is no date here: systemd replaces it by names of its own, such as that of the machine"
         at = setting.value.at[date.start()]
         yield started.finding(
             UNIT_VARIABLE, at, message, "write `%%` for a percent sign, or leave the date to the journal"
@@ -446,10 +445,10 @@ def _specifiers(started: StartedUnit, setting: Setting) -> Iterator[Finding]:
 def _targets(started: StartedUnit, setting: Setting) -> Iterator[Finding]:
     for name in setting.text.split():
         if not _SUFFIX.fullmatch(name) and "%" not in name:
-            message = f"systemd ignores `{name}` in `{setting.key}=`: a unit's name has its kind behind a dot"
+            message = f"systemd ignores `{name}` in `{setting.key}=`: a unit's name ends with its kind after a dot"
             yield started.finding(SKIPPED_BY_SYSTEMD, setting.at, message, f"write `{name}.service`", "warning")
             continue
         close = get_close_matches(name, _TARGETS, n=1, cutoff=0.85)
         if close and name != close[0]:
-            message = f"there is no `{name}` in systemd: nothing would come of this"
+            message = f"there is no `{name}` in systemd: the setting would have no effect"
             yield started.finding(SKIPPED_BY_SYSTEMD, setting.at, message, f"did you mean `{close[0]}`?", "warning")

@@ -1,4 +1,4 @@
-"""Rules for the service around a server: readiness, paths, devices, limits, its user."""
+"""Rules for the service of a server: its start and restarts, readiness, paths, devices, ports and user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.recipes import unit_start
 from llamaherd.recipes.commands import Word
 from llamaherd.recipes.memory_limits import (
     LIMIT_BELOW_HELD,
@@ -15,10 +14,185 @@ from llamaherd.recipes.memory_limits import (
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.programs import ServerCommand
-from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit
-from llamaherd.recipes.units import Unit
+from llamaherd.recipes.recipe import ServerCommand
+from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
+from llamaherd.recipes.units import Unit, known_keys, words
 from llamaherd.text.numbers import whole_number
+
+
+def check_start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Yield the faults of the starts and restarts of a server."""
+    yield from _restarts(started)
+    yield from _at_boot(started)
+    yield from _again(started)
+    yield from _early_requests(started, server)
+    yield from _other_users(started)
+    yield from _processors(started, server)
+
+
+def _whole(started: StartedUnit) -> bool:
+    """Return whether the whole unit is given, so that absent settings are really missing."""
+    sections = {name for name, _ in started.unit.sections}
+    if swallowed(started.words) is not None:
+        return False
+    return not (started.partial or started.generated) and "Unit" in sections and sections <= set(known_keys())
+
+
+NOT_AT_BOOT = Rule(
+    "LH268",
+    "A service is not started at boot, or not again after a crash.",
+    why="""
+    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
+    """,
+    example="""
+    [Unit]
+    Description=llama
+
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080
+    Restart=on-failure
+    RestartSec=5
+    """,
+    language="ini",
+    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
+    severity="warning",
+    sometimes=("note",),
+)
+
+
+def _at_boot(started: StartedUnit) -> Iterator[Finding]:
+    """Report units that do not start at boot: `systemctl enable` creates the links that [Install] names."""
+    wanted = started.unit.last("WantedBy", "Install")
+    pulled = wanted or any(started.unit.all(key, "Install") for key in ("RequiredBy", "UpheldBy", "Also"))
+    start = started.unit.last("ExecStart")
+    if not pulled and start and _whole(started):
+        message = "nothing starts this at boot: `WantedBy=` under `[Install]` is missing"
+        yield started.finding(NOT_AT_BOOT, start.start, message, "add `WantedBy=multi-user.target` there", "note")
+    elif wanted and started.under_user and wanted.text in {"multi-user.target", "graphical.target"}:
+        message = f"a user's manager has no `{wanted.text}`: this does not start by itself"
+        yield started.finding(NOT_AT_BOOT, wanted.at, message, "write `WantedBy=default.target`")
+
+
+def _again(started: StartedUnit) -> Iterator[Finding]:
+    """Report servers that systemd does not start again after a crash (man systemd.service, Restart=)."""
+    restart, start = started.unit.last("Restart"), started.unit.last("ExecStart")
+    if restart is None and start and _whole(started):
+        message = "a server that crashes stays down: `Restart=` is missing"
+        yield started.finding(NOT_AT_BOOT, start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
+    elif restart and restart.text == "on-success":
+        message = "a server that crashes stays down: `on-success` restarts it only after a clean exit"
+        yield started.finding(NOT_AT_BOOT, restart.at, message, "write `Restart=on-failure`")
+
+
+def _early_requests(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Report requests in ExecStartPost, which runs as soon as the process exists: a model takes longer to load."""
+    if started.unit.value("Type") in {"notify", "forking", "oneshot"} or server.contained:
+        return
+    for setting in started.unit.all("ExecStartPost"):
+        line = [str(word) for word in words(setting.value, {})]
+        first = line[0].lstrip("@!:+|-").rpartition("/")[2] if line else ""
+        optional = setting.text.startswith("-")
+        if first in {"curl", "wget"} and "--retry" not in setting.text and not optional:
+            message = "this requests at once, while the server still loads: it fails, and systemd ends the service"
+            way_out = "add `--retry 60 --retry-delay 5 --retry-connrefused`" if first == "curl" else "leave it out"
+            yield started.finding(NEVER_STARTED, setting.at, message, way_out)
+
+
+def _other_users(started: StartedUnit) -> Iterator[Finding]:
+    user = started.unit.last("User")
+    if started.under_user and user:
+        message = "a user's manager starts services only as that user: the service fails with 216/GROUP"
+        yield started.finding(NEVER_STARTED, user.at, message, "leave `User=` out")
+    elif user and user.text not in {"", "root", "0"} and started.words and str(started.words[0]).endswith("/sudo"):
+        message = f"sudo requires a password of `{user.text}`, and a service has no terminal for it"
+        yield started.finding(
+            NEVER_STARTED, started.words[0].start, message, "start the server itself: `User=` sets the user"
+        )
+
+
+FEWER_PROCESSORS = Rule(
+    "LH269",
+    "A server has more threads than its service has processors.",
+    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` limit all threads together: those that wait stop the others.",
+    example="""
+    [Unit]
+    Description=llama
+
+    [Service]
+    User=llama
+    CPUAffinity=0-7
+    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080 -t 16
+    Restart=on-failure
+    RestartSec=5
+
+    [Install]
+    WantedBy=multi-user.target
+    """,
+    language="ini",
+    fix="write at most as many threads as there are processors.",
+    severity="warning",
+)
+
+
+def _processors(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+    """Report more threads than the service may use processors: they wait for each other."""
+    threads = server.value("-t", "--threads")
+    count = whole_number(str(threads), 9999) if threads else None
+    if threads is None or count is None:
+        return
+    for key in ("CPUAffinity", "AllowedCPUs"):
+        setting = started.unit.last(key)
+        number = _counted(setting.text) if setting else 0
+        if 0 < number < count:
+            message = f"`-t {threads}` are more threads than the {number} processors of `{key}=`"
+            yield started.finding(FEWER_PROCESSORS, threads.start, message, f"write {number} at most")
+    quota = re.fullmatch(r"(\d{1,6})%", started.unit.value("CPUQuota"))
+    if quota and int(quota[1]) < 100 * count:
+        message = f"`CPUQuota={quota[0]}` stops {threads} threads for a part of every tenth of a second"
+        way_out = f"leave `CPUQuota=` out, and write `-t {max(1, int(quota[1]) // 100)}`"
+        yield started.finding(FEWER_PROCESSORS, threads.start, message, way_out)
+
+
+def _counted(text: str) -> int:
+    """Return the number of processors in a list of numbers and ranges; 0 for an invalid list."""
+    found: set[int] = set()
+    for part in re.split(r"[\s,]+", text.strip(" ,")):
+        limits = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        if limits is None:
+            return 0
+        found |= set(range(int(limits[1]), int(limits[2] or limits[1]) + 1))
+    return len(found)
+
+
+GIVEN_UP = Rule(
+    "LH196",
+    "A server that cannot start is given up at once.",
+    why="""
+    `Restart=` waits a tenth of a second, and gives up after five starts in ten seconds, unless the unit sets other
+    values.
+    """,
+    example="""
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
+    Restart=on-failure
+    """,
+    language="ini",
+    fix="add `RestartSec=5`, and `StartLimitIntervalSec=` and `StartLimitBurst=` under `[Unit]`.",
+    severity="note",
+)
+
+
+def _restarts(started: StartedUnit) -> Iterator[Finding]:
+    restart = started.unit.last("Restart")
+    limits = ("StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst")
+    limited = any(started.unit.last(key, section) for key in limits for section in ("Unit", "Service"))
+    if restart and restart.text != "no" and not limited and started.unit.last("RestartSec") is None:
+        message = "a server that cannot start is tried five times within a second, and then never again"
+        way_out = "add `RestartSec=5`, and `StartLimitIntervalSec=` under `[Unit]`"
+        yield started.finding(GIVEN_UP, restart.at, message, way_out)
+
 
 _PATH_FLAGS = {
     *("-m", "--model", "-md", "--model-draft", "--spec-draft-model", "-mm", "--mmproj", "--lora", "--api-key-file"),
@@ -33,19 +207,19 @@ _FOLDERS = {
     "LogsDirectory": "/var/log",
     "RuntimeDirectory": "/run",
 }
-"""Keys by which systemd makes folders that a service may write (man systemd.exec)."""
+"""Keys by which systemd creates folders that a service may write (man systemd.exec)."""
 _CACHES = frozenset({"LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HOME"})
 
 
 def check_paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Everything wrong with the paths of a server."""
+    """Yield the faults of a server's paths."""
     yield from _paths(started, server)
     yield from _written(started, server)
     yield from _cache(started, server)
 
 
 def _written(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """What `ProtectSystem=strict` makes read-only: all but /dev, /proc, /sys and what is named."""
+    """Report paths that `ProtectSystem=strict` makes read-only: all but /dev, /proc, /sys and the exceptions."""
     if started.unit.value("ProtectSystem") != "strict" or started.partial or server.contained:
         return
     open_ = [each.lstrip("+-") for s in started.unit.all("ReadWritePaths") for each in s.text.split()]
@@ -63,14 +237,14 @@ def _written(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
 
 
 def _cache(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Where a download is kept: below HOME, which a dynamic user does not have (man systemd.exec, DynamicUser=)."""
+    """Report downloads of a dynamic user, which has no HOME for them (man systemd.exec, DynamicUser=)."""
     fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url") or (server.program == "vllm" and server)
     if not fetches or server.contained or _CACHES & set(server.settings) or started.partial:
         return
     if started.unit.yes("DynamicUser"):
         setting = started.unit.last("DynamicUser")
         assert setting is not None
-        message = "a dynamic user has no home: what is downloaded finds no place"
+        message = "a dynamic user has no home for downloads"
         way_out = "add `CacheDirectory=llama` and `Environment=LLAMA_CACHE=/var/cache/llama`"
         if server.program == "vllm":
             way_out = "add `CacheDirectory=vllm` and `Environment=HF_HOME=/var/cache/vllm`"
@@ -83,9 +257,7 @@ def _paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     paths = [word for flag, word in named if str(flag) in _PATH_FLAGS and not word.unknown and not server.contained]
     for word in paths:
         if not folder and not started.partial and not re.match(r"[/~%$\u201c\u2018-]", str(word)):
-            message = (
-                f"`{word}` is looked for in `/`: a service starts there, unless `WorkingDirectory=` names a folder"
-            )
+            message = f"`{word}` is relative to `/`: a service starts there, unless `WorkingDirectory=` names a folder"
             yield started.finding(OUT_OF_SIGHT, word.start, message, "write the whole path, from `/` on")
     for key in ("WorkingDirectory", "EnvironmentFile"):
         for setting in started.unit.all(key):
@@ -112,25 +284,25 @@ def _hidden(started: StartedUnit, paths: list[Word]) -> Iterator[Finding]:
             text = str(word)
             if text.startswith(prefixes) and not any(text.startswith(each.split(":")[-1]) for each in bound.split()):
                 message = f"`{key}` hides `{text}` from the server"
-                way_out = "let it lie elsewhere, such as in /srv; or `BindReadOnlyPaths=` with its folder"
+                way_out = "move it, for example to /srv; or add `BindReadOnlyPaths=` with its folder"
                 yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)
 
 
 _NEVER_READY = {
-    "notify": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
-    "notify-reload": "never tells systemd that it is ready: after TimeoutStartSec (90 s) it is killed",
+    "notify": "never reports readiness to systemd: after TimeoutStartSec (90 s) it is killed",
+    "notify-reload": "never reports readiness to systemd: after TimeoutStartSec (90 s) it is killed",
     "forking": "does not go into the background: after TimeoutStartSec (90 s) it is killed",
-    "oneshot": "does not end: the unit stays `activating`, and what is ordered after it never starts",
+    "oneshot": "does not end: the unit stays `activating`, and units that are ordered after it never start",
     "dbus": "takes no name on D-Bus: after TimeoutStartSec (90 s) it is killed",
 }
-"""llama.cpp b11434 and vLLM 0.33.0 hold no call of sd_notify."""
+"""The fault of each type: llama.cpp b11434 and vLLM 0.33.0 do not call sd_notify."""
 
 
 def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Everything wrong around a server."""
+    """Yield the faults of a server's service."""
     yield from _readiness(started, server)
     yield from check_paths(started, server)
-    yield from unit_start.check_start(started, server)
+    yield from check_start(started, server)
     yield from _devices(started, server)
     yield from _locked(started, server)
     yield from _saving(started, server)
@@ -142,26 +314,24 @@ def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Findi
 
 def _readiness(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     setting = started.unit.last("Type")
-    way_out = "write `Type=exec`, and ask /health for readiness"
+    way_out = "write `Type=exec`, and check /health for readiness"
     if setting and setting.text in _NEVER_READY and not server.contained:
         message = f"`Type={setting.text}`: {server.program} {_NEVER_READY[setting.text]}"
         yield started.finding(NEVER_STARTED, setting.at, message, way_out)
     watchdog = started.unit.last("WatchdogSec")
     if watchdog and watchdog.text not in {"0", "infinity"} and not server.contained:
-        message = f"`WatchdogSec=`: {server.program} never answers systemd's watchdog, and is killed after that time"
-        yield started.finding(NEVER_STARTED, watchdog.start, message, "leave it out, and ask /health by a timer")
+        message = f"`WatchdogSec=`: {server.program} never notifies systemd's watchdog, and is killed after that time"
+        yield started.finding(NEVER_STARTED, watchdog.start, message, "leave it out, and check /health by a timer")
     starts = started.unit.all("ExecStart")
     if len(starts) > 1 and started.unit.value("Type") != "oneshot":
-        message = (
-            "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` takes back the first"
-        )
+        message = "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` resets the first"
         yield started.finding(NEVER_STARTED, starts[1].start, message, "keep one of them; a unit for each server")
 
 
 def _saving(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     limit = started.unit.last("MemoryMax")
-    if limit and not server.contained and (said := prompts_above_limit(server, limit.text)):
-        yield started.finding(LIMIT_BELOW_SAVED, limit.at, *said)
+    if limit and not server.contained and (fault := prompts_above_limit(server, limit.text)):
+        yield started.finding(LIMIT_BELOW_SAVED, limit.at, *fault)
     model = server.value("-m", "--model")
     there = Path(str(model)) if model and str(model).startswith("/") and not server.contained else None
     if limit and (held := weights_above_limit(server, limit.text, there)):
@@ -193,9 +363,7 @@ def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         setting = started.unit.last(key)
         closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)
         if setting and closed and setting.text != "auto":
-            message = (
-                f"`{key}={setting.text}` hides the GPU's devices: the server would compute on the CPU, and not say so"
-            )
+            message = f"`{key}={setting.text}` hides the GPU's devices: the server would silently compute on the CPU"
             way_out = "leave it out" if key == "PrivateDevices" else "add `DeviceAllow=char-nvidia rw` and its like"
             yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
 
@@ -226,12 +394,12 @@ def _locked(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         return
     limit = started.unit.last("LimitMEMLOCK")
     if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
-        message = f"`{flag}` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` says more"
+        message = f"`{flag}` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` allows more"
         yield started.finding(NOT_ALLOWED, flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
 
 
 def _port(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Ports that are root's, unless a capability says otherwise (ip(7))."""
+    """Report ports that require root or a capability (ip(7))."""
     port = server.value("--port")
     able = _is_root(started) or "CAP_NET_BIND_SERVICE" in started.unit.value("AmbientCapabilities")
     if port is None or able or server.contained or started.partial:
@@ -247,7 +415,7 @@ def _unreachable(started: StartedUnit, server: ServerCommand) -> Iterator[Findin
     if str(server.value("--host") or "").endswith(".sock") or server.contained:
         return
     if setting and unit.yes("PrivateNetwork"):
-        message = "with `PrivateNetwork=` nobody reaches the server: it has a network of its own"
+        message = "with `PrivateNetwork=` no client reaches the server: it has a network of its own"
         yield started.finding(
             OUT_OF_SIGHT, setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`"
         )
@@ -257,12 +425,12 @@ def _unreachable(started: StartedUnit, server: ServerCommand) -> Iterator[Findin
         yield started.finding(OUT_OF_SIGHT, families.at, message, f"write `{families.text} AF_INET AF_INET6`")
     denied = unit.last("IPAddressDeny")
     if denied and denied.text in {"any", "0.0.0.0/0"} and not unit.all("IPAddressAllow") and not started.partial:
-        message = "`IPAddressDeny=` keeps everybody out, the host itself too"
+        message = "`IPAddressDeny=` refuses all clients, also on the host itself"
         yield started.finding(OUT_OF_SIGHT, denied.at, message, "add `IPAddressAllow=localhost`, and your network")
 
 
 def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator[Finding]:
-    """`docker run` in a unit: systemd keeps the client running, which must stay, and has no terminal."""
+    """Report options of `docker run` in a unit that end the client, or need a terminal."""
     names = [str(word).rpartition("/")[2] for word in words]
     if names[:1] not in (["docker"], ["podman"]) or names[1:2] != ["run"] or "--sdnotify" in " ".join(names):
         return
@@ -275,7 +443,7 @@ def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator
             message = f"with `{text}` the client ends at once, and the service with it"
             yield NEVER_STARTED.at(Place(file, *word.start), message, "leave it out")
         elif text == "--tty" or (short and "t" in text):
-            message = f"`{text}` wants a terminal, and a service has none"
+            message = f"`{text}` needs a terminal, and a service has none"
             yield NEVER_STARTED.at(Place(file, *word.start), message, "leave it out")
 
 
@@ -324,15 +492,15 @@ AS_ROOT = Rule(
     "LH195",
     "A server runs as root.",
     why="""
-    Without `User=` or `DynamicUser=` a service of the system is root, and so is an attacker who breaks into it. A unit
-    of a user's own manager is not meant.
+    Without `User=` or `DynamicUser=` a service of the system runs as root, and so does code of an attacker. Units of a
+    user's own manager are not reported.
     """,
     example="""
     [Service]
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
     """,
     language="ini",
-    fix="make a user for it, and name it in `User=`.",
+    fix="create a user for it, and name it in `User=`.",
     severity="note",
 )
 
@@ -341,6 +509,6 @@ def _root(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     if _is_root(started) and not started.partial and not server.contained:
         setting = started.unit.last("User") or started.unit.last("ExecStart")
         if setting:
-            message = "the server runs as root, and whoever breaks into it is root"
-            way_out = "make a user for it, `useradd --system llama`, and write `User=llama`"
+            message = "the server runs as root, and so does code of an attacker"
+            way_out = "create a user for it, `useradd --system llama`, and write `User=llama`"
             yield started.finding(AS_ROOT, setting.start, message, way_out)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from llamaherd.recipes.commands import Word
-from llamaherd.recipes.tokens import EMPTY, Position, Text, joined
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, joined
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,13 @@ class Setting:
 
     @property
     def at(self) -> Position:
-        """Where the value begins; of an empty one, the key."""
+        """The start of the value, or of the key if the value is empty."""
         return self.value.at[0] if self.value.at else self.start
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What stands in a unit or a drop-in."""
+    """The content of a unit or a drop-in."""
 
     settings: tuple[Setting, ...]
     sections: tuple[tuple[str, Position], ...]
@@ -47,9 +46,9 @@ class Unit:
     """Lines that are neither a section nor a setting; systemd skips them."""
 
     def all(self, key: str, section: str = "Service") -> tuple[Setting, ...]:
-        """The settings of a list, such as `Environment`: an empty one takes back all before it.
+        """Return the settings of a list, such as `Environment`: an empty one removes all before it.
 
-        What stands above all sections is what somebody shows of a unit.
+        Settings above all sections count, too: they are an excerpt of a unit.
         """
         found: list[Setting] = []
         for each in self.settings:
@@ -58,30 +57,30 @@ class Unit:
         return tuple(found)
 
     def last(self, key: str, section: str = "Service") -> Setting | None:
-        """The setting of a single value that counts."""
+        """Return the setting that takes effect, of a key with a single value."""
         found = self.all(key, section)
         return found[-1] if found else None
 
     def value(self, key: str, section: str = "Service") -> str:
-        """The value that counts; empty for none."""
+        """Return the value that takes effect; empty for none."""
         found = self.last(key, section)
         return found.text if found else ""
 
     def yes(self, key: str) -> bool:
-        """Whether a truth value is set."""
+        """Return whether a truth value is true."""
         return self.value(key).lower() in {"1", "yes", "y", "true", "t", "on"}
 
 
 @cache
 def known_keys() -> Mapping[str, Mapping[str, str]]:
-    """Every key by section, as systemd's own table has them."""
+    """Return every key by section, from systemd's own table."""
     table = files("llamaherd.recipes").joinpath("data/systemd.json").read_text(encoding="utf-8")
     sections: Mapping[str, Mapping[str, str]] = json.loads(table)["sections"]
     return sections
 
 
 def read_unit(text: Text) -> Unit:
-    """The settings of a unit, in order."""
+    """Return the settings of a unit, in order."""
     settings: list[Setting] = []
     sections: list[tuple[str, Position]] = []
     unread: list[tuple[str, Position]] = []
@@ -99,7 +98,7 @@ def read_unit(text: Text) -> Unit:
 
 
 def _logical_lines(text: Text) -> Iterator[Text]:
-    """Lines without comments, those that end in a backslash with the next; a comment ends none of them."""
+    """Yield the lines without comments, each continued by a backslash joined with the next."""
     kept: list[Text] = []
     for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
         line = text.cut(found.start(), found.start() + len(found[0].rstrip("\r\n")))
@@ -118,7 +117,7 @@ def _logical_lines(text: Text) -> Iterator[Text]:
 
 
 def _stripped(text: Text, start: int = 0) -> Text:
-    """The text from `start` on, without blanks around it."""
+    """Return the text from `start` on, without blanks around it."""
     end = len(text.chars.rstrip())
     start += len(text.chars[start:]) - len(text.chars[start:].lstrip())
     return text.cut(start, end) if start < end else EMPTY
@@ -126,15 +125,15 @@ def _stripped(text: Text, start: int = 0) -> Text:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _UNKNOWN = re.compile(r"(?<!%)(?:%%)*%[A-Za-z]|\$\(|`")
-"""Specifiers, which systemd knows, and what only a shell could."""
+"""Specifiers of systemd, and expansions of a shell."""
 _WHOLE = re.compile(r"\$([A-Za-z_]\w*)")
 _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
 
 
 def words(text: Text, variables: Mapping[str, str]) -> tuple[Word, ...]:
-    """The words of a command line with variables put in: `${NAME}` anywhere, `$NAME` as a whole word alone.
+    """Return the words of a command line with expanded variables: `${NAME}` anywhere, `$NAME` only as a whole word.
 
-    Specifiers such as `%h` are known to systemd alone.
+    Only systemd can expand specifiers such as `%h`.
     """
     result: list[Word] = []
     for raw, quoted in _split(text):
@@ -164,7 +163,7 @@ def _filled(raw: Text, variables: Mapping[str, str]) -> Text:
 
 
 def _split(text: Text) -> Iterator[tuple[Text, bool]]:
-    """Words as extract_first_word() has them, and whether quotes stand in them. What is not closed goes to the end."""
+    """Yield the words of extract_first_word(), and whether they have quotes. An unclosed quote extends to the end."""
     kept: list[Text] = []
     quote, quoted, begun, index = "", False, False, 0
     while index < len(text.chars):
@@ -190,7 +189,7 @@ def _split(text: Text) -> Iterator[tuple[Text, bool]]:
 
 
 def unit_environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
-    """The variables that `Environment=` sets, and the words there that set none."""
+    """Return the variables that `Environment=` sets, and the words there that set none."""
     found: dict[str, Word] = {}
     stray: list[Word] = []
     for setting in unit.all("Environment"):

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
 from llamaherd.engines.divergence import words_as_served
-from llamaherd.engines.router import NotRoutedError, preset, router_arguments
+from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Instance, Rig
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
@@ -295,7 +295,7 @@ def _preset(rig: Rig, group: str, members: Sequence[MemberPlan]) -> str:
     """Return the preset file. Raises UserError for paths of models, which only the lock contains."""
     engine = rig.engines[rig.instances[members[0].name].engine]
     try:
-        return preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
+        return router_preset([(each.model, each.arguments) for each in members], flags_of(engine), rig.rig, group)
     except NotRoutedError as error:
         raise UserError(f"group `{group}` of rig {rig.rig} has no preset file: {error}", "rename the file") from None
 

@@ -155,7 +155,7 @@ SPLITTING = {
         arguments(ONE, "--fit") | {ONE + "experts_on_cpu": "75%", ONE + "threads": 6, SMALL + "threads": 6},
         "LH057",
         "--fit",
-        "does not start with `--fit` beside `experts_on_cpu`",
+        "does not start with both `--fit` and `experts_on_cpu`",
         "leave out one",
     ),
 }

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from llamaherd.cli.clients import CLIENTS
 from llamaherd.cli.herd import main
+from llamaherd.cli.users import CLIENTS
 from llamaherd.fleet import clients
 from tests.support.gateway import KEYS, Upstream, free_port, made, rig_at, running, until
 from tests.support.rigs import changed, cpu_rig

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from llamaherd.cli.clients import CLIENTS
 from llamaherd.cli.herd import main
+from llamaherd.cli.users import CLIENTS
 from llamaherd.inventory.authority import KEY, ROOT
 from tests.support.rigs import changed, cpu_rig
 

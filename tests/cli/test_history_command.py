@@ -54,8 +54,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
     monkeypatch.setattr(history, "query_verb", lambda *_: told)
-    monkeypatch.setattr("llamaherd.cli.rollback.HostLock", Alone)
-    monkeypatch.setattr("llamaherd.cli.rollback._load_pyinfra", lambda: None)  # it changes how this process waits
+    monkeypatch.setattr("llamaherd.cli.history.HostLock", Alone)
+    monkeypatch.setattr("llamaherd.cli.history._load_pyinfra", lambda: None)  # it changes how this process waits
     return tmp_path
 
 

@@ -85,6 +85,15 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     assert not loaded & {"pydantic", "jinja2", "rich", "llamaherd.pipeline.load"}
 
 
+@pytest.mark.parametrize("name", ["up", "verify", "status"])
+def test_the_help_of_a_command_imports_only_its_options(name: str) -> None:
+    program = "import sys; from llamaherd.cli.herd import main; "
+    program += f"main(['{name}', '--help'], standalone_mode=False); print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert f"herd {name}" in ended.stdout
+    assert not set(ended.stdout.split()) & {"pydantic", "jinja2", "rich", "llamaherd.pipeline.load"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_whoever_is_not_asked_says_so_alike(name: str) -> None:
     yes = [option.opts for option in COMMANDS[name].params if "--yes" in option.opts]

@@ -45,7 +45,7 @@ def test_names_of_options_are_not_near_to_each_other_s_backends(kind: str) -> No
         ("b11434", "LLAMA_ARG_MLOCK", "1", "LLAMA_ARG_LOAD_MODE=mmap+mlock"),
         ("b11434", "LLAMA_ARG_CONTEXT", "4096", "`LLAMA_ARG_CTX_SIZE`"),
         ("b11434", "LLAMA_ARG_API_KEY", "x", "`LLAMA_API_KEY`"),
-        ("b11434", "LLAMA_ARG_QUUX", "x", "say it as a flag"),
+        ("b11434", "LLAMA_ARG_QUUX", "x", "write it as a flag"),
     ],
 )
 def test_a_variable_by_another_name(version: str, name: str, value: str, help_: str) -> None:

@@ -324,7 +324,7 @@ def test_a_flag_that_the_inventory_has_a_key_for() -> None:
     assert (problem.rule.code, problem.severity, problem.help) == (
         "LH116",
         "warning",
-        "say it by the key `context` instead",
+        "write the key `context` instead",
     )
     assert not check_arguments(LLAMA, ["-b", "4096"], managed={"--ctx-size": "context"})
 

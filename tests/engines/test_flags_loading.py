@@ -93,17 +93,17 @@ def test_a_server_is_meant_to_load_as_the_switches_say_together(switches: tuple[
 @pytest.mark.parametrize(
     ("given", "helps"),
     [
-        ("--mlock --no-mmap", ["write `--load-mode mlock`", "leave it out: `--load-mode mlock` says both"]),
-        ("--mlock --mmap", ["write `--load-mode mmap+mlock`", "leave it out: `--load-mode mmap+mlock` says both"]),
+        ("--mlock --no-mmap", ["write `--load-mode mlock`", "leave it out: `--load-mode mlock` means both"]),
+        ("--mlock --mmap", ["write `--load-mode mmap+mlock`", "leave it out: `--load-mode mmap+mlock` means both"]),
         ("--load-mode none --mlock", ["write `--load-mode mlock`, and leave `--load-mode none` out"]),
-        ("--load-mode mlock --no-mmap", ["leave it out: `--load-mode mlock` says both"]),
+        ("--load-mode mlock --no-mmap", ["leave it out: `--load-mode mlock` means both"]),
         ("--direct-io --mlock", ["write `--load-mode dio`", "leave it out: `--load-mode dio` cannot lock besides"]),
         (
             "--mlock -dio",
-            ["write `--load-mode dio`, which cannot lock besides", "leave it out: `--load-mode dio` says both"],
+            ["write `--load-mode dio`, which cannot lock besides", "leave it out: `--load-mode dio` means both"],
         ),
-        ("-ndio", ["leave it out: there is no direct I/O unless it is asked for"]),
-        ("--mlock --load-mode=none", ["write `--load-mode mlock`", "leave it out: `--load-mode mlock` says both"]),
+        ("-ndio", ["leave it out: direct I/O is off by default"]),
+        ("--mlock --load-mode=none", ["write `--load-mode mlock`", "leave it out: `--load-mode mlock` means both"]),
     ],
 )
 def test_each_switch_is_told_what_becomes_of_it(given: str, helps: list[str]) -> None:
@@ -126,8 +126,8 @@ def test_a_variable_that_switches_off_is_never_told_to_switch_on(off: str) -> No
     for name, help_ in {
         "MMAP": "did you mean `LLAMA_ARG_LOAD_MODE=none`?",
         "NO_MMAP": "did you mean `LLAMA_ARG_LOAD_MODE=none`?",  # it counted by its presence
-        "MLOCK": "leave it out: it asks for nothing",
-        "DIO": "leave it out: it asks for nothing",
+        "MLOCK": "leave it out: it switches nothing on",
+        "DIO": "leave it out: it switches nothing on",
     }.items():
         (problem,) = check_environment(known("b11434"), {PREFIX + name: off})
         assert problem.help == help_

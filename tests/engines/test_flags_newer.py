@@ -15,7 +15,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedImage, LockedRef
 from llamaherd.lock.apply import pinned
 from llamaherd.recipes import examine
-from llamaherd.recipes.programs import recipe_version
+from llamaherd.recipes.recipe import recipe_version
 from llamaherd.reference import releases
 from llamaherd.reference.releases import BAD_BUILDS, bad_builds
 from tests.support.rigs import changed, cpu_rig

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.engines.flags.definitions import assumed
-from llamaherd.engines.router import NotRoutedError, preset, router_arguments, section
+from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset, router_section
 
 KNOWN = assumed("llama.cpp", "b11434")
 
 
 def test_flags_are_keys_and_switches_are_on() -> None:
     told = ("--ctx-size", "4096", "--metrics", "--no-warmup", "-ot", "exps=CPU", "--load_mode", "none", "--seed", "-1")
-    assert section(told, KNOWN) == {
+    assert router_section(told, KNOWN) == {
         "ctx-size": "4096",
         "metrics": "true",
         "no-warmup": "true",
@@ -24,13 +24,13 @@ def test_flags_are_keys_and_switches_are_on() -> None:
 
 def test_what_the_router_says_itself_is_left_out() -> None:
     told = ("--host", "0.0.0.0", "--port", "8001", "--alias", "a", "--api-key-file", "/key", "--model", "/m.gguf")
-    assert section(told, KNOWN) == {"model": "/m.gguf"}
+    assert router_section(told, KNOWN) == {"model": "/m.gguf"}
 
 
 @pytest.mark.parametrize("known", [KNOWN, None], ids=["known", "unknown"])
 def test_a_flag_that_is_not_known_has_what_follows_unless_that_is_a_flag(known: object) -> None:
     told = ("--brand-new", "7", "--newer", "--model", "/m.gguf")
-    assert section(told, KNOWN if known else None) == {"brand-new": "7", "newer": "true", "model": "/m.gguf"}
+    assert router_section(told, KNOWN if known else None) == {"brand-new": "7", "newer": "true", "model": "/m.gguf"}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_a_flag_that_is_not_known_has_what_follows_unless_that_is_a_flag(known: 
         (("--chat-template", "{# x #}"), "`#`"),
         (("--chat-template", "one\ntwo"), "ends the value"),
         (("--chat-template", " edge"), "blank"),
-        (("-ot", "a=CPU", "--override-tensor", "b=CPU"), "said twice"),
-        (("--ctx-size", "1", "-c", "2"), "said twice"),
+        (("-ot", "a=CPU", "--override-tensor", "b=CPU"), "given twice"),
+        (("--ctx-size", "1", "-c", "2"), "given twice"),
         (("--brand-new", "a", "b"), "2 values"),
         (("--ssl-key-file", "/k"), "server in front"),
         (("--models-max", "4"), "server in front"),
@@ -50,11 +50,11 @@ def test_a_flag_that_is_not_known_has_what_follows_unless_that_is_a_flag(known: 
 )
 def test_what_no_preset_file_can_say_is_refused(told: tuple[str, ...], why: str) -> None:
     with pytest.raises(NotRoutedError, match=why):
-        section(told, KNOWN)
+        router_section(told, KNOWN)
 
 
 def test_the_first_model_is_loaded_at_once_and_no_other() -> None:
-    text = preset([("a", ("--model", "/a")), ("b", ("--model", "/b"))], KNOWN, "attic", "card")
+    text = router_preset([("a", ("--model", "/a")), ("b", ("--model", "/b"))], KNOWN, "attic", "card")
     head, a, b = text.split("\n[")
     assert head.startswith("; Written by llamaherd for group `card` of rig `attic`")
     assert a == "a]\nload-on-startup = true\nmodel = /a\n"

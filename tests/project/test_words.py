@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    *("checks", "diagnostics", "fleet", "gguf", "lock", "measure", "onhost", "reference", "roles", "scaffold"),
-    *("store", "text"),
+    *("checks", "cli", "diagnostics", "engines", "fleet", "gguf", "lock", "measure", "onhost", "recipes"),
+    *("reference", "roles", "scaffold", "store", "text"),
 )
 """The packages whose words are checked: roles, and packages of llamaherd; add a package when it is clean."""
 
@@ -24,27 +24,26 @@ PRIVATE = re.compile(
     r"|lends?|lending|neighbours?|speaks? of)\b",
     re.IGNORECASE,
 )
-QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|\{[^}]*\}")
-"""Names, quotations and values in a text."""
+QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|\{[^}]*\}|--[a-z-]+")
+"""Names, quotations, values and options in a text."""
 CLAUSE = re.compile(r"(?:What|Whether|How|Which|Where|Who|Whose|Why|When)\b")
 VERBS = frozenset(
     re.findall(
         r"\w+",
         """
         Accept Add Adopt Allow Announce Append Apply Arm Assign Attach Await Begin Blame Bound Break Build Cache
-        Call Change Charge Check Choose Clear Close Collect Combine Compare Complete Compute Configure Connect
-        Continue Convert Copy Count Create Cut Declare Decode Delete Derive Describe Disarm Discard Divide
-        Download Drain Draw Drop Encode End Ensure Escape Estimate Exit Expand Explain Export Extract Fail Fetch
-        Fill Filter Find Finish Fit Fix Follow Forget Format Free Generate Give Group Guess Hash Hide Hold
-        Ignore Include Insert Inspect Install Join Judge Keep Kill Leave Let Limit Link List Load Lock Log Make
-        Map Mark Match Measure Merge Migrate Move Name Normalise Note Number Open Order Parse Pass Pause Perform
-        Pick Place Plan Play Point Predict Prepare Print Probe Protect Prove Provide Prune Pull Push Put Query Queue
+        Call Change Charge Check Choose Clear Close Collect Combine Compare Compile Complete Compute Configure Connect
+        Continue Convert Copy Count Create Cut Declare Decode Delete Derive Describe Disarm Discard Divide Download
+        Drain Draw Drop Encode End Ensure Escape Estimate Exit Expand Explain Export Extract Fail Fetch Fill Filter
+        Find Finish Fit Fix Flush Follow Forget Format Free Generate Give Group Guess Hash Hide Hold Ignore Import
+        Include Insert Inspect Install Join Judge Keep Kill Leave Let Limit Link List Load Lock Log Make Manage Map
+        Mark Match Measure Merge Migrate Move Name Normalise Note Number Open Order Parse Pass Pause Perform Pick
+        Place Plan Play Point Predict Prepare Print Probe Prompt Protect Prove Provide Prune Pull Push Put Query Queue
         Quote Raise Read Receive Record Redirect Refuse Register Reject Release Reload Remember Remove Rename Render
-        Renew Repair Repeat Replace Report Request Require Reserve Reset Resolve Restart Restore Resume Return
-        Reverse Revoke Roll Rotate Round Run Save Scale Scan Search Select Send Serve Set Shorten Show Simulate
-        Sit Skip Sleep Smooth Sort Split Spread Stage Start Stop Store Stream Strip Subtract Suggest Sum Swap
-        Switch Take Test Trim Try Turn Undo Unlock Update Upgrade Use Validate Verify Wait Walk Warm Warn Watch
-        Wrap Write Yield
+        Renew Repair Repeat Replace Report Request Require Reserve Reset Resolve Restart Restore Resume Return Reverse
+        Revoke Roll Rotate Round Run Save Scale Scan Search Select Send Serve Set Shorten Show Simulate Sit Skip Sleep
+        Smooth Sort Split Spread Stage Start Stop Store Stream Strip Subtract Suggest Sum Swap Switch Take Test Trim
+        Try Turn Undo Unlock Update Upgrade Use Validate Verify Wait Walk Warm Warn Watch Wrap Write Yield
         """,
     )
 )

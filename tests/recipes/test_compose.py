@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from llamaherd.recipes import examine
-from llamaherd.recipes.compose_schema import compose_refusals
+from llamaherd.recipes.compose import compose_refusals
 
 DIGEST = "@sha256:" + "0" * 64
 LLAMA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.recipes.commands import Command, Script, expand, read_commands
-from llamaherd.recipes.tokens import joined, positioned, tokens
+from llamaherd.recipes.commands import Command, Script, expand, joined, positioned, read_commands, tokens
 
 
 def script(text: str) -> Script:

@@ -15,7 +15,7 @@ from llamaherd.recipes import LARGEST, examine, is_recipe, kind_of, understand
 from llamaherd.recipes.suggestions import inventory_fragment
 
 DATA = Path(__file__).parents[1] / "data" / "recipes"
-USER = "make a user for it, `useradd --system llama`, and write `User=llama`"
+USER = "create a user for it, `useradd --system llama`, and write `User=llama`"
 KEY = "add `--api-key-file` with a file of keys, or write `--host 127.0.0.1`"
 DIGEST = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
 SHARDS = "download them all, and never join them with `cat`"
@@ -46,7 +46,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (1, 50, "LH149", "note", "leave them out: MTP is there in every build, and switched on when the server starts"),
         (2, 11, "LH140", "warning", "write `https://github.com/ggml-org/llama.cpp.git`"),
         (7, 1, "LH140", "error", "write `hf download`"),
-        (13, 30, "LH140", "error", "ask `/health`"),
+        (13, 30, "LH140", "error", "request `/health`"),
     ],
     "docker-compose.yml": [
         (2, 1, "LH146", "warning", "leave the line out"),
@@ -113,7 +113,13 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (8, 3, "LH212", "warning", "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"),
     ],
     "broken.sh": [
-        (1, 28, "LH141", "error", "let the backslash be the last sign of its line, and put comments above the command"),
+        (
+            1,
+            28,
+            "LH141",
+            "error",
+            "make the backslash the last character of its line, and put comments above the command",
+        ),
         (
             *(4, 3, "LH141", "error"),
             "end every line of the command but the last with a backslash, and put no comment between them",
@@ -163,7 +169,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (5, 13, "LH144", "error", "write `127.0.0.1:8000:8000`, or set `VLLM_API_KEY` in its environment"),
         (
             *(6, 15, "LH143", "error"),
-            "write `./hf-cache:/root/.cache/huggingface` for the folder beside this file, or better its whole path",
+            "write `./hf-cache:/root/.cache/huggingface` for the folder next to this file, or better its whole path",
         ),
     ],
 }
@@ -171,7 +177,7 @@ FRAGMENTS = {
     "launch_mtp_server.sh": """\
 # `qwen3-35b-a3b-instruct-q4_k_xl` is launch_mtp_server.sh:9
 # name the engine, the model and the GPUs as your rig does
-# write a key of your own into the file api-key beside the inventory
+# write a key of your own into the file api-key in the inventory folder
 instances:
   qwen3-35b-a3b-instruct-q4_k_xl:
     engine: llama.cpp
@@ -189,7 +195,7 @@ instances:
     "qwen-3.5-122B.sh": """\
 # `qwen3.5-122b-a10b-ud-q6_k_xl` is qwen-3.5-122B.sh:7
 # name the engine, the model and the GPUs as your rig does
-# write a key of your own into the file api-key beside the inventory
+# write a key of your own into the file api-key in the inventory folder
 instances:
   qwen3.5-122b-a10b-ud-q6_k_xl:
     engine: llama.cpp

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.recipes import examine
-from llamaherd.recipes.tokens import positioned
+from llamaherd.recipes.commands import positioned
 from llamaherd.recipes.units import known_keys, read_unit, unit_environment, words
 
 START = "ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8081"

@@ -1,4 +1,4 @@
-"""What the engines' servers understand, by version: catalogues of flags, and checks of what is given to them."""
+"""The flags of the engines' servers by version: catalogues, and checks of arguments, variables and options."""
 
 from llamaherd.engines.flags.arguments import check_arguments
 from llamaherd.engines.flags.cmake import check_options

@@ -1,4 +1,4 @@
-"""Options that open a server: who reaches it, with which key, and what they may do there."""
+"""Options that open a server: from which hosts, with which key, and for which actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENTS = {
     "--agent": "clients run commands and write files on the host",
     "--ui-mcp-proxy": "clients reach every address that the host does",
 }
-"""What is said of these even where only the host itself reaches the server: a web page or a prompt may use them."""
+"""Options to report even if only the host itself reaches the server: a web page or a prompt may use them."""
 FILES = {
     "--mcp-servers-config": "everybody uses the programs that the server starts",
     "--mcp-servers-json": "everybody uses the programs that the server starts",
@@ -25,7 +25,7 @@ FILES = {
     "--media-path": "everybody makes it read the files of that folder",
     "--props": "everybody changes the settings of all clients",
 }
-"""What is said of these where others reach the server without a key."""
+"""Options to report if other hosts reach the server without a key."""
 
 
 NOT_ENCRYPTED = Rule(
@@ -41,12 +41,12 @@ NOT_ENCRYPTED = Rule(
 
 
 def find_missing_encryption(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """TLS is spoken where both are given, and else not, without a word (b11434, tools/server/server-http.cpp:173)."""
+    """Report a key or a certificate alone: the server then uses no TLS (b11434, tools/server/server-http.cpp:173)."""
     key, certificate = meant.get("--ssl-key-file"), meant.get("--ssl-cert-file")
     one = key or certificate
     if one and not (key and certificate):
         missing = "--ssl-cert-file" if key else "--ssl-key-file"
-        message = f"{one} alone encrypts nothing: the server speaks plain HTTP without `{missing}`"
+        message = f"{one} alone encrypts nothing: the server uses plain HTTP without `{missing}`"
         yield Conflict(NOT_ENCRYPTED, (one,), message, f"add `{missing}`, or leave it out")
 
 
@@ -67,7 +67,10 @@ OPENS = Rule(
 
 
 def find_openings(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """What lets clients do more than ask the model (llama.cpp b11434, common/arg.cpp:3354-3470, 3609-3645)."""
+    """Report options that let clients do more than send requests to the model.
+
+    llama.cpp b11434, common/arg.cpp:3354-3470, 3609-3645.
+    """
     reachable = around.reachable if around.reachable is not None else not is_local(meant.text("--host"))
     safe = not reachable or is_keyed(meant, around)
     for name, what in AGENTS.items():
@@ -78,8 +81,8 @@ def find_openings(meant: EffectiveOptions, around: ServerContext) -> Iterator[Co
             yield Conflict(OPENS, (option,), message, help_, "warning" if safe else "error")
     for name, what in () if safe else FILES.items():
         if (option := meant.get(name)) and option.on:
-            message = f"with {option} {what}, and no key is asked for"
-            yield Conflict(OPENS, (option,), message, f"leave {option} out, or ask for a key")
+            message = f"with {option} {what}, and no key is required"
+            yield Conflict(OPENS, (option,), message, f"leave {option} out, or require a key")
 
 
 NO_ADDRESS = Rule(
@@ -98,7 +101,7 @@ NO_ADDRESS = Rule(
 
 
 def find_wrong_addresses(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """What nobody can listen on or connect to."""
+    """Report addresses and ports at which no server can listen or be reached."""
     host, port, servers = meant.get("--host"), meant.get("--port"), meant.get("--rpc")
     if host and (found := NO_HOST.fullmatch(host.value)):
         message = f"{host} is no address: an address has no scheme, port or path"
@@ -114,12 +117,12 @@ def find_wrong_addresses(meant: EffectiveOptions, _around: ServerContext) -> Ite
 
 
 def is_local(host: str) -> bool:
-    """Whether only the machine itself reaches a server that listens there; without an address it does so."""
+    """Return whether only the machine itself reaches a server that listens there, which is also the default."""
     names = [name.strip().strip("[]") for name in host.split(",") if name.strip()]
     return all(name.startswith("127.") or name in ("localhost", "::1") or name.endswith(".sock") for name in names)
 
 
 def is_keyed(meant: EffectiveOptions, around: ServerContext) -> bool:
-    """Whether the server asks for a key."""
+    """Return whether the server requires a key."""
     variable = {"LLAMA_API_KEY", "VLLM_API_KEY"} & set(meant.environment)
     return around.keyed or bool(variable) or bool(meant.get("--api-key", "--api-key-file"))

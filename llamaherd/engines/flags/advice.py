@@ -1,4 +1,4 @@
-"""What engines take without a word and what goes wrong later, or could be said better."""
+"""Checks of flags that an engine accepts, but that fail later, are unsafe, or have a better spelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamaherd.engines.flags.translations import spell_way
 from llamaherd.reference import releases
 
 SECRET_FLAGS = {
-    "--api-key": "say where the key is under `api_key`: the server then reads it from a file",
+    "--api-key": "set `api_key` to the place of the key: the server then reads it from a file",
     "--hf-token": "declare the model under `models`: llamaherd fetches it and keeps the token to itself",
 }
 DOWNLOADING = ("--hf-repo", "--hf-file", "--model-url", "--docker-repo", "--mmproj-url", "--spec-draft-hf")
@@ -24,7 +24,7 @@ NO_SPLIT_BUFFERS = 9890
 
 
 def as_typed(arguments: Sequence[str]) -> str:
-    """Arguments as one would type them."""
+    """Return the arguments as you would type them."""
     return shlex.join(arguments)
 
 
@@ -111,7 +111,7 @@ ENDS = Rule(
 def advise(
     catalogue: Catalogue, index: int, name: str, flag: Flag, values: Sequence[str], arguments: Sequence[str]
 ) -> Iterator[Problem]:
-    """What to say of a flag that the engine takes with these values; `arguments` are all that are given."""
+    """Yield the problems of a flag that the engine accepts with these values; `arguments` are the full command line."""
     length = 1 + len(values)
 
     def problem(rule: Rule, message: str, way_out: str, replacement: tuple[str, ...] | None = None) -> Problem:
@@ -137,14 +137,14 @@ def advise(
     if "--host" in flag.spellings and _open(values, arguments):
         yield problem(
             OPEN,
-            f"`{name} {values[0]}` lets every network reach the server, and no key is asked for",
+            f"`{name} {values[0]}` lets every network reach the server, and no key is required",
             "set `api_key`, or listen on 127.0.0.1",
         )
     yield from (problem(*one) for one in _by_value(catalogue, name, flag, values))
 
 
 def _open(hosts: Sequence[str], arguments: Sequence[str]) -> bool:
-    """Whether a server with these arguments listens everywhere and asks for no key."""
+    """Return whether a server with these arguments listens on all addresses and requires no key."""
     keys = {"--api-key", "--api-key-file"} & {argument.replace("_", "-") for argument in arguments}
     return not keys and any(host in EVERYWHERE for value in hosts for host in value.split(","))
 
@@ -163,7 +163,7 @@ FAILS_TO_LOAD = Rule(
 def _by_value(
     catalogue: Catalogue, name: str, flag: Flag, values: Sequence[str]
 ) -> Iterator[tuple[Rule, str, str, tuple[str, ...] | None]]:
-    """Values that the engine takes and should not be given."""
+    """Yield the problems of values that the engine accepts and that should not be given."""
     row = catalogue.kind == "llama.cpp" and "--split-mode" in flag.spellings and "row" in values
     if row and (releases.release_order(catalogue.version) or (NO_SPLIT_BUFFERS,)) >= (NO_SPLIT_BUFFERS,):
         message = f"`{name} row` fails on CUDA when the model is loaded: there are no split buffers any more"
@@ -181,7 +181,7 @@ def _by_value(
 
 
 def _instead_of(catalogue: Catalogue, name: str) -> tuple[str, ...] | None:
-    """What a deprecated loading switch is called now."""
+    """Return the current spelling of a deprecated loading switch."""
     modes = {"--no-mmap": "none", "--mmap": "mmap", "--mlock": "mlock", "--direct-io": "dio", "-dio": "dio"}
     mode = modes.get(name.replace("_", "-"))
     return (spell_way(catalogue, ("--load-mode", "{}"), mode) or None) if mode else None

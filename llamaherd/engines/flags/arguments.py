@@ -135,12 +135,12 @@ def typographic_sign(catalogue: Catalogue, argument: str, index: int) -> Problem
             f"write `{meant}`",
             replacement=(meant,),
         )
-    way_out = "write plain quotation marks, as a shell knows them"
+    way_out = "write plain quotation marks, which a shell removes"
     return Problem(TYPOGRAPHY, index, 1, f"`{argument}` has quotation marks that are none", way_out)
 
 
 def typographic_quotes(value: str, index: int, length: int) -> Problem | None:
-    """A value in quotation marks of a word processor, which no shell takes away."""
+    """Return the problem of a value in quotation marks of a word processor, which no shell removes."""
     plain = value.translate(QUOTES)
     if plain == value or plain[:1] not in ("'", '"'):
         return None
@@ -168,12 +168,12 @@ JOINED = Rule(
 
 
 def joined_value(catalogue: Catalogue, argument: str, index: int) -> Problem | None:
-    """A flag with its value in one argument, as an item of a list or a pair of quotes makes it."""
+    """Return the problem of a flag and its value in one argument, such as an item of a list or a text in quotes."""
     parts = tuple(argument.split())
     if not parts or parts == (argument,) or catalogue.find(parts[0]) is None:
         return None
     apart = " and ".join(f"`{part}`" for part in parts)
-    message = f"`{argument}` is one argument, and {catalogue} wants a flag and its value as two"
+    message = f"`{argument}` is one argument, and {catalogue} needs a flag and its value as two"
     way_out = f"write {apart} as arguments of their own" if len(parts) > 1 else f"write {apart}, without a blank"
     return Problem(JOINED, index, 1, message, way_out, replacement=parts)
 
@@ -190,12 +190,12 @@ class GivenValue:
     text: str
 
     def problem(self, rule: Rule, message: str, way_out: str, severity: Severity | None = None) -> Problem:
-        """The fault of the value; None if the engine accepts it."""
+        """Return a problem of the value."""
         return Problem(rule, self.index, self.length, message, way_out, severity)
 
     @property
     def may_be_taken(self) -> bool:
-        """Whether the version that was asked for may take a word which its catalogue does not list."""
+        """True if the requested version may accept a word that its catalogue does not list."""
         following = self.catalogue.following
         flag = following.find(self.flag) if following else None
         taken = flag is not None and not flag.removed and any(not value.wrong(self.text) for value in flag.values)
@@ -242,7 +242,7 @@ NO_NUMBER = Rule(
     instances:
       coder: {extra_args: [--cache-ram, much]}
     """,
-    fix="write a number, as the help line says.",
+    fix="write a number, as in the help line.",
     sometimes=("warning",),
 )
 
@@ -267,7 +267,7 @@ NO_CHOICE = Rule(
 
 
 def _no_choice(given: GivenValue, value: Value) -> Problem:
-    """A word that the flag does not take; another version may."""
+    """Return the problem of a word that the flag does not accept; another version may accept it."""
     takers = [
         one
         for one in given.other
@@ -300,9 +300,9 @@ def check_arguments(
 ) -> tuple[Problem, ...]:
     """Return what is wrong or doubtful in a server's arguments (without the program), in their order.
 
-    `other` are catalogues of other engines and versions, to tell where a flag comes from; `managed` names the key
-    of the inventory from which llamaherd sets a flag, by any of its spellings. Severity `error` is for what the
-    engine refuses or surely does not do as meant.
+    `other` are catalogues of other engines and versions, to find the origin of a flag. `managed` names the key of the
+    inventory from which llamaherd sets a flag, by any of its spellings. Severity `error` is for arguments that the
+    engine refuses, or surely interprets differently.
     """
     reader = _Reader(catalogue, tuple(arguments), tuple(other), managed or {})
     problems = sorted(reader.problems(), key=lambda problem: (problem.index, problem.rule.code))
@@ -319,7 +319,7 @@ class _Reader:
         self.arguments = arguments
         self.other = other
         self.managed = {flag: key for name, key in managed.items() if (flag := catalogue.find(name))}
-        self.seen: dict[Flag, int] = {}
+        self.first_uses: dict[Flag, int] = {}
         self.words = 0
         self.next = 0
 
@@ -381,7 +381,7 @@ class _Reader:
         )
 
     def unknown(self, index: int) -> Iterator[Problem]:
-        """A flag of another engine or version without an equal here, a misspelt one, or no flag at all."""
+        """Yield the problem of a misspelt flag, of one that only other engines or versions have, or of a stray word."""
         argument = self.arguments[index]
         name, equals, value = argument.partition("=")
         if equals and FLAG.fullmatch(argument):
@@ -426,7 +426,7 @@ class _Reader:
         """Yield the problems of `--flag=value`, read as two arguments if the engine accepts it."""
         flag = self.catalogue.find(name)
         if not self.catalogue.equals or flag is None:
-            known = f"{self.catalogue} wants a flag and its value as two arguments"
+            known = f"{self.catalogue} needs a flag and its value as two arguments"
             instead = self.apart(name, value)
             if instead:
                 way_out = f"write `{as_typed(instead)}`"
@@ -465,7 +465,7 @@ class _Reader:
             )
 
     def removed(self, index: int, flag: Flag) -> Problem:
-        """Return the problem of a flag that the engine knows only to refuse it."""
+        """Return the problem of a removed flag, which the engine only recognises to refuse it."""
         self.skip(len(flag.values))
         name = self.arguments[index]
         return Problem(
@@ -530,7 +530,7 @@ class _Reader:
         return MISSING_VALUE, f"`{name}` needs {says}, and nothing follows"
 
     def without_value(self, index: int, flag: Flag) -> Problem:
-        """A flag that needs a value and has none; `on` where that can only be meant."""
+        """Return the problem of a flag without its value. Suggest `on` if that is a possible value."""
         rule, message = self.short_of_value(index, flag)
         name = self.arguments[index]
         if "on" in flag.values[0].choices:
@@ -538,7 +538,7 @@ class _Reader:
         return Problem(rule, index, 1, message, f"give it a value, or leave `{name}` out")
 
     def switch(self, index: int, flag: Flag) -> Iterator[Problem]:
-        """A truth value after a switch."""
+        """Yield the problem of a truth value after a switch."""
         following = self.arguments[self.next] if self.next < len(self.arguments) else ""
         if flag.values or following.lower() not in TRUTHS:
             return
@@ -557,7 +557,7 @@ class _Reader:
     def given(self, index: int, flag: Flag) -> Iterator[Problem]:
         """Yield the problems of a repeated flag, and of a flag that llamaherd sets."""
         name = self.arguments[index]
-        first = self.seen.setdefault(flag, index)
+        first = self.first_uses.setdefault(flag, index)
         if first != index and not flag.repeats:
             before = self.arguments[first]
             yield Problem(
@@ -573,5 +573,5 @@ class _Reader:
                 index,
                 self.next - index,
                 f"`{name}` is what llamaherd sets from the key `{key}`",
-                f"say it by the key `{key}` instead",
+                f"write the key `{key}` instead",
             )

@@ -1,4 +1,4 @@
-"""CMake options of the engines: what was renamed, what went, what is another engine's, what is misspelt."""
+"""Checks of the engines' CMake options: renamed, removed, misspelt, and those of another engine."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ FALSE, TRUTHS = (
     ("OFF", "FALSE"),
     ("OFF", "FALSE", "NO", "N", "0", "IGNORE", "NOTFOUND", "", "ON", "TRUE", "YES", "Y", "1"),
 )
-"""What `if()` of CMake takes for false and for true, in capitals; of the first, those that a slip may be of."""
+"""The words for false that may be misspelt, and all words that `if()` of CMake reads as a truth value, in capitals."""
 
 ARCHITECTURE = re.compile(r"[1-9][0-9]{1,2}[af]?(?:-real|-virtual)?|all|all-major|native|OFF", re.IGNORECASE)
-"""What CMake takes for one architecture."""
+"""A name of an architecture that CMake accepts."""
 
 
 def check_options(kind: str, options: Mapping[str, str], *, newer: str = "") -> tuple[Problem, ...]:
-    """What is wrong with CMake options for an engine; a problem's `index` counts them in their order.
+    """Return the problems of CMake options for an engine; a problem's `index` is that of the option.
 
-    CMake itself takes any name, and only says at the end which were not used. `newer` is the engine's version where
-    that is newer than all known ones: it may have more options, and the build decides.
+    CMake itself accepts any name, and only lists unused ones at the end. `newer` is the engine's version if that is
+    newer than all known ones: it may have more options, and the build decides.
     """
     found: list[Problem] = []
     for index, (name, value) in enumerate(options.items()):
@@ -131,7 +131,7 @@ OPTION_FOREIGN = Rule(
     engines:
       main: {options: {GGML_IQK_FA_ALL_QUANTS: true}}
     """,
-    fix="write this engine's name of it, as the help line says.",
+    fix="write this engine's name of it, as in the help line.",
 )
 
 
@@ -148,7 +148,7 @@ OPTION_DEPRECATED = Rule(
 
 
 class WrongOption(NamedTuple):
-    """What is wrong with one option, and `NAME=VALUE` to write instead; empty to leave it out."""
+    """The problem of one option, and `NAME=VALUE` to write instead; empty to leave it out."""
 
     rule: Rule
     message: str
@@ -184,11 +184,11 @@ def _problems(kind: str, name: str, value: str) -> Iterator[WrongOption]:
             yield WrongOption(OPTION_FOREIGN, message, "leave it out", ())
             return
         close = nearest_name(name, known_options(kind))
-        way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would take it and do nothing with it"
+        way_out = f"did you mean `{close}`?" if close else "leave it out: CMake would accept and ignore it"
         message = f"{kind} has no option `{name}`"
         yield WrongOption(OPTION_UNKNOWN, message, way_out, None if close else (), new_here=True)
     elif name.startswith("CMAKE_") and name not in OF_CMAKE and (meant := nearest_name(name, OF_CMAKE)):
-        message = f"CMake knows no `{name}`, and would do nothing with it"
+        message = f"CMake has no variable `{name}`, and would ignore it"
         yield WrongOption(OPTION_UNKNOWN, message, f"did you mean `{meant}`?")
     else:
         yield from _of_value(name, value)
@@ -211,7 +211,7 @@ OPTION_TAKEN = Rule(
 
 
 def _of_value(name: str, value: str) -> Iterator[WrongOption]:
-    """What is wrong with an option's value."""
+    """Yield the problems of an option's value."""
     if name == "CMAKE_CUDA_ARCHITECTURES":
         yield from _architectures(value)
     elif name == "GGML_CUDA_FA_QUANTS":
@@ -228,7 +228,10 @@ def _meant_off(value: str) -> str | None:
 
 
 def _build_type(value: str) -> Iterator[WrongOption]:
-    """CMake takes any name, and has flags for four, whatever their capitals (CMAKE_BUILD_TYPE in its documentation)."""
+    """Report build types without flags for optimisation.
+
+    CMake accepts any name, and has flags for four, in capitals or not (CMAKE_BUILD_TYPE in its documentation).
+    """
     known = next((each for each in BUILD_TYPES if each.lower() == value.lower()), None)
     if known == "Debug":
         message = "`CMAKE_BUILD_TYPE=Debug` compiles without optimisation: the engine is many times slower"
@@ -258,7 +261,7 @@ OPTION_VALUE = Rule(
 
 
 def _architectures(value: str) -> Iterator[WrongOption]:
-    """Names of architectures that CMake stops at (its documentation, CUDA_ARCHITECTURES)."""
+    """Report names of architectures at which CMake stops (its documentation, CUDA_ARCHITECTURES)."""
     wrong = next((part for part in value.split(";") if part and not ARCHITECTURE.fullmatch(part)), None)
     if wrong is None or "$" in value:
         return
@@ -272,7 +275,7 @@ def _architectures(value: str) -> Iterator[WrongOption]:
 
 
 def _pairs(value: str) -> Iterator[WrongOption]:
-    """K-V pairs that CMake stops at (llama.cpp b11434, ggml/cmake/common.cmake:54-122)."""
+    """Report K-V pairs at which CMake stops (llama.cpp b11434, ggml/cmake/common.cmake:54-122)."""
     parts = [part.strip() for part in value.strip().lower().replace(",", ";").split(";")]
     if parts == ["all"]:
         return
@@ -288,12 +291,12 @@ def _pairs(value: str) -> Iterator[WrongOption]:
 
 
 def is_pair(text: str) -> bool:
-    """Whether CMake takes this for a K type and a V type that have kernels."""
+    """Return whether CMake accepts this as a K type and a V type that have kernels."""
     return text.count("-") == 1 and set(text.split("-")) <= FA_TYPES
 
 
 @cache
 def known_options(kind: str) -> tuple[str, ...]:
-    """The names of an engine's own CMake options; none for an engine that is not built by CMake."""
+    """Return the names of an engine's own CMake options; none for an engine that is not built by CMake."""
     text = files("llamaherd.engines.flags").joinpath("catalogues", "options.json").read_text(encoding="utf-8")
     return tuple(json.loads(text).get(kind, ()))

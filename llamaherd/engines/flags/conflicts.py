@@ -1,4 +1,7 @@
-"""Options that conflict with each other, with the model or with the rig: the list of all rules of llama.cpp."""
+"""Options that conflict with each other, with the model or with the rig, or have no effect: all rules of llama.cpp.
+
+Each rule has its place in the engine's source.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from llamaherd.engines.flags.drafting import (
     find_own_draft,
     find_useless_draft_settings,
 )
-from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, Option, ServerContext
-from llamaherd.engines.flags.no_effect import find_options_without_effect
+from llamaherd.engines.flags.effective import OFF, Conflict, ConflictFinder, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.overrides import find_bad_overrides, find_unreached_overrides
 from llamaherd.engines.flags.placement import (
     TOO_MANY,
@@ -31,9 +33,138 @@ from llamaherd.engines.flags.placement import (
     find_negative_layers,
     find_useless_fit,
     find_wrong_devices,
+    visible_gpus,
 )
 from llamaherd.engines.flags.task import BATCH, UBATCH, find_short_inputs
 from llamaherd.reference.releases import BadBuild, bad_builds
+
+SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
+OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-autoload")
+
+
+NO_EFFECT = Rule(
+    "LH256",
+    "An option has no effect together with another one.",
+    why="""
+    The engine accepts both and uses one of them: a router's settings with a model, shares with one GPU, a template's
+    arguments without Jinja.
+    """,
+    example="""
+    llama-server -m model.gguf --models-preset models.ini --port 8080
+    """,
+    language="sh",
+    fix="leave out the one that is not meant.",
+    severity="warning",
+)
+
+
+def _without_effect(option: Option, message: str, help_: str, *others: Option) -> Conflict:
+    return Conflict(NO_EFFECT, (option, *others), message, help_)
+
+
+def _splitting(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """Report shares with one GPU, and a main GPU with several (b11434, src/llama.cpp:289-301, common/arg.cpp:2862)."""
+    mode, shares, main = meant.get("--split-mode"), meant.get("--tensor-split"), meant.get("--main-gpu")
+    alone = mode is not None and mode.value == "none"
+    if mode and shares and alone:
+        yield _without_effect(
+            shares, f"{shares} has no effect together with {mode}: one GPU holds it all", f"leave out {mode}", mode
+        )
+    number, cards = meant.number("--main-gpu", default=0), visible_gpus(meant, around)
+    there = cards is None or number < cards  # else another rule reports it
+    if main and not alone and meant.catalogue.kind == "llama.cpp" and number > 0 and there:
+        help_ = f"add `--split-mode none` for GPU {main.value} alone, or leave it out"
+        yield _without_effect(
+            main, f"{main} does nothing where GPUs share a model, as they do without `-sm none`", help_
+        )
+
+
+def _router(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report options of a router for a server with a model (llama.cpp b11434, tools/server/server.cpp:150-153)."""
+    model = meant.get(*SOURCES)
+    if model is None:
+        return
+    for name in OF_A_ROUTER:
+        if option := meant.get(name):
+            message = f"{option} has no effect together with {model}: a server with a model of its own is no router"
+            yield _without_effect(option, message, f"leave out {option}, or {model}", model)
+            return
+
+
+def _experts(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    every, some = meant.get("--cpu-moe"), meant.get("--n-cpu-moe")
+    if every and every.on and some:
+        message = f"{some} has no effect together with {every}, which keeps the experts of all layers in RAM"
+        yield _without_effect(some, message, f"leave out {every}, or {some}", every)
+
+
+def _shifting(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """Report a shift of a cache that cannot be shifted (b11434, tools/server/server-context.cpp:1307-1323)."""
+    shift, projector = meant.get("--context-shift"), meant.get("--mmproj")
+    if shift and meant.is_on("--context-shift") and (projector or around.shifts is False):
+        because = f"together with {projector}" if projector else "for this model, whose cache cannot be moved"
+        yield _without_effect(
+            shift, f"{shift} has no effect {because}: the server ends a text where its context does", "leave it out"
+        )
+
+
+def _fitting(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report settings of fitting without effect: a given context is not made smaller (b11434, common/fit.cpp)."""
+    if meant.catalogue.kind != "llama.cpp":
+        return
+    fit = meant.get("--fit")
+    least, context = meant.get("--fit-ctx"), meant.get("--ctx-size")
+    for name in ("--fit-target", "--fit-ctx"):
+        option = meant.get(name)
+        if option and fit and fit.value.lower() in OFF:
+            yield _without_effect(
+                option, f"{option} has no effect together with {fit}", f"leave out {option}, or {fit}", fit
+            )
+            return
+    if least and context:
+        message = f"{least} has no effect together with {context}: a context that is given is kept"
+        yield _without_effect(least, message, f"leave out {least}, or {context}", context)
+
+
+def _templates(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report arguments of a template without Jinja (common_chat_templates_apply() of both engines)."""
+    arguments, jinja = meant.get("--chat-template-kwargs"), meant.get("--jinja")
+    off = not jinja.on if jinja else meant.catalogue.kind == "ik_llama.cpp"
+    if arguments and off:
+        help_ = f"leave out `{jinja.words[0]}`" if jinja else "add `--jinja`"
+        yield _without_effect(
+            arguments, f"{arguments} does nothing without `--jinja`", help_, *([jinja] if jinja else [])
+        )
+
+
+def _ranking(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report two ways of pooling (llama.cpp b11434, common/arg.cpp:3494-3499)."""
+    ranking, pooling = meant.get("--reranking"), meant.get("--pooling")
+    if ranking and ranking.on and pooling and pooling.value != "rank":
+        message = f"{pooling} and {ranking} contradict each other: ranks are one way of pooling, and the last counts"
+        yield Conflict(NO_EFFECT, (pooling, ranking), message, f"leave out {pooling}")
+
+
+def _no_device(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report layers on GPUs with the device `none`, which means no GPU (llama.cpp b11434, common/arg.cpp:1128)."""
+    device, layers = meant.get("--device"), meant.get("--gpu-layers", "--n-gpu-layers")
+    if device and device.value == "none" and layers and layers.value not in ("0", "auto", "-1"):
+        yield _without_effect(
+            layers, f"{layers} has no effect together with {device}", f"leave out {device}, or {layers}", device
+        )
+
+
+def _beaten(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    """Report variables that the command line overrides, with a warning in the log (b11434, common/arg.cpp:720-765)."""
+    if meant.catalogue.env == "above":
+        return
+    for option in meant.said:
+        if option.origin == "environment" and not option.flag.repeats:
+            beats = next((each for each in meant.said if each.origin == "argument" and each.flag == option.flag), None)
+            if beats and (beats.values, beats.on) != (option.values, option.on):
+                message = f"{option} has no effect together with {beats}: the command line beats variables"
+                yield _without_effect(option, message, f"leave out {option}, or {beats}", beats)
+
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w.-]+")
 OTHER_FORMATS = (".safetensors", ".safetensors.index.json", ".pt", ".pth", ".onnx", "pytorch_model.bin")
@@ -55,7 +186,7 @@ NO_MODEL = Rule(
 
 
 def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """Both engines load a GGUF file from a path (llama.cpp b11434, src/llama-model-loader.cpp)."""
+    """Report models that are not the path of a GGUF file (llama.cpp b11434, src/llama-model-loader.cpp)."""
     option = meant.get("--model")
     if option is None:
         return
@@ -63,11 +194,11 @@ def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> It
     if re.match(r"https?://", value):
         flag = meant.catalogue.first("--model-url")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch it first"
-        yield Conflict(NO_MODEL, (option,), f"{option} is an address, and a path is wanted", way_out)
+        yield Conflict(NO_MODEL, (option,), f"{option} is an address, and the engine needs a path", way_out)
     elif REPOSITORY.fullmatch(value) and not name.endswith(".gguf"):
         flag = meant.catalogue.first("--hf-repo")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch its file first"
-        yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and a path is wanted", way_out)
+        yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and the engine needs a path", way_out)
     elif name.endswith(OTHER_FORMATS):
         message = f"{option} is no GGUF file, and the engine loads no other"
         yield Conflict(NO_MODEL, (option,), message, "take a repository of GGUF files, or convert it")
@@ -87,10 +218,10 @@ BUILT_IN = frozenset(
         *("bitnet", "falcon_e", "seed_oss", "smolvlm", "solar-open", "vicuna", "vicuna-orca", "yandex", "zephyr"),
     )
 )
-"""Templates that are known by name where Jinja is off (llama.cpp b11434, src/llama-chat.cpp, LLM_CHAT_TEMPLATES;
-ik_llama.cpp 67268c8fd, src/llama.cpp). What begins with `mistral` is taken for one of those."""
+"""Names of templates if Jinja is off (llama.cpp b11434, src/llama-chat.cpp, LLM_CHAT_TEMPLATES; ik_llama.cpp 67268c8fd,
+src/llama.cpp). Any name that begins with `mistral` is accepted, too."""
 WITH_JINJA = "chatml"
-"""The only name that means something where Jinja is on: any other word is the template itself, and so each prompt
+"""The only name of a template if Jinja is on: any other word is the template itself, and becomes each prompt
 (llama.cpp b11434, common/chat.cpp:780; ik_llama.cpp 67268c8fd, common/chat.cpp)."""
 
 
@@ -107,7 +238,7 @@ PATH_AS_TEXT = Rule(
 
 
 def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """Paths and names where the text of a template is taken."""
+    """Report paths and unknown names in place of the text of a template."""
     option = meant.get("--chat-template")
     if option is None or "{" in option.value:
         return
@@ -136,7 +267,7 @@ NO_TEMPLATE = Rule(
 
 
 def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
-    """A word in place of a template. Builds of llama.cpp that are older than every catalogue had Jinja off."""
+    """Report a word that is not a template. Builds of llama.cpp older than every catalogue have Jinja off."""
     jinja = meant.get("--jinja")
     on = jinja.on if jinja else meant.catalogue.kind == "llama.cpp" and meant.catalogue.exact
     named = option.value in BUILT_IN or option.value.startswith("mistral")
@@ -146,7 +277,7 @@ def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
     way_out = f"did you mean `{close}`?" if close else "leave it out: the model brings its own"
     if named:
         way_out = "leave it out: the model brings its own; or add `--no-jinja`"
-    message = f"{option} names no template that the engine knows"
+    message = f"{option} names no template of the engine"
     if on:
         message = f"with Jinja, {option} is the template itself, so that every prompt is `{option.value}`"
     yield Conflict(NO_TEMPLATE, (option,), message, way_out)
@@ -163,13 +294,13 @@ BAD_BUILD = Rule(
     engines:
       main: {ref: b10745}
     """,
-    fix="write a newer build, as the help line says.",
+    fix="write a newer build, as in the help line.",
     severity="warning",
 )
 
 
 def known_faults(catalogue: Catalogue) -> tuple[BadBuild, ...]:
-    """Return the known faults of the version that was asked for."""
+    """Return the known faults of the requested version."""
     return bad_builds(catalogue.asked or catalogue.version) if catalogue.kind == "llama.cpp" else ()
 
 
@@ -186,11 +317,11 @@ CONTEXT = ("--ctx-size",)
 MOST_SLOTS = 256
 """LLAMA_MAX_SEQ (llama.cpp b11434, src/llama-cparams.h)."""
 LITTLE = 4096
-"""Tokens of a slot below which a context looks like one that was meant for every slot."""
+"""With fewer tokens in a slot, the context was probably meant for each slot."""
 
 
 def find_conflicts(meant: EffectiveOptions, around: ServerContext | None = None) -> Iterator[Conflict]:
-    """Everything that does not go together in what a server is told."""
+    """Yield the conflicts among the options of a server."""
     for find in vllm.FINDERS if meant.catalogue.kind == "vllm" else FINDERS:
         yield from find(meant, around or ServerContext())
 
@@ -208,7 +339,10 @@ NO_ATTENTION = Rule(
 
 
 def _attention(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369."""
+    """Report a quantised V cache without flash attention.
+
+    llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369.
+    """
     values, attention = meant.get("--cache-type-v"), attention_off(meant)
     if values and attention and not values.value.endswith(("f16", "f32")):
         message = f"a V cache of type `{values.value}` needs flash attention, and {attention} switches it off"
@@ -244,7 +378,10 @@ ALL_PROCESSORS = Rule(
 
 
 def _threads(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """Zero and less is every logical processor (llama.cpp b11434, common/arg.cpp:1520; ik 67268c8fd, common.cpp)."""
+    """Report more threads than cores. Zero or less means every logical processor.
+
+    llama.cpp b11434, common/arg.cpp:1520; ik_llama.cpp 67268c8fd, common.cpp.
+    """
     for name in ("--threads", "--threads-batch"):
         option = meant.get(name)
         number = meant.number(name, default=1)
@@ -272,16 +409,14 @@ SMALL_SLOTS = Rule(
 
 
 def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """The context is cut into slots, unless they share it (llama.cpp b11434, src/llama-context.cpp:291-308)."""
+    """Report small slots: they divide the context, unless they share it (b11434, src/llama-context.cpp:291-308)."""
     context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
     if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
         message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
         yield Conflict(TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
     tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
     if context and tokens < 0:
-        message = (
-            f"{context} is taken for four thousand million tokens: below zero, a number is read from the other end"
-        )
+        message = f"{context} means four thousand million tokens: the engine reads it as an unsigned number"
         yield Conflict(NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
     if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
         return
@@ -305,7 +440,7 @@ CUT_BATCH = Rule(
 
 
 def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """No more is computed at once than is queued at once (llama.cpp b11434, src/llama-context.cpp:250)."""
+    """Report a computed batch that is larger than the queued one (llama.cpp b11434, src/llama-context.cpp:250)."""
     computed = meant.get("--ubatch-size")
     queued, batch = meant.number("--batch-size", default=BATCH), meant.get("--batch-size")
     number = meant.number("--ubatch-size", default=UBATCH)
@@ -332,7 +467,10 @@ BAD_METADATA = Rule(
 
 
 def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """KEY=TYPE:VALUE, several with commas between (llama.cpp b11434, common/common.cpp, string_parse_kv_override)."""
+    """Report overrides that are not KEY=TYPE:VALUE, with commas between several.
+
+    llama.cpp b11434, common/common.cpp, string_parse_kv_override.
+    """
     for option in meant.every("--override-kv"):
         if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
             message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
@@ -357,14 +495,14 @@ NOT_REUSED = Rule(
 
 
 def _reuse(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """The server says so in its log and goes on (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
+    """Report caches that cannot be shifted (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
     option = meant.get("--cache-reuse")
     if option is None or meant.number("--cache-reuse", default=0) <= 0:
         return
     projector = meant.get("--mmproj")
     if around.shifts is False or projector:
-        because = f"beside {projector}" if projector else "for this model, whose cache cannot be moved"
-        message = f"{option} does nothing {because}: only the common beginning of a prompt is used again"
+        because = f"together with {projector}" if projector else "for this model, whose cache cannot be moved"
+        message = f"{option} has no effect {because}: only the common beginning of a prompt is reused"
         yield Conflict(NOT_REUSED, (option,), message, "leave it out")
 
 
@@ -386,9 +524,9 @@ FINDERS: tuple[ConflictFinder, ...] = (
         find_missing_draft_type,
         find_own_draft,
         find_useless_draft_settings,
-        find_options_without_effect,
-        find_faulty_options,
     ),
+    *(_splitting, _router, _experts, _shifting, _fitting, _templates, _ranking, _no_device, _beaten),
+    find_faulty_options,
     *(
         _slots,
         _batches,

@@ -103,7 +103,7 @@ class Flag:
     values: tuple[Value, ...] = ()
     env: str = ""
     removed: str = ""
-    """The replacement that the engine names: it knows the flag only to refuse it."""
+    """The replacement that the engine names: it only recognises the flag to refuse it."""
     deprecated: str = ""
     idle: bool = False
     repeats: bool = False
@@ -150,7 +150,7 @@ class Catalogue:
 
     @property
     def outdated(self) -> bool:
-        """Whether the requested version may be newer than every known catalogue, and accept more values."""
+        """True if the requested version may be newer than every known catalogue, and accept more values."""
         return bool(self.asked) and self.following is None
 
     def may_know(self, spelling: str) -> bool:
@@ -217,9 +217,9 @@ _FOLDER = files("llamaherd.engines.flags").joinpath("catalogues")
 def catalogue(kind: str, version: str) -> Catalogue | None:
     """Return the flags of an engine: of that version, or of the newest known before it (`exact` is false then).
 
-    llama.cpp is asked for by build number (`b11434`) or release (`v1.0.0`), vLLM by release, ik_llama.cpp by commit,
-    by date (`2026-08-15`) or by the way it spells MTP (`mtp`, `spec-stage`, `spec-type`).
-    None for what is older than all, or not to be placed: an unknown commit tells nothing about its age.
+    A version of llama.cpp is a build number (`b11434`) or release (`v1.0.0`), of vLLM a release, of ik_llama.cpp a
+    commit, a date (`2026-08-15`) or its way to spell MTP (`mtp`, `spec-stage`, `spec-type`).
+    None for a version that is older than all, or has no known age, such as an unknown commit.
     """
     if very := _brought(kind, version):
         return very
@@ -367,7 +367,7 @@ def catalogue_of_build(known: Catalogue, version: str, built: BuiltFlags) -> Cat
         same = sorted((flag for each in spellings if (flag := known.find(each))), key=lambda flag: bool(flag.removed))
         flag = same[0] if same else Flag(spellings)
         if flag.removed:
-            continue  # `--help` lists it, and says so in its description
+            continue  # `--help` lists it, with a description that it is removed
         if len(flag.values) != values and not flag.optional and not flag.many:
             flag = replace(flag, values=(Value(),) * values)
         flags |= dict.fromkeys(spellings, flag)

@@ -1,4 +1,4 @@
-"""Options that say how tokens are drafted: what drafts, for how many slots, and what is said of it for nothing."""
+"""Checks of the options for drafting: what drafts, for how many slots, and settings without effect."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PARALLEL = ("--parallel",)
 DRAFT_MODEL = ("--spec-draft-model", "--model-draft")
 DRAFT_SOURCES = (*DRAFT_MODEL, "--spec-draft-hf", "--hf-repo-draft")
 AUTOMATIC_SLOTS = 4
-"""What llama.cpp serves with unless it is told (b11434, tools/server/server.cpp:168-173)."""
+"""The default number of slots of llama.cpp (b11434, tools/server/server.cpp:168-173)."""
 BY_MODEL = ("draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark")
-"""Ways to draft that want a model of their own (llama.cpp b11434, common/speculative.cpp:239, :554, :1026)."""
+"""Ways to draft that need a draft model (llama.cpp b11434, common/speculative.cpp:239, :554, :1026)."""
 OF_DRAFT_MODEL = (
     *("--spec-draft-ngl", "--n-gpu-layers-draft", "--spec-draft-device", "--device-draft"),
     *("--spec-draft-cpu-moe", "--spec-draft-n-cpu-moe", "--override-tensor-draft", "--spec-draft-threads"),
 )
-"""What is about that model alone (common_base_params_to_speculative, common/speculative.cpp:2520-2550)."""
+"""Options of the draft model alone (common_base_params_to_speculative, common/speculative.cpp:2520-2550)."""
 
 
 NO_MTP = Rule(
@@ -52,7 +52,10 @@ MANY_STATES = Rule(
 
 
 def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """ik drops it with several slots (8337e4cd3, common/speculative.cpp:2083); llama.cpp multiplies its states."""
+    """Report heads for several slots: ik_llama.cpp drops them, llama.cpp multiplies their states.
+
+    ik_llama.cpp 8337e4cd3, common/speculative.cpp:2083.
+    """
     head = _head(meant)
     slots = meant.get(*PARALLEL)
     number = meant.number(*PARALLEL, default=-1)
@@ -60,7 +63,7 @@ def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Itera
         return
     if meant.catalogue.kind == "ik_llama.cpp":
         if slots and number > 1:
-            message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} asks for {number}"
+            message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} requests {number}"
             yield Conflict(NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
     elif number < 0:
         drafted = meant.number("--spec-draft-n-max", default=3)
@@ -72,7 +75,7 @@ def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Itera
 
 
 def _head(meant: EffectiveOptions) -> Option | None:
-    """What makes a model's own head draft."""
+    """Return the option that lets a model's own head draft."""
     if switch := meant.get("-mtp"):
         return switch
     kinds = meant.every("--spec-type", "--spec-stage")
@@ -96,7 +99,7 @@ DRAFTS_NOTHING = Rule(
 
 
 def find_missing_draft_type(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """A model that drafts wants its type since b9246; a file that is a head tells it by itself (common/arg.cpp:568)."""
+    """Report a draft model without its type, which it needs since b9246 unless it is a head (common/arg.cpp:568)."""
     kinds = meant.catalogue.find("--spec-type")
     typed = bool(kinds and kinds.values and kinds.values[-1].wrong("draft-simple") is None)
     if meant.catalogue.kind != "llama.cpp" or not typed:
@@ -106,7 +109,7 @@ def find_missing_draft_type(meant: EffectiveOptions, _around: ServerContext) -> 
         return
     heads = ("mtp", "nextn", "eagle", "dflash", "dspark")
     if model and not any(name in model.value.lower() for name in heads):
-        message = f"{model} alone drafts nothing: {meant.catalogue} wants to be told how"
+        message = f"{model} alone drafts nothing: {meant.catalogue} needs the method of drafting"
         yield Conflict(DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`")
         return
     count = meant.get("--spec-draft-n-max")
@@ -134,7 +137,7 @@ OWN_DRAFT = Rule(
 
 
 def find_own_draft(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """A model that drafts for itself computes every token twice."""
+    """Report a model that drafts for itself: it computes every token twice."""
     model, served = meant.get(*DRAFT_MODEL), meant.get("--model")
     if model and served and model.value == served.value:
         message = f"{model} is the model that is served: it would draft for itself, and each token cost twice as much"
@@ -142,14 +145,14 @@ def find_own_draft(meant: EffectiveOptions, _around: ServerContext) -> Iterator[
 
 
 def find_useless_draft_settings(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """What is said of drafting and leads to none (llama.cpp b11434, common/speculative.cpp:439-468)."""
+    """Report settings of drafting without effect (llama.cpp b11434, common/speculative.cpp:439-468)."""
     if meant.catalogue.kind != "llama.cpp":
         return
     kinds, model = meant.get("--spec-type"), meant.get(*DRAFT_SOURCES)
     names = kinds.value.split(",") if kinds else []
     alone = next((name for name in names if name in BY_MODEL), None)
     if kinds and alone and model is None:
-        message = f"{kinds} drafts nothing: `{alone}` wants a model that drafts, and none is named"
+        message = f"{kinds} drafts nothing: `{alone}` needs a draft model, and none is named"
         yield Conflict(DRAFTS_NOTHING, (kinds,), message, "add `-md` with one, or leave it out")
     if kinds and model and names and all(name.startswith("ngram") for name in names):
         message = f"{model} is loaded and drafts nothing: {kinds} drafts from the text alone"

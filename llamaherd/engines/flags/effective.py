@@ -13,6 +13,9 @@ from llamaherd.engines.flags.environment import FALSE, TRUE, flag_of_variable
 from llamaherd.engines.flags.translations import SWITCHES, load_mode, translate
 from llamaherd.text.numbers import clamped_number
 
+OFF = ("off", "0", "false", "disabled")
+"""The values that switch an option off."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -63,7 +66,7 @@ class EffectiveOptions:
 
     @cached_property
     def _flags(self) -> frozenset[int]:
-        """The identities of all flags that are set: rules look up many more, and a flag is slow to hash."""
+        """The identities of all flags that are set: rules query many more, and a flag is slow to hash."""
         return frozenset(id(option.flag) for option in self.said)
 
     def text(self, *spellings: str) -> str:
@@ -81,7 +84,7 @@ class EffectiveOptions:
     def is_on(self, *spellings: str) -> bool:
         """Return whether a switch is on, or an option has a value that means on."""
         option = self.get(*spellings)
-        return option is not None and option.on and option.value.lower() not in ("off", "0", "false", "disabled")
+        return option is not None and option.on and option.value.lower() not in OFF
 
 
 def effective_options(
@@ -166,7 +169,7 @@ class ServerContext:
     """The facts about the place where a server runs; None for unknown facts."""
 
     cards: int | None = None
-    """The number of GPUs that it sees."""
+    """The number of GPUs that it can use."""
     cores: int | None = None
     """Physical cores of the processor."""
     reachable: bool | None = None

@@ -39,7 +39,7 @@ OF_CUDA = (
 )
 """Variables of CUDA and of NVIDIA's container toolkit. Only names close to one of them are reported."""
 SECRET_VARIABLES = ("LLAMA_API_KEY", "VLLM_API_KEY", "HF_TOKEN")
-_WITHOUT = {"HF_TOKEN": "leave it out: what fetches models is given the HF_TOKEN of the shell that runs `herd`"}
+_WITHOUT = {"HF_TOKEN": "leave it out: downloads of models use the HF_TOKEN of the shell that runs `herd`"}
 TRUE, FALSE = ("1", "true"), ("0", "false", "off", "no", "")
 ON = "`on`, `enabled`, `true` and `1`"
 SWITCHED = ("on", "enabled", "true", "1", "off", "disabled", "false", "0")
@@ -68,7 +68,7 @@ def _undecided(catalogue: Catalogue, rule: Rule, name: str) -> bool:
 
 ENV_UNKNOWN = Rule(
     "LH120",
-    "A variable looks like one of the engine's, and the engine does not read it.",
+    "A variable resembles one of the engine's, and the engine does not read it.",
     why="It is a note where the engine's version is newer than the catalogues: it may read more.",
     example="""
     instances:
@@ -129,13 +129,13 @@ def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -
     if name in SECRET_VARIABLES:
         yield (
             SECRET,
-            f"`{name}` holds a secret, and it would stand in the unit",
-            _WITHOUT.get(name, "say where it is under `api_key`"),
+            f"`{name}` contains a secret, which would be in the unit",
+            _WITHOUT.get(name, "set `api_key` to its place"),
         )
     if name in PRESENT.get(catalogue.kind, ()) and value.lower() in FALSE:
         yield (
             ENV_PRESENCE,
-            f"`{name}={value}` switches it on: {catalogue.kind} asks only whether it is there",
+            f"`{name}={value}` switches it on: {catalogue.kind} checks only whether it is set",
             "leave the variable out",
         )
     yield from _unread(catalogue, name, value)
@@ -146,7 +146,7 @@ def _problems(catalogue: Catalogue, name: str, environment: Mapping[str, str]) -
 def _unread(catalogue: Catalogue, name: str, value: str) -> Iterator[tuple[Rule, str, str]]:
     """Yield the problems of variables of CUDA and of libraries that are not read here."""
     if name not in OF_CUDA and name.startswith(("CUDA_", "NVIDIA_")) and (slip := nearest_name(name, OF_CUDA)):
-        yield ENV_UNKNOWN, f"nobody reads `{name}`", f"did you mean `{slip}`?"
+        yield ENV_UNKNOWN, f"no library reads `{name}`", f"did you mean `{slip}`?"
     if name.startswith("GGML_") and variables(catalogue.kind) and name not in variables(catalogue.kind):
         option = name in known_options(catalogue.kind)
         message = f"{catalogue.kind} does not read `{name}`" + (": it is an option of the build" if option else "")
@@ -162,14 +162,14 @@ def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) 
     """Yield the problems of the engine's own variables, which set flags."""
     flag, value = flag_of_variable(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
-        newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and says nothing"
+        newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and gives no warning"
         message = f"{catalogue} does not read `{name}`{newer}"
         yield ENV_UNKNOWN, message, _of_loading(catalogue, name, environment) or _instead(catalogue, name, value)
     elif catalogue.env == "above":
         yield (
             ENV_BEATS,
             f"`{name}` beats the command line in {catalogue.kind}: it is read again after the arguments",
-            "leave the variable out and say it as a flag or by a key",
+            "leave the variable out, and write a flag or a key",
         )
         if name in catalogue.booleans and value not in (*TRUE, *FALSE):
             message = f"`{name}={value}` switches it off: {catalogue.kind} takes only `1` and `true` for on"
@@ -213,7 +213,7 @@ def _of_loading(catalogue: Catalogue, name: str, environment: Mapping[str, str])
     if name not in OLD_SWITCHES:
         return ""
     if not _switch(name, environment[name]):
-        return "leave it out: it asks for nothing"
+        return "leave it out: it switches nothing on"
     if MODE not in catalogue.environment:
         return ""
     told = [value if each == MODE else _switch(each, value) for each, value in environment.items()]
@@ -235,7 +235,7 @@ def _instead(catalogue: Catalogue, name: str, value: str) -> str:
     names = ("LLAMA_ARG_N_PARALLEL",) if slots else MEANT.get(name, ())
     known = (each for each in names if each in {*catalogue.environment, "LLAMA_API_KEY"})
     instead = next(known, None) or nearest_name(name, sorted(catalogue.environment))
-    return f"did you mean `{instead}`?" if instead else "say it as a flag"
+    return f"did you mean `{instead}`?" if instead else "write it as a flag"
 
 
 ENV_VALUE = Rule(

@@ -15,7 +15,7 @@ from llamaherd.engines.flags.placement import visible_gpus
 from llamaherd.text.numbers import whole_number
 
 MOST_REPEATS = 3
-"""Unbounded repeats in one pattern that are tried here: more of them, or nested ones, may take for ever."""
+"""The most unbounded repeats of a pattern that is tried here: more of them, or nested ones, may take for ever."""
 
 _TOKEN = re.compile(
     r"\\c[A-Za-z]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[0-9]+|\\."  # escapes
@@ -49,7 +49,7 @@ class Override:
 
     @cached_property
     def fault(self) -> str | None:
-        """Why the engine ends with this pattern while it loads the model; None if it takes it."""
+        """The reason why the engine ends with this pattern while it loads the model; None if it accepts it."""
         try:
             _compile(self.pattern)
         except ValueError as error:
@@ -60,17 +60,17 @@ class Override:
 
     @cached_property
     def regex(self) -> re.Pattern[str] | None:
-        """What finds the same names here; None for a pattern with a fault, or that may take for ever to try."""
+        """The equal pattern of Python; None for a pattern with a fault, or one that may take for ever."""
         if self.fault is not None or _is_costly(self.pattern):
             return None
         return _compile(self.pattern)
 
 
 def parse_overrides(text: str) -> tuple[Override, ...]:
-    """The overrides of one value of `-ot`, in their order: for each tensor, the first that matches counts.
+    """Return the overrides of one value of `-ot`, in their order: for each tensor, the first that matches counts.
 
-    It is cut at commas, and each part at its first `=`; blanks are kept. Raises ValueError for a part without `=`.
-    (llama.cpp b11434, common/arg.cpp:252-284; ik_llama.cpp 8337e4cd3, common/common.cpp:849-876.)
+    The value is split at commas, and each part at its first `=`; blanks are kept (llama.cpp b11434,
+    common/arg.cpp:252-284; ik_llama.cpp 8337e4cd3, common/common.cpp:849-876). Raise ValueError for a part without `=`.
     """
     found = []
     for part in text.split(","):
@@ -82,19 +82,19 @@ def parse_overrides(text: str) -> tuple[Override, ...]:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile the pattern as Python's `re`. Raises ValueError, re.error, OverflowError, RecursionError."""
+    """Compile the pattern as Python's `re`. Raise ValueError, re.error, OverflowError or RecursionError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # `[--x]`: a later Python may read it as a difference of sets
         return re.compile(_in_python(pattern), re.ASCII)
 
 
 def _in_python(pattern: str) -> str:
-    """The pattern for Python's `re`. Raises ValueError for what ECMAScript does not have."""
+    """Return the pattern for Python's `re`. Raise ValueError for a pattern that ECMAScript does not have."""
     parts: list[str] = []
     opened: list[tuple[int, bool]] = []
-    """Where groups begin, and whether they only look ahead."""
+    """The starts of open groups, and whether they are lookaheads."""
     atom: int | None = None
-    """Where in `parts` begins what a repeat would be of."""
+    """The start in `parts` of the item that a repeat would repeat."""
     here = 0
     while here < len(pattern):
         found = _TOKEN.match(pattern, here)
@@ -126,7 +126,7 @@ def _in_python(pattern: str) -> str:
 
 
 def _atom(token: str) -> str:
-    """An escape, a class or a character as Python has it."""
+    """Return an escape, a class or a character as Python writes it."""
     if token.startswith("["):
         return _class(token)
     if not token.startswith("\\"):
@@ -141,7 +141,7 @@ def _atom(token: str) -> str:
 
 
 def _class(token: str) -> str:
-    """`[…]`, in which POSIX has names such as `[:digit:]` and Python has not."""
+    """Return `[…]` for Python, which lacks names of POSIX such as `[:digit:]`."""
     inside = token[1:-1]
     if inside in ("", "^"):
         return r"[\s\S]" if inside else r"(?!)"
@@ -168,7 +168,7 @@ def _unclosed(char: str) -> str:
 
 
 def _is_costly(pattern: str) -> bool:
-    """Whether there are many unbounded repeats, or one of a group or of another repeat."""
+    """Return whether there are many unbounded repeats, or one of a group or of another repeat."""
     bare = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
     unbounded = re.findall(r"[*+]|\{\d+,\d*\}", bare)
     return len(unbounded) > MOST_REPEATS or bool(re.search(r"[)*+}?][*+{]", bare))
@@ -177,11 +177,11 @@ def _is_costly(pattern: str) -> bool:
 BUFFERS = re.compile(
     r"CPU|(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|MTL|OPENVINO|HTP)(?:0|[1-9][0-9]{0,3})|RPC.+|Metal|BLAS|OpenCL|GPUOpenCL|WebGPU.*|zDNN|ZenDNN|ET"
 )
-"""What backends call the buffers that `-ot` takes (llama.cpp b11434, common/arg.cpp:255-262): one for each device."""
+"""The names of the buffers that `-ot` accepts, one for each device (llama.cpp b11434, common/arg.cpp:255-262)."""
 _MANY = 128
-"""Layers of a model that is none in particular."""
+"""The layers of an unknown model."""
 _MOST = 256
-"""Overrides that are compared with those before them: each is tried on every tensor."""
+"""The most overrides that are compared with earlier ones: each is tried on every tensor."""
 _PARTS = (
     *("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_norm", "ffn_gate_inp"),
     *("ffn_up", "ffn_down", "ffn_gate", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_shexp"),
@@ -206,7 +206,7 @@ BAD_OVERRIDE = Rule(
 
 
 def find_bad_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """Tensors sent elsewhere: a pattern and a buffer that the engine takes, and that find something."""
+    """Report overrides whose pattern or buffer the engine refuses, or whose pattern matches no tensor."""
     for option in meant.every("--override-tensor"):
         try:
             overrides = parse_overrides(option.value)
@@ -220,7 +220,7 @@ def find_bad_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterat
 
 
 def _fault(override: Override, meant: EffectiveOptions, around: ServerContext) -> tuple[str, str, Severity] | None:
-    """What is wrong with one override, what to write, and how bad it is."""
+    """Return message, help and severity of the fault of one override; None without a fault."""
     if override.fault:
         message = f"`{override.pattern}` is no regular expression of C++: {override.fault}"
         return message, r"write one that finds the tensors' names, such as `blk\.1[0-9]\.ffn_.*_exps`", "error"
@@ -259,7 +259,10 @@ OVERTAKEN = Rule(
 
 
 def find_unreached_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """Of patterns that match one tensor the first counts (llama.cpp b11434, src/llama-model-loader.cpp:1237-1262)."""
+    """Report overrides that have no effect because of an earlier one.
+
+    Of several patterns that match a tensor, the first counts (llama.cpp b11434, src/llama-model-loader.cpp:1237-1262).
+    """
     if meant.catalogue.kind != "llama.cpp":
         return
     names = around.tensors or _usual()
@@ -268,7 +271,7 @@ def find_unreached_overrides(meant: EffectiveOptions, around: ServerContext) -> 
     sent = ((option, override) for option in meant.said for override in _sent(meant, option))
     for option, override in islice(sent, _MOST):
         found = {name for name in names if override.regex and override.regex.search(name)}
-        if found and not found & left and before and not _said_of_experts(meant, option):
+        if found and not found & left and before and not _is_reported_already(meant, option):
             one, other = f"{option}", f"{before[0]}"
             if option == before[0]:
                 one, other = (f"`{each.pattern}={each.buffer}`" for each in (override, before[1]))
@@ -279,13 +282,13 @@ def find_unreached_overrides(meant: EffectiveOptions, around: ServerContext) -> 
             before, left = (option, override), left - found
 
 
-def _said_of_experts(meant: EffectiveOptions, option: Option) -> bool:
-    """Whether the rule about the two options for experts says it already."""
+def _is_reported_already(meant: EffectiveOptions, option: Option) -> bool:
+    """Return whether the rule about the two options for experts already reports the option."""
     return option.flag == meant.catalogue.find("--n-cpu-moe") and meant.is_on("--cpu-moe")
 
 
 def _sent(meant: EffectiveOptions, option: Option) -> tuple[Override, ...]:
-    """What an option sends elsewhere; none for one that says nothing of tensors."""
+    """Return the overrides that an option means; none for an option that moves no tensors."""
     if option.flag == meant.catalogue.find("--cpu-moe") and option.on:
         return (Override("_exps", "CPU"),)
     if option.flag == meant.catalogue.find("--n-cpu-moe") and (count := whole_number(option.value)) is not None:
@@ -301,6 +304,6 @@ def _sent(meant: EffectiveOptions, option: Option) -> tuple[Override, ...]:
 
 @cache
 def _usual() -> tuple[str, ...]:
-    """The names that tensors usually have."""
+    """Return the names that tensors usually have."""
     of_layers = (f"blk.{layer}.{part}.weight" for layer in range(_MANY) for part in _PARTS)
     return ("token_embd.weight", "output.weight", "output_norm.weight", *of_layers)

@@ -1,4 +1,4 @@
-"""GPUs that a server sees, and options that place a model on them: layers, shares, devices, fitting."""
+"""The visible GPUs of a server, and options that place a model on them: layers, shares, devices, fitting."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.flags.arguments import NO_CHOICE
 from llamaherd.engines.flags.definitions import Flag
-from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
+from llamaherd.engines.flags.effective import OFF, Conflict, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.environment import ENV_VALUE
 from llamaherd.text.numbers import whole_number
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ORDERS = ("PCI_BUS_ID", "FASTEST_FIRST")
 CARD = re.compile(r"-?[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|")
-"""How CUDA names a card: by number, or by the beginning of its UUID; what is below zero ends the list."""
+"""CUDA's name of a GPU: its number, or the beginning of its UUID. A negative number ends the list."""
 
 
 def visible_gpus(meant: EffectiveOptions, around: ServerContext) -> int | None:
-    """How many GPUs a server sees."""
+    """Return the number of GPUs that a server can use; None if that is unknown."""
     chosen = meant.environment.get("CUDA_VISIBLE_DEVICES")
     if around.cards is not None or chosen is None:
         return around.cards
     names = [name.strip() for name in chosen.split(",")]
-    # CUDA sees what stands before the first name that is none.
+    # CUDA reads the list up to the first name that is invalid.
     return next((index for index, name in enumerate(names) if name[:1] in ("", "-")), len(names))
 
 
 def variable_option(meant: EffectiveOptions, name: str) -> Option:
-    """A variable as an option, for what is said of it."""
+    """Return a variable as an option, for a conflict."""
     value = meant.environment[name]
     index = list(meant.environment).index(name)
     return Option(Flag(()), (f"{name}={value}",), (value,), True, "environment", index)
@@ -49,13 +49,16 @@ CUDA_ORDER = Rule(
 
 
 def find_gpu_order(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """CUDA counts the fastest GPU first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix)."""
+    """Report GPUs by number without an order.
+
+    CUDA counts the fastest GPU first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix).
+    """
     chosen = meant.environment.get(VISIBLE, "")
     numbers = [part.strip() for part in chosen.split(",") if part.strip()]
     given = meant.environment.get(ORDER)
     if given is not None and given not in ORDERS:
         option = variable_option(meant, ORDER)
-        message = f"{option} is no order that CUDA knows: it counts the fastest GPU first"
+        message = f"{option} is not an order of CUDA, which counts the fastest GPU first"
         yield Conflict(ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
         return
     if given or any(whole_number(number) is None for number in numbers) or numbers in ([], ["0"]):
@@ -81,7 +84,7 @@ HIDDEN_GPUS = Rule(
 
 
 def find_hidden_gpus(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """What CUDA cannot read ends the list of GPUs that it offers; one that stands twice empties it."""
+    """Report lists of GPUs that hide some: an invalid entry ends the list, a repeated one empties it."""
     chosen = meant.environment.get(VISIBLE)
     if chosen is None:
         return
@@ -107,7 +110,7 @@ def find_hidden_gpus(meant: EffectiveOptions, around: ServerContext) -> Iterator
 
 
 def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
-    """What in the arguments wants a GPU."""
+    """Return the option that needs a GPU, or the engine's name if it always does; None if no option does."""
     if meant.catalogue.kind == "vllm":
         return "vLLM"
     layers = meant.get("--gpu-layers", "--n-gpu-layers")
@@ -118,7 +121,6 @@ def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
 
 
 LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
-OFF = ("off", "0", "false", "disabled")
 
 
 def attention_off(meant: EffectiveOptions) -> Option | None:
@@ -143,7 +145,10 @@ NO_FIT = Rule(
 
 
 def find_useless_fit(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """llama.cpp b11434, common/fit.cpp:183; ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286."""
+    """Report `--fit` together with explicit placement.
+
+    llama.cpp b11434, common/fit.cpp:183; ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286.
+    """
     fit = meant.get("--fit")
     if fit is None or fit.value.lower() in OFF:
         return
@@ -151,7 +156,7 @@ def find_useless_fit(meant: EffectiveOptions, _around: ServerContext) -> Iterato
     names = EXPERTS if fork else (*EXPERTS, *LAYERS, "--tensor-split")
     placed = [option for name in names if (option := meant.get(name)) and option.value not in ("auto", "-1")]
     if placed and fork:
-        message = f"ik_llama.cpp does not start with {fit} beside {placed[0]}"
+        message = f"ik_llama.cpp does not start with both {fit} and {placed[0]}"
         yield Conflict(NO_FIT, (fit, placed[0]), message, "leave out one of the two")
     elif placed:
         message = f"llama.cpp fits nothing where something is placed by hand, and here {placed[0]} does so"
@@ -201,15 +206,15 @@ TOO_MANY = Rule(
 
 
 def find_excess_shares(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """A share for each GPU, and a main GPU that is there and counts."""
+    """Report more shares than GPUs, and a main GPU that does not exist."""
     cards, shares = visible_gpus(meant, around), meant.get("--tensor-split")
     parts = [part for part in shares.value.replace("/", ",").split(",") if part] if shares else []
     if shares and cards is not None and len(parts) > max(1, cards):
-        message = f"{shares} has {len(parts)} shares, and the server sees {_counted(cards, 'GPU')}"
-        yield Conflict(TOO_MANY, (shares,), message, "give a share to each GPU that it sees", "warning")
+        message = f"{shares} has {len(parts)} shares, and the server has {_counted(cards, 'GPU')}"
+        yield Conflict(TOO_MANY, (shares,), message, "give one share for each of its GPUs", "warning")
     main = meant.get("--main-gpu")
     if main and cards is not None and meant.number("--main-gpu", default=0) >= max(1, cards):
-        message = f"{main} names a GPU that is not there: the server sees {_counted(cards, 'GPU')}, counted from 0"
+        message = f"{main} names a missing GPU: the server has {_counted(cards, 'GPU')}, counted from 0"
         yield Conflict(TOO_MANY, (main,), message, f"leave out {main}")
 
 
@@ -237,8 +242,11 @@ NEGATIVE_LAYERS = Rule(
 
 
 def find_negative_layers(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    """Numbers below zero (llama.cpp b11434, common/arg.cpp:2795-2800, src/llama-model.cpp:2010; ik_llama.cpp
-    67268c8fd, common/common.cpp:3425, src/llama.cpp:2325: below -1 all layers stay in RAM)."""
+    """Report negative numbers of layers.
+
+    llama.cpp b11434, common/arg.cpp:2795-2800, src/llama-model.cpp:2010; ik_llama.cpp 67268c8fd,
+    common/common.cpp:3425, src/llama.cpp:2325: below -1 all layers stay in RAM.
+    """
     option = meant.get(*LAYERS)
     number = meant.number(*LAYERS, default=0)
     if option is None or number >= 0:
@@ -258,7 +266,7 @@ def find_negative_layers(meant: EffectiveOptions, _around: ServerContext) -> Ite
 
 
 def find_wrong_devices(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """Devices by their names (llama.cpp b11434, common/arg.cpp:1122-1142, ggml_backend_dev_by_name)."""
+    """Report names of missing devices (llama.cpp b11434, common/arg.cpp:1122-1142, ggml_backend_dev_by_name)."""
     for name in ("--device", "--spec-draft-device", "--device-draft"):
         option = meant.get(name)
         names = [each.strip() for each in option.value.split(",")] if option else []
@@ -270,6 +278,6 @@ def find_wrong_devices(meant: EffectiveOptions, around: ServerContext) -> Iterat
         cards = visible_gpus(meant, around)
         numbers = [int(found[1]) for each in names if (found := re.fullmatch(r"CUDA([0-9]{1,3})", each))]
         if option and cards is not None and any(number >= cards for number in numbers):
-            message = f"{option} names a GPU that is not there: the server sees {_counted(cards, 'GPU')}, from CUDA0 on"
+            message = f"{option} names a missing GPU: the server has {_counted(cards, 'GPU')}, from CUDA0 on"
             yield Conflict(TOO_MANY, (option,), message, f"leave out {option}")
             return

@@ -12,7 +12,7 @@ Task = Literal["chat", "embeddings", "rerank"]
 """What clients request of a server: completions, vectors of texts, or scores of documents."""
 
 BATCH, UBATCH = 2048, 512
-"""What both engines compute at once unless they are told (llama.cpp b11434, common/arg.cpp:1672-1679)."""
+"""The default batches of both engines, in tokens (llama.cpp b11434, common/arg.cpp:1672-1679)."""
 
 _EMBEDDING, _RERANKING, _POOLING = ("--embedding", "--embd-gemma-default"), ("--rerank",), ("--pooling",)
 
@@ -60,8 +60,11 @@ SHORT_INPUTS = Rule(
 
 
 def find_short_inputs(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    """llama.cpp b11434, tools/server/server-context.cpp:446-473, 3396-3407; ik_llama.cpp 8337e4cd3,
-    examples/server/server-context.cpp:3911-3919."""
+    """Report embeddings of inputs that are longer than a batch.
+
+    llama.cpp b11434, tools/server/server-context.cpp:446-473, 3396-3407; ik_llama.cpp 8337e4cd3,
+    examples/server/server-context.cpp:3911-3919.
+    """
     option = next((each for each in meant.every(*_EMBEDDING, *_RERANKING) if each.on), None)
     context = meant.number("--ctx-size", default=0)
     queued, computed = meant.number("--batch-size", default=BATCH), meant.number("--ubatch-size", default=UBATCH)

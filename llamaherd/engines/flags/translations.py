@@ -90,8 +90,8 @@ NEEDLESS: dict[str, str] = {
     "--cache-reuse": "only llama.cpp can reuse shifted parts of the cache; the common beginning is reused anyway",
     "--op-offload": "there is nothing to switch on: llama.cpp does so by default, ik_llama.cpp always",
     "--license": "it printed the licence",
-    "--no-direct-io": "there is no direct I/O unless it is asked for",
-    "-ndio": "there is no direct I/O unless it is asked for",
+    "--no-direct-io": "direct I/O is off by default",
+    "-ndio": "direct I/O is off by default",
 }
 """Flags to leave out if the version lacks them, with the reasons."""
 
@@ -140,7 +140,7 @@ class _Loading:
 
     @property
     def kept(self) -> bool:
-        """Whether the mode is written correctly and takes effect."""
+        """True if the mode is written correctly and takes effect."""
         return bool(self.given) and self.told[max(self.given)] == self.mode
 
     def way_out(self, problem: Problem, *, first: bool) -> Problem:
@@ -152,7 +152,7 @@ class _Loading:
             way_out = f"write {written}" + (", which cannot lock besides" if loses else "")
             way_out += f", and leave {given} out" if given else ""
             return replace(problem, help=way_out, replacement=("--load-mode", self.mode))
-        says = "cannot lock besides" if loses else "says both" if len(self.told) == 2 else "says all of it"
+        says = "cannot lock besides" if loses else "means both" if len(self.told) == 2 else "means all of it"
         return replace(problem, help=f"leave it out: {written} {says}", replacement=())
 
 
@@ -161,7 +161,7 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
     first = _spelling(catalogue, arguments[index]) if index < len(arguments) else ""
     for way, meaning in _by_flag().get(first, ()):
         if len(way) > 1 and all(part in SWITCHES for part in way):
-            continue  # each switch is told of by itself, and `load_mode` puts together what they mean
+            continue  # each switch is reported by itself, and `load_mode` combines their meanings
         value = _matched(catalogue, way, arguments[index : index + len(way)])
         if value is None or (way[-1].startswith("-") and _has_value(catalogue, arguments, index + len(way))):
             continue
@@ -342,7 +342,7 @@ FOREIGN_FLAG = Rule(
 
 
 def flag_origin(catalogue: Catalogue, other: Sequence[Catalogue], spelling: str) -> tuple[Rule, str]:
-    """Return the rule of such a flag, and the words for a sentence."""
+    """Return the rule about an unknown flag, and its origin as a part of a sentence."""
     here, there = (
         [one for one in other if (one.kind == catalogue.kind) is same and one.knows(spelling)] for same in (True, False)
     )

@@ -1,0 +1,83 @@
+"""The run of `herd verify`: check hosts and the hashes of their models, and print the results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llamaherd.cli.common import FAILED, echo
+from llamaherd.cli.progress import hashing_progress
+from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
+from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.show import print_report
+from llamaherd.pipeline.verify import verify_rig
+from llamaherd.plan import Plan
+from llamaherd.role.report import Report
+from llamaherd.role.role import Role
+from llamaherd.store.files import ModelCheck, check_hashes
+from llamaherd.store.show import console, print_checks
+
+
+def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], *, deep: bool, as_json: bool) -> None:
+    """Verify the hosts at the same time, and print each result as it comes. End the program if one has a fault."""
+    planned, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
+    found: dict[str, dict[str, Any]] = {}
+    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
+    try:
+        begun = {}
+        for name, each in planned.items():
+            if not as_json:
+                echo(f"verifying {name}", err=True)
+            begun[name] = pool.submit(_verify, *each, roles)
+        for name, report in as_they_come(begun):
+            found[name] = _print_result(name, *planned[name], report, deep, as_json)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
+    reports = [found[name] for name in planned]
+    if as_json:
+        click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
+    if not all(report["ok"] for report in reports):
+        sys.exit(FAILED)
+
+
+def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
+    try:
+        return verify_rig(rig, planned, roles, Remote(rig.connect))
+    except RemoteError as error:
+        return error
+
+
+def _print_result(
+    name: str, rig: Rig, planned: Plan, report: Report | RemoteError, deep: bool, as_json: bool
+) -> dict[str, Any]:
+    """Return the result of one host as JSON values. Print it at once, unless `as_json`."""
+    value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
+    try:
+        if isinstance(report, RemoteError):
+            raise report
+        value |= report.as_json()
+        if not as_json:
+            print_report(report)
+        if deep:
+            models = _hashed(name, planned, Remote(rig.connect), as_json)
+            value |= {"ok": report.ok and all(model.ok for model in models), "models": [m.as_json() for m in models]}
+    except RemoteError as error:
+        echo(f"{name}: {error}", err=True)
+        value |= {"ok": False, "error": str(error)}
+    return value
+
+
+def _hashed(name: str, planned: Plan, remote: Remote, as_json: bool) -> tuple[ModelCheck, ...]:
+    """Return the checks of the model files on one host. Raise RemoteError."""
+    with hashing_progress(name) as tell:
+        checks = check_hashes(planned, remote, tell)
+    if not as_json:
+        print_checks(name, checks, console())
+    return checks
