@@ -20,7 +20,7 @@ from llamaherd.text.terminal import one_line
 Action = Literal[
     "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"
 ]
-"""What is done. `update` writes what differs, `start` brings up what is as planned, `restart` ends what runs first."""
+"""The kind of a change. `update` writes files that differ; `start` starts what is stopped; `restart` stops it first."""
 
 Say = Callable[[str], None]
 """Shows a line to the user."""

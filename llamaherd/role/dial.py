@@ -61,7 +61,7 @@ def way(connect: Connect) -> WayThere | NoWay:
     try:
         said = settings(connect)
     except (OSError, subprocess.SubprocessError):
-        return NoWay("`ssh -G` does not say where it is")
+        return NoWay("`ssh -G` does not print its address")
     if {said.get("proxyjump", "none"), said.get("proxycommand", "none")} != {"none"}:
         return NoWay("ssh reaches it through another machine (ProxyJump or ProxyCommand)")
     name = said.get("hostname", connect.host)
@@ -131,7 +131,7 @@ def _try(address: RigAddress, port: int) -> str:
     try:
         socket.create_connection((address.there, port), SECONDS).close()
     except TimeoutError:
-        return "does not answer"
+        return "does not respond"
     except OSError as error:
         refusals = {errno.ECONNREFUSED: "is refused", errno.EHOSTUNREACH: "is rejected", errno.EACCES: "is rejected"}
         return refusals.get(error.errno or 0) or f"cannot be reached ({os.strerror(error.errno or 0)})"

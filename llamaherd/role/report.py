@@ -12,7 +12,7 @@ from llamaherd.plan import InstancePlan
 from llamaherd.text.terminal import MOST_HELP, one_line
 
 PROMPT = "The three primary colours are"
-"""Answered by models that were taught to chat, and completed by those that were not."""
+"""A prompt that chat models and base models both complete."""
 
 CHAT_SECONDS = 120
 """Seconds for one response of at most 64 tokens: a big model on a slow host manages one token a second."""
