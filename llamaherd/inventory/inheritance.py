@@ -67,7 +67,7 @@ def _declared(given: Any, known: list[str]) -> str:
     if name in known:
         return f"write `{EXTENDS}: {name}`, the rig's own name"
     if not known:
-        return f"leave `{EXTENDS}` out, or declare that rig in a file beside this one"
+        return f"leave `{EXTENDS}` out, or declare that rig in another file of this folder"
     return nearest(name, known)
 
 

@@ -1,4 +1,4 @@
-"""Look up the model field, type and value at a path of the YAML."""
+"""The field of the models, its type, and the value at a path of the YAML."""
 
 from __future__ import annotations
 

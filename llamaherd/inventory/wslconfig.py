@@ -267,7 +267,7 @@ def _wrong_value(key: str, kind: str, value: str) -> SettingFault | None:
         case "ports":
             wrong = [part.strip() for part in value.split(",") if not _is_port(part.strip())]
             if wrong:
-                message = f"`{wrong[0]}` is no port: WSL wants numbers up to 65535, with commas between"
+                message = f"`{wrong[0]}` is no port: WSL reads numbers up to 65535, with commas between"
                 return SettingFault(WRONG_SETTING, message, f"write `{key}=3000,9000`")
         case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
             doubled = re.sub(r"\\+", r"\\\\", value)

@@ -306,7 +306,7 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
         "connections": "threads workers parallel streams max_connections",
         "from": "sources origins source origin mirrors",
         "path": "dir directory folder location root",
-        "share": "sharing lend serve",
+        "share": "sharing serve peers",
     },
     "Bandwidth": {"hours": "time times when between", "limit": "max rate speed"},
     "Sharing": {"address": "host ip listen"},

@@ -201,7 +201,7 @@ class Card(Declared):
         ways = [way for way in ("uuid", "pci", "index") if getattr(self, way) is not None]
         if len(ways) > 1:
             shown = " and ".join(f"`{way}`" for way in ways)
-            raise wrong(f"{shown} both say which GPU it is", f"leave out `{ways[1]}`", at=ways[1])
+            raise wrong(f"{shown} both identify the GPU", f"leave out `{ways[1]}`", at=ways[1])
         return self
 
     @property
