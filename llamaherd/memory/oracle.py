@@ -1,6 +1,6 @@
 """The engine's own figure: `llama-fit-params -fitp on`, which reads headers alone and prints MiB per device.
 
-It knows nothing of a draft: what that adds is put in from the arithmetic. Facts: llama.cpp b11434,
+Its figure lacks a draft: the memory of a draft is added from the arithmetic. Facts: llama.cpp b11434,
 common/fit.cpp:1088-1113, tools/fit-params/fit-params.cpp:31-80.
 """
 
@@ -22,7 +22,7 @@ _CARD = re.compile(r"CUDA([0-9]{1,4})")
 
 
 class NoFigureError(ValueError):
-    """The tool printed no figures; the text says what it printed instead."""
+    """The tool printed no figures; the message contains what it printed instead."""
 
 
 def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
     if not placement.does.tells_memory:
         raise ValueError("only llama.cpp has llama-fit-params")
     if placement.kv_unified and placement.parallel > 1:
-        raise ValueError("llama-fit-params cannot be told that slots share one cache")
+        raise ValueError("llama-fit-params has no option for slots that share one cache")
     layers = "all" if placement.gpu_layers is None else str(placement.gpu_layers)
     split = placement.tensor_split
     overrides = ",".join(f"{pattern}={_buffer(target)}" for pattern, target in placement.overrides)
@@ -77,22 +77,22 @@ def logged(text: str, devices: int) -> Memory:
         part = {"model": Use(weights=size), "KV": Use(kv=size), "RS": Use(state=size)}[what]
         uses[index] = add_memory(uses[index], part)
     if not any(use.weights for use in uses):
-        raise NoFigureError("the log says nothing of buffers; the server wants `-lv 4`")
+        raise NoFigureError("the log contains no buffers; start the server with `-lv 4`")
     return Memory(devices=tuple(uses[:devices]), host=uses[devices])
 
 
 def completed(engine: Memory, header: Header, placement: Placement) -> Memory:
     """Return the engine's figures as those of a server: with a draft, and with the server's few rows of logits.
 
-    The tool reserves a row for every token of a batch; what that makes of compute, the arithmetic knows.
-    Raises ValueError as `estimate` does, and if the tool saw other GPUs than the placement has.
+    The tool reserves a row for every token of a batch; the arithmetic has the compute buffers of these rows.
+    Raises ValueError as `estimate` does, and if the tool's number of GPUs differs from the placement's.
     """
     devices = engine.devices
     if placement.split == "none" and len(devices) == 1:
-        # It speaks of the one GPU alone (src/llama.cpp:289-301).
+        # It prints the one GPU alone (src/llama.cpp:289-301).
         devices = tuple(devices[0] if gpu == placement.main_device else Use() for gpu in range(placement.devices))
     if len(devices) != placement.devices:
-        raise ValueError(f"the tool saw {len(devices)} GPUs where {placement.devices} are meant")
+        raise ValueError(f"the tool printed {len(devices)} GPUs, but the instance is on {placement.devices}")
     ours, asked = estimate(header, placement), estimate(header, without_draft(placement))
     return Memory(
         devices=tuple(_as_served(*uses) for uses in zip(devices, ours.devices, asked.devices, strict=True)),

@@ -26,7 +26,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "draft_kv": ("--cache-type-k-draft", "--cache-type-v-draft"),
     "experts": MOVING,
 }
-"""What says the same as a change; where an instance says it word for word, a key would not count."""
+"""The flags of each kind of change; if an instance sets one of them explicitly, a key would have no effect."""
 
 
 def suggest_changes(facts: RigFacts, each: Sized) -> tuple[str, ...]:

@@ -249,5 +249,5 @@ def test_the_draft_is_added_to_the_engines_figures() -> None:
     served = whole.devices[0]
     assert (served.weights, served.context - served.draft.state) == (19000 * MIB, 142 * MIB)
     assert served.compute == 1000 * MIB - (asked.compute - ours.compute) < 1000 * MIB
-    with pytest.raises(ValueError, match="saw 1 GPUs where 2"):
+    with pytest.raises(ValueError, match="printed 1 GPUs, but the instance is on 2"):
         completed(engine, header, replace(placement, devices=2))
