@@ -1,4 +1,4 @@
-"""What all parts of a plan are."""
+"""`Planned`, the base of all parts of a plan, and the files among them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 
 def digest(*parts: object) -> str:
-    """A short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    """Return a short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Planned(BaseModel):
-    """Base of all that a plan holds: plain, frozen, comparable."""
+    """The base of all parts of a plan: plain, frozen, comparable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 

@@ -11,10 +11,10 @@ from llamaherd.plan.base import Planned, TextFile
 
 
 class VirtualAddressPlan(Planned):
-    """What one of the two has of it. `own` and `peer` are where the two hosts find each other.
+    """The virtual address on one of its two hosts. `own` and `peer` are the addresses of this host and of the other.
 
-    Where nobody has the address, the higher `priority` takes it. `files` are `config`, by which the host makes
-    keepalived's configuration, `unit`, which runs it, and `program`, which knows the host's interfaces.
+    If neither host has the address, the host with the higher `priority` takes it. From `config` and the interfaces of
+    the host, `program` makes keepalived's configuration; `unit` runs keepalived.
     """
 
     address: str
@@ -33,7 +33,7 @@ class VirtualAddressPlan(Planned):
 
     @property
     def length(self) -> int:
-        """The length of its prefix: it is one address, and no network of its own."""
+        """The length of its prefix: that of a single address."""
         return ip_address(self.address).max_prefixlen
 
 
@@ -44,20 +44,20 @@ PAGE_ASKS: dict[str, str] = {
     "ENABLE_TAGS_GENERATION": "false",
     "ENABLE_TITLE_GENERATION": "false",
 }
-"""What has Open WebUI ask a gateway as the people do who chat on it (0.12.4).
+"""Settings with which Open WebUI sends a gateway only the requests of its users (0.12.4).
 
-The gateway says which models there are, so everybody sees those: else a model is the administrator's alone until it is
-shared by hand. A message is one request of what somebody has written: a title, tags and follow-ups would be three more,
-the first of them before the answer, and each takes a slot. Tools of its own would be 21 KB before each message, which
-is more than the context of a small model; an administrator may give them to a model all the same.
+Every user of the page gets all models of the gateway: by default a model is the administrator's alone until it is
+shared by hand. Each message is one request: a title, tags and follow-ups would be three more, the first of them before
+the response, and each takes a slot. The page's own tools would be 21 KB before each message, which is more than the
+context of a small model; an administrator may still add them to a model.
 """
 
 
 class ChatPlan(Planned):
-    """The page of a gateway: a container of this image, which asks with one user's key.
+    """The chat page of a gateway: a container of this image, which sends requests with one user's key.
 
-    `root` is the file of the controller with the certificate by which it knows the gateway. `number` is the user that
-    it is in its container and on the host. `spec` hashes the text of `file`, all but itself.
+    `root` is a file of the controller: the certificate with which the page verifies the gateway. `number` is its user
+    id in its container and on the host. `spec` hashes the text of `file` without the spec itself.
     """
 
     image: str
@@ -74,9 +74,9 @@ class ChatPlan(Planned):
 
 
 class GatewayServer(Planned):
-    """A server behind the gateway: `RIG.INSTANCE`, where the gateway finds it, and how much it takes.
+    """A server behind the gateway: `RIG.INSTANCE`, its address, and how many requests it takes.
 
-    `patient`: while it reads a prompt it may not say for long whether it is well.
+    `patient`: it may not respond to health checks for long while it reads a prompt.
     """
 
     name: str
@@ -88,7 +88,7 @@ class GatewayServer(Planned):
 
 
 class GatewayModel(Planned):
-    """A model as people know it. `key` is where the key of its servers is, which clients never see."""
+    """A model under the name that clients use. `key` is the place of its servers' key, which clients never get."""
 
     name: str
     aliases: tuple[str, ...]
@@ -97,26 +97,26 @@ class GatewayModel(Planned):
     fallback: str | None = None
     sticky: Literal["session", "user"] | None = None
     backend: str = ""
-    """The names of all models whose one server swaps, with colons between, where it is such a one."""
+    """The names of all models of a server that swaps, joined by colons; empty for other servers."""
 
     @property
     def queue(self) -> str:
-        """What it waits in with those that have the same server; its own, if it has its own."""
+        """The name of its queue, which models of the same server share."""
         return self.backend or self.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it is called."""
+        """Its name and its aliases."""
         return (self.name, *self.aliases)
 
     @property
     def streams(self) -> int:
-        """Requests that all its servers together answer at once."""
+        """The number of requests that all its servers together process at once."""
         return sum(server.streams for server in self.servers)
 
 
 class GatewayUser(Planned):
-    """Who may use it: where the key is, how many requests at once, and which models, by their own names."""
+    """A user: the place of the key, the most requests at once, and the models, by their own names."""
 
     name: str
     key: Secret
@@ -125,7 +125,7 @@ class GatewayUser(Planned):
 
 
 class GatewayFigures(Planned):
-    """Where the gateway tells its figures, and the only address that may ask for them from beyond its host."""
+    """The address of the gateway's metrics, and the only address that may read them from another host."""
 
     listen: str
     port: int
@@ -135,9 +135,9 @@ class GatewayFigures(Planned):
 class GatewayPlan(Planned):
     """The gateway of a rig. `wait` is in seconds, `length` in requests, `body` in bytes.
 
-    `certificate` and `private_key` are files of the controller, or `authority` is the folder there of a CA, which signs
-    one for `names`. `unit` runs it, and `talk` is what asks it.
-    `figures` is there where something watches it. `virtual_address` is one that it has in turn with another gateway.
+    `certificate` and `private_key` are files of the controller; or `authority` is the folder of a CA there, which signs
+    a certificate for `names`. `unit` runs the gateway, and `talk` is the program that queries it. `figures` is set if
+    it is monitored. `virtual_address` is shared with another gateway.
     """
 
     rig: str
@@ -159,12 +159,12 @@ class GatewayPlan(Planned):
 
     @property
     def secure(self) -> bool:
-        """Whether nobody can read on the way."""
+        """Return whether its connections are encrypted."""
         return self.certificate is not None or self.authority is not None
 
     @property
     def most_connections(self) -> int:
-        """What it takes at once: all that is answered and waits, and as many again that only begin or end."""
+        """The most connections at once: for all requests that run and wait, and some that only begin or end."""
         return sum(model.streams + self.length for model in self.queues) + SPARE_CONNECTIONS
 
     @property
@@ -177,13 +177,13 @@ class GatewayPlan(Planned):
 
     @property
     def for_others(self) -> bool:
-        """Whether other machines are to use it."""
+        """Return whether other machines may use it."""
         return not ip_address(self.listen).is_loopback
 
     def may_use(self, model: str) -> GatewayUser | None:
-        """Somebody who may use a model."""
+        """Return a user with access to a model; None if there is none."""
         return next((user for user in self.users if model in user.models), None)
 
 
 SPARE_CONNECTIONS = 256
-"""For clients that keep a connection, ask what models there are, or are refused."""
+"""For clients that keep a connection open, list the models, or are refused."""

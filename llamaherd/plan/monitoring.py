@@ -1,5 +1,5 @@
-"""What watches a fleet, as it must be on one host: an exporter of its figures, and on one rig Prometheus and
-Alertmanager. Never a key, only where keys are."""
+"""The planned monitoring of one host: an exporter of its metrics, and on one rig Prometheus and Alertmanager. Contains
+the places of keys, never a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llamaherd.plan.instance import lowest_speed
 
 
 class LimitedGpu(Planned):
-    """A GPU that is held to a power limit in watts; `label` says how it is found among figures: by `value` of that."""
+    """A GPU with a power limit in watts. In its metrics, the label `label` has this `value`."""
 
     label: str
     value: str
@@ -18,7 +18,7 @@ class LimitedGpu(Planned):
 
 
 class MonitoredHost(Planned):
-    """A rig that is watched: where it is asked, whether it has a gateway, how many GPUs, and those with a limit."""
+    """A monitored rig: its address, whether it has a gateway, the number of its GPUs, and the GPUs with a limit."""
 
     rig: str
     address: str
@@ -28,11 +28,11 @@ class MonitoredHost(Planned):
 
 
 class MonitoredServer(Planned):
-    """A server whose figures are read: `RIG.INSTANCE`, where it is asked, with which key, and how fast it must be.
+    """A server whose metrics are read: `RIG.INSTANCE`, its address, its key, and how fast it must be.
 
-    `decode` is what its owner expects, and `measured` what `herd bench` has found: tokens a second, for one request.
-    `waits`: it does not answer while it reads a prompt. `group`, `RIG.GROUP`: others have the same server in turn with
-    it, which tells its figures while its model is loaded.
+    `decode` is the declared speed, and `measured` the result of `herd bench`, in tokens per second of one request.
+    `waits`: it does not respond while it reads a prompt. `group`, `RIG.GROUP`: other models share the server, which
+    reports metrics of a model while it is loaded.
     """
 
     name: str
@@ -50,22 +50,19 @@ class MonitoredServer(Planned):
 
     @property
     def floor(self) -> float | None:
-        """Tokens a second below which it is too slow, where that is known."""
+        """The tokens per second below which it is too slow; None without any figure."""
         return lowest_speed(self.decode, self.measured)
 
 
 class AlertKey(Planned):
-    """A key that alerts are sent with, and what for: `mail`, `ntfy` or `webhook`."""
+    """A key with which alerts are sent, and its receiver: `mail`, `ntfy` or `webhook`."""
 
     way: str
     key: Secret
 
 
 class WatcherPlan(Planned):
-    """Prometheus and Alertmanager, what they read and what runs them. `units` are of both, in this order.
-
-    `files` are Prometheus' configuration and rules; `alerts` is Alertmanager's, which names where alerts go.
-    """
+    """Prometheus and Alertmanager: their configuration, and the `units` of both, in this order."""
 
     hosts: tuple[MonitoredHost, ...]
     servers: tuple[MonitoredServer, ...]
@@ -76,7 +73,7 @@ class WatcherPlan(Planned):
 
 
 class FiguresPlan(Planned):
-    """What writes figures that the exporter has no name for, every half a minute."""
+    """A program with its service and timer: it writes metrics that the exporter lacks, every half a minute."""
 
     program: TextFile
     service: TextFile
@@ -84,13 +81,13 @@ class FiguresPlan(Planned):
 
     @property
     def files(self) -> tuple[TextFile, ...]:
-        """All of it."""
+        """All files."""
         return (self.program, self.service, self.timer)
 
 
 class ExporterPlan(Planned):
-    """What tells the figures of a host: where it listens, and its unit. `asker` is the only address that may ask it
-    from beyond its host. `told`: `herd diff --tell` writes figures there."""
+    """The exporter of a host's metrics: its address, and its unit. `asker` is the only address that may read it from
+    another host. `told`: `herd diff --tell` writes metrics there."""
 
     listen: str
     asker: str | None
@@ -100,24 +97,24 @@ class ExporterPlan(Planned):
 
 
 class MonitoringPlan(Planned):
-    """Both, on the rigs that have them. With neither, what is left of them goes."""
+    """The exporter and the watcher of a rig. With neither, what an earlier run left of them is removed."""
 
     exporter: ExporterPlan | None = None
     watcher: WatcherPlan | None = None
 
     @property
     def units(self) -> tuple[TextFile, ...]:
-        """All services that are to run."""
+        """The units of all services."""
         exporter = (self.exporter.unit,) if self.exporter else ()
         return (*exporter, *(self.watcher.units if self.watcher else ()))
 
     @property
     def brought(self) -> tuple[TextFile, ...]:
-        """All files of everybody's that are to be there."""
+        """All files that every user may read."""
         figures = self.exporter.figures.files if self.exporter and self.exporter.figures else ()
         return (*self.units, *figures)
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The users that both need: none of them is the other's."""
+        """The users of both services, one for each."""
         return (*(EXPORTER_USER,) * bool(self.exporter), *(MONITORING_USER,) * bool(self.watcher))

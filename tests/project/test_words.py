@@ -10,7 +10,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (*("checks", "diagnostics", "fleet", "gguf", "lock", "onhost", "reference", "scaffold", "store", "text"),)
+PACKAGES = (
+    *(
+        "checks",
+        "diagnostics",
+        "fleet",
+        "gguf",
+        "host",
+        "inventory",
+        "lock",
+        "memory",
+        "onhost",
+        "plan",
+        "reference",
+        "role",
+        "scaffold",
+        "store",
+        "text",
+    ),
+)
 """The packages of llamaherd whose words are checked; add a package when it is clean."""
 
 PRIVATE = re.compile(
