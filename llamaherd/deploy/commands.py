@@ -1,4 +1,4 @@
-"""How pyinfra carries changes out: a command for each way that there is. What fails is noted, to be said again."""
+"""pyinfra's commands that apply changes, one class for each kind. Failures are noted and reported again at the end."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from llamaherd.role.services import GateRefusal, GateRequest
 from llamaherd.text.terminal import plain
 
 REBOOT_SECONDS = 900
-"""How long a host may take to come back: big ones count their memory for minutes."""
+"""The longest that a reboot may take: large hosts test their memory for minutes."""
 
 TELL_SECONDS = 15
-"""How often a person who waits for that is told that we do too."""
+"""Seconds between two lines of progress during such a wait."""
 
 ASK_SECONDS = 5
-"""Between two tries to reach it."""
+"""Seconds between two attempts to connect."""
 
 LOGIN_SECONDS = 60
-"""How long a login may take in all, and a script that does next to nothing."""
+"""The longest time for a login and a script that does next to nothing."""
 
 DISARM = "base.disarm_undo"
 
@@ -45,7 +45,7 @@ LINE_HELP = "  help: see how you reach this host, and what of that this change c
 
 
 def command(change: Change) -> PyinfraCommand:
-    """What carries a change out."""
+    """Return the command that applies a change."""
     match change.how:
         case RunScript() as how:
             return ScriptCommand(how)
@@ -58,14 +58,15 @@ def command(change: Change) -> PyinfraCommand:
         case SendFile() as how:
             if wrong := wrong_file(how):
                 return RefuseCommand([wrong])
-            # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
+            # As the login user: a file belongs to root only after its hash was checked.
             return SendFileCommand(how)
 
 
 def _on_stdin(script: str) -> str:
-    """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
+    """Return a script in braces: the shell reads it to the end before it starts, so that a partial one does nothing.
 
-    With a `systemctl` for it that survives that systemd re-executes, and a `docker` that waits for no daemon for ever.
+    The script gets functions `systemctl`, which survives a re-execution of systemd, and `docker`, which does not wait
+    forever for its daemon.
     """
     return f"{{\n{render('host/clients.sh.j2', reports=False)}\n{script}\n}} </dev/null\n"
 
@@ -108,11 +109,11 @@ def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, argum
         for sentence in sentences:
             logger.error(f"{host.print_prefix}{sentence}")
         note_failure(host, [*said.stderr_lines, *sentences])
-    return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
+    return done, CommandOutput([])  # the output was shown: pyinfra would show it again after a failure
 
 
 class GuardedVerbCommand(VerbCommand):
-    """A verb, and then a login of its own, without which the host undoes what the verb has done."""
+    """A verb, and then a new login. Without this login, the host undoes the change of the verb."""
 
     def __init__(self, how: RunVerb, guard: Guard) -> None:
         super().__init__(how)
@@ -129,7 +130,7 @@ class GuardedVerbCommand(VerbCommand):
         return done and not said, output
 
     def _log_in(self, host: Host, connector_arguments: Any) -> list[str]:
-        """Return nothing where a login came through in time; else what became of the change."""
+        """Return nothing if a login came through in time; otherwise the sentences that report the undo."""
         began = monotonic()
         reported = began - TELL_SECONDS
         seconds = self.guard.seconds
@@ -152,7 +153,7 @@ class GuardedVerbCommand(VerbCommand):
 
 
 class SendFileCommand(FileUploadCommand):
-    """A file of the controller's, sent unless another run has brought it meanwhile."""
+    """A file of the controller, sent unless another run has brought it meanwhile."""
 
     def __init__(self, how: SendFile) -> None:
         super().__init__(str(how.local), how.remote, _sudo=False)
@@ -165,7 +166,7 @@ class SendFileCommand(FileUploadCommand):
 
 
 class DeferredVerbCommand(PyinfraCommand):
-    """A verb whose input is made when its turn comes: other hosts are queried for it."""
+    """A verb whose input is created just before it runs, because it depends on other hosts."""
 
     def __init__(self, how: DeferredVerb) -> None:
         super().__init__()
@@ -205,31 +206,31 @@ class RebootHostCommand(PyinfraCommand):
         if not self._back(host, lambda: self._booted(host, connector_arguments)):
             why = (
                 f"this host did not come back within {self._seconds} s of its reboot\n"
-                "  help: look at its console; `herd up` goes on from there once it answers again"
+                "  help: see its console; once the host responds again, `herd up` resumes the run"
             )
             return RefuseCommand([why]).execute(state, host, connector_arguments)
         return run(self.how.after)
 
     @property
     def _seconds(self) -> int:
-        """How long it is waited for."""
+        """The longest wait for the host, in seconds."""
         return REBOOT_SECONDS + self.how.extra
 
     def _booted(self, host: Host, connector_arguments: Any) -> bool:
-        """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
+        """Return whether the reboot is complete. An incomplete one is no failure, and is not reported at the end."""
         how = self.how.back
         arguments = {**connector_arguments, "_document": request(how.verb, how.given), "_timeout": self._seconds}
         booted: bool = host.run_shell_command(VerbCommand(how), **arguments)[0]
         return booted
 
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
-        """Whether it can be reached again, by a connection of its new life."""
-        began = told = monotonic()
+        """Wait until a new connection reaches the rebooted host. Return whether one did in time."""
+        began = reported = monotonic()
         while monotonic() - began < self._seconds:
             sleep(ASK_SECONDS)
-            if monotonic() - told >= TELL_SECONDS:
-                told = monotonic()
-                logger.info(f"{host.print_prefix}waiting for it to come back, {told - began:.0f} s by now")
+            if monotonic() - reported >= TELL_SECONDS:
+                reported = monotonic()
+                logger.info(f"{host.print_prefix}waiting for it to come back, {reported - began:.0f} s by now")
             try:
                 host.disconnect()
                 host.connect(show_errors=False)
@@ -273,7 +274,7 @@ class GateCommand(PyinfraCommand):
 
 
 class RefuseCommand(PyinfraCommand):
-    """Fails the host, with sentences that say why, and before them a table of what it is."""
+    """Fails the host: prints a table of its state, and then the reasons."""
 
     def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
         super().__init__()
@@ -291,7 +292,7 @@ class RefuseCommand(PyinfraCommand):
 
 
 def wrong_file(send: SendFile) -> str | None:
-    """Why a file of the controller's is not the one that is declared, with a way out."""
+    """Return why a file of the controller is not the declared one, with a help; None if it is."""
     try:
         with send.local.open("rb") as file:
             have = hashlib.file_digest(file, "sha256").hexdigest()
@@ -300,6 +301,6 @@ def wrong_file(send: SendFile) -> str | None:
     if have == send.sha256:
         return None
     return (
-        f"{send.local} has sha256 {have}, but the inventory says {send.sha256}\n"
-        "  help: fetch the file again, or correct the hash if you know that the file is right"
+        f"{send.local} has sha256 {have}, but the inventory declares {send.sha256}\n"
+        "  help: fetch the file again, or correct the hash if the file is the right one"
     )

@@ -31,7 +31,7 @@ from llamaherd.text.terminal import plain
 
 RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
-"""What pyproject.toml calls our way to a rig."""
+"""The name of our connector in pyproject.toml."""
 
 INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; `herd up` resumes the run\n"
 
@@ -39,7 +39,7 @@ _prepared: ContextVar[list[RigHost] | None] = ContextVar("prepared", default=Non
 """The hosts of a run that `herd` has started."""
 
 GROUPS = ("inventory", "rigs")
-"""What pyinfra lets --limit name beside hosts: the variable and the file that the hosts are in."""
+"""The names of all hosts that pyinfra accepts in --limit: of the variable and of the file with the hosts."""
 
 
 def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
@@ -53,7 +53,8 @@ def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
         return prepared
     if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
         raise PyinfraInventoryError(
-            "this checkout was updated, and what pyinfra knows of it was not\n  help: run scripts/setup"
+            "pyinfra does not find its connector `llamaherd`: this checkout is newer than its installation\n"
+            "  help: run scripts/setup"
         )
     path = source or inventory_path(None)
     try:
@@ -82,7 +83,7 @@ def rig_hosts(
 
 @contextmanager
 def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
-    """Have `inventory.py` return these hosts while the context is open."""
+    """Make `inventory.py` return these hosts while the context is open."""
     token = _prepared.set(hosts)
     try:
         yield
@@ -91,7 +92,7 @@ def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
 
 
 def end_on_signals() -> None:
-    """Have Ctrl-C and other signals that end a program end this one at once, except signals that are ignored."""
+    """Make Ctrl-C and other signals that end a program end this one at once, except signals that are ignored."""
     for ending in END_SIGNALS:
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, leave)
@@ -99,12 +100,12 @@ def end_on_signals() -> None:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of a run, beside the plans.
+    """The options of a run.
 
-    `changing`: the rigs on which a look has just found something to do. `retry`: what was tried and taken back is tried
-    again. `roles`: the names of those that take part; all, where there is none. `back_to`: the release that it brings
-    back. `lock_wait`: seconds for which another run is waited for. `held`: the host of a run that has taken its turn
-    already; it has no other.
+    `changing` are the rigs on which an inspection has just found something to do. `retry`: changes that were rolled
+    back are tried again. `roles` are the names of the selected roles; empty for all. `back_to` is the release to roll
+    back to. `lock_wait` is the longest wait for another run, in seconds. `held` is the host of a run that already holds
+    its lock; such a run has no other host.
     """
 
     changing: frozenset[str] = frozenset()

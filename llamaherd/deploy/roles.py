@@ -68,7 +68,7 @@ def _inspecting(roles: Sequence[Role]) -> Sequence[Role]:
 
 
 def _preflight(plan: Plan, roles: Sequence[Role]) -> None:
-    name = "can this host become as planned?"
+    name = "can the plan be applied?"
     operations.preflight(name=name, plan=plan, roles=roles, inspecting=_inspecting(roles))
 
 

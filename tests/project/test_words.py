@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     *(
         "checks",
+        "deploy",
         "diagnostics",
         "fleet",
         "gguf",
