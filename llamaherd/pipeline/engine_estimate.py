@@ -44,11 +44,11 @@ from llamaherd.plan.estimate import memory_held
 
 TOOL = "llama-fit-params"
 TOOL_SECONDS = 120
-"""For one instance: it opens the GPUs and reads a header, which takes seconds where the disk is slow."""
+"""For one instance: it opens the GPUs and reads a header, which takes seconds on a slow disk."""
 
 _BASE_SECONDS = 120
 _NOTED = 8 << 20
-"""Bytes from which on it is said that the tool counts more than a server takes."""
+"""The least bytes of a doubt that the tool counts more than a server takes."""
 
 _WHY = (
     re.compile(r"^[\d.]+ E (?:\w+: )?(.+)$", re.MULTILINE),
@@ -56,10 +56,10 @@ _WHY = (
     re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE),
     re.compile(r"^(.*\S)\s*\Z", re.MULTILINE),
 )
-"""What tells why the tool failed, best first: what it logged, an argument, what was thrown, the last line."""
+"""Patterns of the tool's error, the best one first: a log line, an argument, an exception, the last line."""
 
 EngineEstimates = Mapping[str, Estimate | str]
-"""What was found out of each instance: what it takes, or a sentence on why that is not known."""
+"""The memory of each instance, or a sentence with the reason why it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class EstimateRequest:
 
 
 def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEstimates:
-    """What each instance takes by its own engine, or a sentence on why there is no figure. Raises RemoteError."""
+    """Return the memory of each instance by its own engine, or why there is no figure. Raises RemoteError."""
     found: dict[str, Estimate | str] = {}
     open_: list[EstimateRequest] = []
     facts = locked_facts(rig, lock)
@@ -117,11 +117,11 @@ def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEst
 def estimate_request(facts: RigFacts, plan: Plan, planned: InstancePlan) -> EstimateRequest | str:
     """Return the run of the tool for an instance, or a sentence with the reason why there is none."""
     if planned.members:
-        return "it has one model after the other: `herd fit` says what each takes"
+        return "it loads one model after another: `herd fit` prints the memory of each"
     declared, known = facts.rig.instances[planned.name], facts.instances[planned.name]
     build = next((build for build in plan.builds if build.id == planned.build), None)
     if build is None:
-        return f"engine `{planned.engine}` is an image: only an engine that is built on the host can be asked"
+        return f"engine `{planned.engine}` is an image: only an engine that is built on the host can estimate"
     if TOOL not in build.targets:
         return f"{build.kind} has no {TOOL}"
     if known.header is None:
@@ -202,7 +202,7 @@ def _doubts(held: InstanceMemory) -> tuple[str, ...]:
     if placed.mtp or held.instance.draft:
         doubts.append(f"what the draft adds is by arithmetic: {TOOL} does not count it")
     if placed.devices > 1 and placed.split != "none" and not placed.tensor_split:
-        doubts.append("no `tensor_split` is declared: layers are split by what the GPUs had free when asked")
+        doubts.append("no `tensor_split` is declared: layers are split by the free memory of the GPUs at the estimate")
     alike = estimate(held.header, oracle.without_draft(placed)).everywhere
     more = alike.compute - held.model.everywhere.compute
     if more > _NOTED:
@@ -211,13 +211,13 @@ def _doubts(held: InstanceMemory) -> tuple[str, ...]:
 
 
 def _failure(code: int, said: str) -> str:
-    """Why the tool failed: the first error that it logged is the cause of those after it."""
+    """Return why the tool failed: the first error that it logged is the cause of the later ones."""
     if code == 124:
         return f"{TOOL} did not end within {TOOL_SECONDS} s"
     if code == 137:
-        return f"{TOOL} was killed: it seems to want more RAM than is free, as it really allocates recurrent state"
+        return f"{TOOL} was killed: it probably needs more RAM than is free, as it allocates recurrent state"
     lines = (match[1] for pattern in _WHY if (match := pattern.search(said)))
-    # It quotes what stands in a model's header, and a terminal obeys.
+    # It quotes a model's header, which may contain control characters.
     why = "".join(c for c in next(lines, "") if c.isprintable()).strip()
     return f"{TOOL} failed: {why or f'it ended with {code}'}"
 
@@ -232,7 +232,7 @@ def _runs(
 
 
 def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]], dict[str, str]]:
-    """The shards of models, by the models' names, and why those of others cannot be had."""
+    """Return the shards of models, by name of model, and why the shards of other models are unavailable."""
     shards: dict[str, tuple[Shard, ...]] = {}
     failed: dict[str, str] = {}
     for model in plan.models:
@@ -247,7 +247,7 @@ def headers(plan: Plan, wanted: set[str]) -> tuple[dict[str, tuple[Shard, ...]],
 
 
 def _local(name: str, path: Path) -> tuple[Shard]:
-    """The header of a file of this machine. Raises GgufError."""
+    """Return the header of a file of this machine. Raises GgufError."""
     length = read_header(path).data_offset
     try:
         with path.open("rb") as stream:
@@ -257,7 +257,7 @@ def _local(name: str, path: Path) -> tuple[Shard]:
 
 
 def _of_hub(model: ModelPlan) -> tuple[Shard, ...]:
-    """The headers of a model's files, some MB of each. Raises HubError."""
+    """Return the headers of a model's files, some MB of each. Raises HubError."""
     shards = []
     for file in model.files:
         if file.name == model.mmproj:

@@ -13,14 +13,14 @@ from llamaherd.role.changes import Change
 from llamaherd.role.role import PlanPart, Role, Task
 
 KINDS = ("instance", "role")
-"""What may stand before a name, with a colon, where it is both."""
+"""Prefixes, followed by a colon, of names that are both an instance and a role."""
 
 _GROUND = ("packages", "files", "repositories")
-"""Fields of a plan that are put together from what all roles want, and that the ground makes true."""
+"""Fields of a plan that combine the parts of all roles, and that base applies."""
 
 
 def choose_parts(names: Sequence[str], rigs: Mapping[str, Rig], roles: Sequence[Role]) -> dict[str, Only]:
-    """What is chosen of each rig, where there is anything. Raises UserError for a name that is none, or is two."""
+    """Return the selected part of each rig that has one. Raises UserError for an unknown or ambiguous name."""
     there = {
         "instance": {server for rig in rigs.values() for server in rig.servers},
         "role": {role.thing for role in roles},
@@ -61,11 +61,11 @@ def _kind_of(name: str, there: Mapping[str, Collection[str]], rigs: Mapping[str,
 
 
 def needed_plan(whole: Plan, alone: Plan, names: Collection[str], models: Iterable[ModelPlan] = ()) -> Plan:
-    """What these instances need of a rig's plan; `alone` is the plan of a rig that has no others.
+    """Return what these instances need of a rig's plan; `alone` is the plan of the rig without other instances.
 
-    `models` are needed beside those that they serve: a search may try them.
+    `models` are needed in addition to those that they serve: a search may try them.
 
-    Servers share processors and builds have all GPUs that they are used on: those are as in the whole.
+    Instances and builds are those of the whole plan: all servers share the processors, and a build is for all its GPUs.
     """
     instances = tuple(each for each in whole.instances if each.name in names)
     builds = {each.build for each in instances}
@@ -88,12 +88,12 @@ def needed_plan(whole: Plan, alone: Plan, names: Collection[str], models: Iterab
 
 
 def filled_fields(parts: Iterable[tuple[Role, PlanPart]]) -> tuple[str, ...]:
-    """The fields of a plan that roles fill."""
+    """Return the fields of a plan that roles fill."""
     return tuple(field for role, part in parts for field in (*part.fields, *(_GROUND if role.ground else ())))
 
 
 def part_for(plan: Plan, role: Role) -> Plan | None:
-    """What of a plan a role is to make true; None where it takes no part."""
+    """Return the plan that a role applies; None if it takes no part in the run."""
     if plan.whole(role.thing):
         return plan
     if role.for_instances and plan.only and plan.only.instances:
@@ -102,14 +102,14 @@ def part_for(plan: Plan, role: Role) -> Plan | None:
 
 
 def role_parts(plan: Plan, roles: Iterable[Role]) -> Iterator[tuple[Role, Plan]]:
-    """The roles that take part, each with what it is to make true."""
+    """Yield the roles that take part, each with the plan that it applies."""
     for role in roles:
         if (part := part_for(plan, role)) is not None:
             yield role, part
 
 
 def refusing_parts(plan: Plan, roles: Iterable[Role]) -> Iterator[tuple[Role, Plan]]:
-    """The roles that may refuse: those that take part, and what these stand on."""
+    """Yield the roles that may refuse a run: those that take part, and base."""
     for role in roles:
         part = part_for(plan, role) or (plan if role.ground else None)
         if part is not None:
@@ -117,7 +117,7 @@ def refusing_parts(plan: Plan, roles: Iterable[Role]) -> Iterator[tuple[Role, Pl
 
 
 def tasks_of(plan: Plan, role: Role) -> Iterator[Task]:
-    """What a role does, in this order. In a run that is for it alone, that takes away what it did once, too."""
+    """Yield the tasks of a role, in order. In a run that is limited to the role, one removes its earlier work."""
     part = part_for(plan, role)
     if part is None:
         return
@@ -127,5 +127,5 @@ def tasks_of(plan: Plan, role: Role) -> Iterator[Task]:
 
 
 def leftovers(plan: Plan, roles: Iterable[Role], state: HostState) -> list[Change]:
-    """What takes away that which roles did once, and which the ground carries out in a run that is for all of them."""
+    """Return the changes that remove earlier work of roles, which base carries out in a run of all roles."""
     return [] if plan.only else [change for role in roles for change in role.leftovers(plan, state)]

@@ -102,7 +102,7 @@ def mib(holds: Holds) -> tuple[int, int, int]:
     ("name", "lock", "sentence"),
     [
         ("worker", LOCK, "ik_llama.cpp has no llama-fit-params"),
-        ("small", LOCK, "engine `image` is an image: only an engine that is built on the host can be asked"),
+        ("small", LOCK, "engine `image` is an image: only an engine that is built on the host can estimate"),
         ("reasoner", hub_lock(), "the header of model `35b` is not in the lock: run `herd lock`"),
     ],
 )

@@ -22,6 +22,7 @@ PACKAGES = (
         "lock",
         "memory",
         "onhost",
+        "pipeline",
         "plan",
         "reference",
         "role",
