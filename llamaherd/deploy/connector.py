@@ -159,7 +159,7 @@ class RigConnector(BaseConnector):
         command = StringCommand(command) if isinstance(command, str) else command
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
-        said = HostOutput(self.host.print_prefix, printed=print_output)
+        host_output = HostOutput(self.host.print_prefix, printed=print_output)
         within = arguments.pop("_timeout", None)
         total = arguments.pop("_total", STEP_SECONDS)
         patience = Patience.within(within) if within else Patience(SILENCE, total, "this step")
@@ -168,21 +168,21 @@ class RigConnector(BaseConnector):
         last = bool(arguments.pop("_last", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
         document = arguments.pop("_document", None)
-        events = arguments.pop("_events", None) or Events(said.hear)
+        events = arguments.pop("_events", None) or Events(host_output.hear)
         keep = bool(arguments.pop("_keep", True))
         try:
             with self._shell(root=root, fresh=fresh) as shell:
                 if root and not fresh and not last and holds_host_lock(self.host):
                     self._log_in_ahead()
                 if document is None:
-                    code = shell.run(_script(command, arguments, root=root), said.hear, patience)
+                    code = shell.run(_script(command, arguments, root=root), host_output.hear, patience)
                 else:
                     program = packed_program(self._own_roles)
                     code = shell.run_program(program, document, events, patience, keep=keep)
         except RemoteError as error:
-            said.hear_all(error)
-            return False, said.output
-        return code in expected, said.output
+            host_output.hear_all(error)
+            return False, host_output.output
+        return code in expected, host_output.output
 
     @override
     def put_file(
@@ -198,14 +198,14 @@ class RigConnector(BaseConnector):
         if "settled" in arguments:
             return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
         data = b64encode(_read(filename_or_io)).decode()
-        said = HostOutput(self.host.print_prefix, printed=True)
+        host_output = HostOutput(self.host.print_prefix, printed=True)
         patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
         script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
         try:
             with self._shell(root=bool(arguments.get("_sudo"))) as shell:
-                return shell.run(script, said.hear, patience) == 0
+                return shell.run(script, host_output.hear, patience) == 0
         except RemoteError as error:
-            said.hear_all(error)
+            host_output.hear_all(error)
             return False
 
     def _send_file(self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath]) -> bool:
@@ -213,7 +213,7 @@ class RigConnector(BaseConnector):
 
         `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
-        said = HostOutput(self.host.print_prefix, printed=True)
+        host_output = HostOutput(self.host.print_prefix, printed=True)
         size = file.stat().st_size
         total = transfer_seconds([size])
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
@@ -222,9 +222,9 @@ class RigConnector(BaseConnector):
             with file.open("rb") as data, self._shell(root=False) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
                 program = packed_program(self._own_roles)
-                return shell.send(program, document, data, Events(said.hear), patience) == 0
+                return shell.send(program, document, data, Events(host_output.hear), patience) == 0
         except RemoteError as error:
-            said.hear_all(error)
+            host_output.hear_all(error)
             return False
 
     @override

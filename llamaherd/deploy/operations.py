@@ -1,4 +1,4 @@
-"""The operations that pyinfra runs: inspect a host, drain its servers, carry changes out. An error fails one host."""
+"""The steps of `deploy.py`: pyinfra's deploys, and their operations, which inspect a host and apply changes to it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from pyinfra import host, logger
-from pyinfra.api import Host, StringCommand, operation
+from pyinfra.api import Host, StringCommand, deploy, operation
 from pyinfra.api.command import PyinfraCommand
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import GateCommand, RefuseCommand, command, wrong_file
@@ -35,13 +36,13 @@ from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_request, python_change, state_of
 from llamaherd.pipeline.load import inventory_folder
+from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
+from llamaherd.pipeline.plan import role_parts, tasks_of
 from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
 from llamaherd.pipeline.preview import run_on
-from llamaherd.pipeline.selection import role_parts
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, Say, SendFile, operation_change
+from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
 from llamaherd.role.role import Role, Task
-from llamaherd.role.services import Services
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
 
@@ -91,7 +92,7 @@ def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
     complaints: list[str] = []
     events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
     # This is no fact of pyinfra: pyinfra would print an error of its own before ours.
-    done, said = here.run_shell_command(
+    done, output = here.run_shell_command(
         StringCommand("python3", "-I", "inspect"),
         print_output=here.state.print_fact_output,
         print_input=here.state.print_fact_input,
@@ -104,9 +105,9 @@ def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
     if events.no_python and install:
         _install_python(here)
         return _inspect(plan, roles, install=False)
-    if not done and (error := _connector_error(said.stderr_lines)):
+    if not done and (error := _connector_error(output.stderr_lines)):
         raise error
-    return state_of(result_of(events, [*complaints, *said.stderr_lines]), roles)
+    return state_of(result_of(events, [*complaints, *output.stderr_lines]), roles)
 
 
 def _install_python(here: Host) -> None:
@@ -114,9 +115,11 @@ def _install_python(here: Host) -> None:
     change = python_change()
     logger.info(f"{host.print_prefix}{change.says}")
     script = f"{{\n{change.script}\n}} </dev/null\n"
-    done, said = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
+    done, output = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
     if not done:
-        raise _connector_error(said.stderr_lines) or UserError("python3 cannot be installed", "install it on the host")
+        raise _connector_error(output.stderr_lines) or UserError(
+            "python3 cannot be installed", "install it on the host"
+        )
 
 
 def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> HostState:
@@ -133,9 +136,9 @@ def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role])
     return seen
 
 
-def _connector_error(said: Sequence[str]) -> UserError | None:
+def _connector_error(output: Sequence[str]) -> UserError | None:
     """Return the error with which the connector of the host ended; None if it ended otherwise."""
-    *_, message, help_ = ("", "", *said)
+    *_, message, help_ = ("", "", *output)
     return UserError(message, help_.removeprefix(HELP_PREFIX)) if help_.startswith(HELP_PREFIX) else None
 
 
@@ -169,7 +172,7 @@ HOST_ERRORS = (UserError, InventoryError, UnreadableKeyError)
 
 
 @operation()
-def preflight(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
+def check_host(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
     """Check whether the plan can be applied to the host, and fail the host otherwise. Changes nothing.
 
     If an inspection has just found something to do, the lock is taken first: the state then stays until the changes.
@@ -302,7 +305,7 @@ def refuse(why: str) -> Commands:
 
 
 @operation()
-def finish() -> Commands:
+def record_run() -> Commands:
     """Record the release, and fail a host on which something has failed: print all failures again."""
     here = ctx_host.get()
     if host.state.is_executing:
@@ -310,3 +313,77 @@ def finish() -> Commands:
         release_host_lock(here)
     if reasons := noted_failures(here):
         yield RefuseCommand(reasons)
+
+
+def selected_roles() -> tuple[Role, ...]:
+    """Return the roles of this run in their order: all roles, or those that the run is limited to."""
+    selected = host.data.rig_roles
+    return tuple(role for role in all_roles(Path(host.data.inventory)) if not selected or role.name in selected)
+
+
+def preflight(plan: Plan, roles: Sequence[Role]) -> None:
+    """Fail a host that cannot be brought to its plan, before anything changes."""
+    deploy("preflight")(_preflight)(plan=plan, roles=roles, _sudo=True)
+
+
+def apply_role(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
+    """Run the tasks of a role. Each inspects the host and makes the changes that follow."""
+    if role.deploy and plan.whole(role.thing):
+        _apply_own(role)
+    deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, services=services, _sudo=True)
+
+
+def apply_own_roles() -> None:
+    """Add the operations of those roles of the run that are plain pyinfra."""
+    for role in host.loop(selected_roles()):
+        if role.deploy:
+            _apply_own(role)
+
+
+def _apply_own(role: Role) -> None:
+    """Add the operations of a role that is plain pyinfra. They run while this run holds the host's lock.
+
+    Raise pyinfra's error for what the role's code raises: the run ends before it changes a host.
+    """
+    hold_lock(name=f"{role.name} | lock", _sudo=True)
+    before = len(host.op_hash_order)
+    try:
+        with deploy_errors(role):
+            load_deploy(role)(_sudo=True)
+    except HOST_ERRORS as error:
+        raise PyinfraError(f"\n{error}") from None
+    note_own(name=f"{role.name} | record", hashes=tuple(host.op_hash_order[before:]), _sudo=True)
+
+
+def finish() -> None:
+    """Record the release, and fail a host of which a part has failed."""
+    record_run(name="all that was declared", _sudo=True)
+
+
+def _inspecting(roles: Sequence[Role]) -> Sequence[Role]:
+    """Return the roles that inspect the host: all, because a role may need the state that another role reads."""
+    return all_roles(Path(host.data.inventory)) if host.data.rig_roles else roles
+
+
+def _preflight(plan: Plan, roles: Sequence[Role]) -> None:
+    name = "can the plan be applied?"
+    check_host(name=name, plan=plan, roles=roles, inspecting=_inspecting(roles))
+
+
+def _tasks(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
+    try:
+        tasks = tuple(tasks_of(plan, role))
+    except HOST_ERRORS as error:
+        refuse(name="tasks", why=str(error))
+        return
+    for task in host.loop(tasks):
+        carry_out(
+            name=task.name,
+            plan=plan,
+            roles=roles,
+            inspecting=_inspecting(roles),
+            task=task,
+            services=services,
+            _ignore_errors=task.alone,
+            _continue_on_error=task.goes_on,
+        )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from llamaherd import __version__
-from llamaherd.pipeline.load import lock_path
+from llamaherd.pipeline.load import inventory_folder, lock_path
 from llamaherd.pipeline.release import Origin
 
 GIT_SECONDS = 5
@@ -47,7 +47,7 @@ def _lock(inventory: Path) -> str:
 
 def _commit(inventory: Path) -> str:
     """Return the commit of the inventory, with a `+` if it has further changes; empty without a repository."""
-    folder = inventory if inventory.is_dir() else inventory.parent
+    folder = inventory_folder(inventory)
     found = _git(folder, "rev-parse", "--short=12", "HEAD")
     return f"{found}+" if found and _git(folder, "status", "--porcelain", "--", ".") else found
 

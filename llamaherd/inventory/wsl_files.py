@@ -356,7 +356,7 @@ def _notes(text: str, contents: Contents, ours: set[str]) -> Iterator[str]:
             problem = check_setting(each.section, each.key, text[each.start : each.end].strip('"'))
             if problem:
                 notes.append((each.line, problem.message))
-    return (f"line {line} of .wslconfig: {said}" for line, said in sorted(notes))
+    return (f"line {line} of .wslconfig: {content}" for line, content in sorted(notes))
 
 
 WSL_CONF = "/etc/wsl.conf"

@@ -199,12 +199,12 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
 def _merge_tags(top: yaml.Node) -> None:
     """Apply Compose's tags without an earlier file: `!override` is the value, `!reset` leaves it out
     (compose-spec/spec.md, "Reset value" and "Replace value")."""
-    waiting, seen = [top], set[int]()
+    waiting, visited = [top], set[int]()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
+        if id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if node.tag == "!override":
             node.tag = ""
             node.tag = _meant(node)
@@ -218,12 +218,12 @@ def _merge_tags(top: yaml.Node) -> None:
 
 def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
     """Yield texts of several words below a node, each node once: an alias can repeat large parts."""
-    waiting, seen = [node], set[int]()
+    waiting, visited = [node], set[int]()
     while waiting:
         here = waiting.pop()
-        if id(here) in seen:
+        if id(here) in visited:
             continue
-        seen.add(id(here))
+        visited.add(id(here))
         if isinstance(here, yaml.MappingNode):
             waiting += [value for _, value in here.value]
         elif isinstance(here, yaml.SequenceNode):
@@ -235,8 +235,8 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
     if isinstance(error, RecursionError):
         return UNREADABLE.at(Place(file), "this is nested too deeply to be read", "write it with fewer levels")
-    told = explain_yaml_error(text, error)
-    return UNREADABLE.at(Place(file, told.line, told.column), told.message, told.help)
+    mistake = explain_yaml_error(text, error)
+    return UNREADABLE.at(Place(file, mistake.line, mistake.column), mistake.message, mistake.help)
 
 
 @dataclass

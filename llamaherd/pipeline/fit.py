@@ -148,8 +148,8 @@ def _parse_binary_size(text: str) -> int:
 
 def _header_from_file(path: Path) -> Header:
     if not path.exists():
-        beside = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
-        close = misspelled_name(path.name, beside)
+        siblings = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
+        close = misspelled_name(path.name, siblings)
         help_ = f"did you mean `{path.with_name(close)}`?" if close else "check the path; of a set, give the first"
         raise FitError(f"there is no file {path}", help_)
     try:

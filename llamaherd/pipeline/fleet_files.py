@@ -218,10 +218,10 @@ def survey_fleet(
     documents = [document for file in files if (document := _read_document(file, findings))]
     defaults = _defaults(files[0].with_name(DEFAULTS), findings)
     of_fleet = survey_fleet_file(files[0].parent)
-    beside = tuple(
+    siblings = tuple(
         _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
     )
-    others = {str(document.data.get("rig")): document for document in reversed([*documents, *beside])}
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
     read_well: list[tuple[Rig, Document]] = []
     for document in documents:
         try:
@@ -235,7 +235,7 @@ def survey_fleet(
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
-    declared = dict(_readable(beside, others, defaults)) | rigs
+    declared = dict(_readable(siblings, others, defaults)) | rigs
     keys = _server_keys(of_fleet, declared)
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     facts: dict[str, RigFacts] = {}
@@ -277,9 +277,9 @@ def _read_document(file: Path, findings: list[Finding]) -> Document | None:
 def _sibling_documents(documents: Sequence[Document], *, always: bool) -> Iterator[Document]:
     """Yield the other rigs of the folder, if one of these files names another rig. Their findings are left out."""
     if documents and (always or any(document.data.keys() & {EXTENDS, "store"} for document in documents)):
-        asked = {document.file for document in documents}
+        given = {document.file for document in documents}
         for file in _yaml_files(documents[0].file.parent):
-            if file not in asked and (document := _read_document(file, [])):
+            if file not in given and (document := _read_document(file, [])):
                 yield document
 
 
@@ -367,9 +367,9 @@ def _no_inventory(source: Path) -> Finding:
     if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
-    beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
-    close = misspelled_name(source.name, beside)
-    close = close or next((name for name in beside if Path(name).stem == source.name), None)
+    siblings = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
+    close = misspelled_name(source.name, siblings)
+    close = close or next((name for name in siblings if Path(name).stem == source.name), None)
     begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
     return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -17,9 +16,9 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.pipeline.diff import Causes, find_causes
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_host, inspect_request, program_for, state_of
+from llamaherd.pipeline.plan import needed_plan
 from llamaherd.pipeline.preview import ROLE_ERRORS, Preview, preview_changes
-from llamaherd.pipeline.release import Past, merged_plan, past_of
-from llamaherd.pipeline.selection import needed_plan
+from llamaherd.pipeline.release import Past, merged_plan, past_of, union
 from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
 from llamaherd.store.files import missing_files
@@ -31,8 +30,6 @@ NEWEST_RELEASES = 10
 """The successful releases whose plans are searched for another version of an instance."""
 
 _HISTORY = "`herd history` lists what there is"
-
-T = TypeVar("T")
 
 
 def choose_release(past: Past, rig: str, instance: str | None, number: int | None) -> int:
@@ -73,9 +70,9 @@ def release_plan(past: Past, number: int, instance: str | None) -> Plan:
         now.model_copy(
             update={
                 "instances": (*(each for each in now.instances if each.name != instance), was),
-                "builds": _union(now.builds, then.builds),
-                "models": _union(now.models, then.models),
-                "images": _union(now.images, then.images),
+                "builds": union(now.builds, then.builds),
+                "models": union(now.models, then.models),
+                "images": union(now.images, then.images),
             }
         )
     )
@@ -104,10 +101,6 @@ def _spec_in_release(past: Past, number: int, instance: str) -> str | None:
     return next((each.spec for each in plan.instances if each.name == instance), None) if plan else None
 
 
-def _union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
-    return (*first, *(each for each in second if each not in first))
-
-
 def keyless(plan: Plan) -> Plan:
     """Return a plan without the places of keys on this machine."""
 
@@ -133,14 +126,14 @@ def query_past(connect: Connect, newest: int = 0, number: int | None = None, *, 
 def query_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
     """Return the releases of many hosts at once; or the error of a host."""
 
-    def ask(rig: Rig) -> Past | RemoteError:
+    def query(rig: Rig) -> Past | RemoteError:
         try:
             return query_past(rig.connect)
         except RemoteError as error:
             return error
 
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
-        return dict(zip(rigs, pool.map(ask, rigs.values()), strict=True))
+        return dict(zip(rigs, pool.map(query, rigs.values()), strict=True))
 
 
 def query_causes(
@@ -151,7 +144,7 @@ def query_causes(
     If the release has another plan, the host is inspected once more for that plan.
     """
 
-    def ask(name: str) -> tuple[Causes, ...]:
+    def query(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
             past = query_past(rig.connect, newest=1, texts=True)
@@ -167,7 +160,7 @@ def query_causes(
 
     names = [name for name, each in found.items() if each.changes]
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
-        return dict(zip(names, pool.map(ask, names), strict=True))
+        return dict(zip(names, pool.map(query, names), strict=True))
 
 
 def _covers(last: Plan, plan: Plan) -> bool:

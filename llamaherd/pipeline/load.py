@@ -28,8 +28,7 @@ from llamaherd.pipeline.fleet_files import (
     load_fleet,
     survey_fleet,
 )
-from llamaherd.pipeline.plan import plan
-from llamaherd.pipeline.selection import choose_parts
+from llamaherd.pipeline.plan import choose_parts, plan
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 
@@ -89,10 +88,10 @@ def _unknown_key(key: ServerKey, rig: str) -> Finding:
 
 def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str, frozenset[str] | RemoteError]:
     """Return the servers with a key on the host of each rig; or the error of a host."""
-    asked = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
+    by_rig = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
 
-    def ask(name: str) -> frozenset[str] | RemoteError:
-        given = KeysInput(tuple(asked[name]))
+    def query(name: str) -> frozenset[str] | RemoteError:
+        given = KeysInput(tuple(by_rig[name]))
         try:
             remote = Remote(rigs[name].connect, note_key=True)
             found = frozenset(query_verb(remote, "llamaherd.queries.keys", given, KeysFound, _KEYS_SECONDS).names)
@@ -102,8 +101,8 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
             return error
         return found if found <= {*given.names} else UnexpectedLineError(f"a key of {min(found)}")
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(asked))) as pool:
-        return dict(zip(asked, pool.map(ask, asked), strict=True))
+    with ThreadPoolExecutor(min(AT_ONCE, len(by_rig))) as pool:
+        return dict(zip(by_rig, pool.map(query, by_rig), strict=True))
 
 
 def inventory_path(named: Path | None) -> Path:

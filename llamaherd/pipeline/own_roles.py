@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place, Rule, UserError
 from llamaherd.inventory.api_keys import UnreadableKeyError
 from llamaherd.lock.apply import NotLockedError
+from llamaherd.pipeline.load import inventory_folder
 from llamaherd.role.changes import Change, DeferredVerb
 from llamaherd.role.role import Inspection, Role, Task, Verification
 from llamaherd.text.characters import harmful
@@ -106,10 +107,10 @@ def place_of(error: BaseException, file: Path) -> Place:
 def as_raised(error: BaseException) -> str:
     """Return an error's kind and its message."""
     try:
-        said = str(error)[:LONGEST_ERROR]
+        message = str(error)[:LONGEST_ERROR]
     except Exception:  # `__str__` is the role's own, too
-        said = ""
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 class ReturnType(NamedTuple):
@@ -261,16 +262,12 @@ def all_roles(inventory: Path) -> tuple[Role, ...]:
     The fleet's own roles come before servers, by name. Raises InventoryError.
     """
     servers = next(number for number, role in enumerate(ROLES) if role.name == "serve")
-    folder = _roles_folder(inventory)
+    folder = inventory_folder(inventory) / "roles"
     files = {file.parent.name: file for name in (DEPLOY, "__init__.py") for file in folder.glob(f"*/{name}")}
     found = [_own_role(file) for _, file in sorted(files.items())]
     if wrong := [each for each in found if isinstance(each, Finding)]:
         raise InventoryError(wrong)
     return (*ROLES[:servers], *(each for each in found if isinstance(each, Role)), *ROLES[servers:])
-
-
-def _roles_folder(inventory: Path) -> Path:
-    return (inventory if inventory.is_dir() else inventory.parent) / "roles"
 
 
 def _own_role(file: Path) -> Role | Finding:
@@ -311,8 +308,8 @@ def load_deploy(role: Role) -> Function:
     assert file
     function = getattr(_load_module(file), name, None)
     if not callable(function):
-        way_out = f"write `@deploy({name!r})` and below it `def {name}():`"
-        raise InventoryError([OWN_ROLE.at(Place(file), f"role `{role.name}` has no function `{name}`", way_out)])
+        help_ = f"write `@deploy({name!r})` and below it `def {name}():`"
+        raise InventoryError([OWN_ROLE.at(Place(file), f"role `{role.name}` has no function `{name}`", help_)])
     return cast(Function, function)
 
 

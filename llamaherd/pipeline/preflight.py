@@ -10,19 +10,12 @@ from typing import Any
 from llamaherd.host.remote import NoPythonError, Remote, RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.pipeline.inspection import inspect_host, python_row
-from llamaherd.pipeline.selection import refusing_parts, role_parts
+from llamaherd.pipeline.plan import refusing_parts, role_parts
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal, disk_row
 from llamaherd.role.role import Role
 from llamaherd.text.numbers import show_size
-
-
-def disk_refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
-    """Return the refusals of disks with too little space. `local_sizes`: bytes of the controller's files, by sha256."""
-    return [
-        problem for each in disk_needs(plan, state, roles, local_sizes) for problem in _missing_space(plan, state, each)
-    ]
 
 
 def disk_needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[DiskNeed]:
@@ -35,20 +28,19 @@ def disk_needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes:
     return list(combined.values())
 
 
-def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> list[Refusal]:
+def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> Refusal | None:
+    """Return the refusal of a disk with too little space; None if it has enough."""
     folder, free, _, need = each
     if need <= free:
-        return []
+        return None
     planned = {model.folder for model in plan.models}
     unused = sum(size for folder, size in state.models.kept.items() if folder not in planned)
     prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
-    return [
-        Refusal(
-            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
-            f"{prune}free {show_size(need - free)} there, or mount a larger disk",
-            disk_row(folder),
-        )
-    ]
+    return Refusal(
+        f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
+        f"{prune}free {show_size(need - free)} there, or mount a larger disk",
+        disk_row(folder),
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,8 @@ def survey_host(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes
 def refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
     """Return the reasons against a run, before anything is changed. `local_sizes`: bytes by sha256."""
     of_roles = [problem for role, part in refusing_parts(plan, roles) for problem in role.refusals(part, state)]
-    return [*of_roles, *disk_refusals(plan, state, roles, local_sizes)]
+    of_disks = (_missing_space(plan, state, each) for each in disk_needs(plan, state, roles, local_sizes))
+    return [*of_roles, *filter(None, of_disks)]
 
 
 def files_to_send(plan: Plan, state: HostState, roles: Iterable[Role]) -> list[SendFile]:

@@ -16,8 +16,8 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, NO_PYTHON_NOTE, inspect_request, python_change, state_of
+from llamaherd.pipeline.plan import leftovers, role_parts, tasks_of
 from llamaherd.pipeline.preflight import files_to_send, local_sizes, refusals
-from llamaherd.pipeline.selection import leftovers, role_parts, tasks_of
 from llamaherd.plan import Plan, TextFile
 from llamaherd.role.changes import Change, text_differs
 from llamaherd.role.role import Role, Run
@@ -177,7 +177,7 @@ class Hosts:
 
         In `folder`, the inventory's, roles keep what checks need of a host's state before they connect.
         """
-        self._ask(planned, roles)
+        self._send_requests(planned, roles)
         found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
         self._pool.shutdown()
         return found
@@ -187,14 +187,14 @@ class Hosts:
     ) -> dict[str, Future[T]]:
         """Start the preview of each host, and return the future result of `more` for each of them."""
 
-        def look(name: str, rig: Rig, plan: Plan) -> T:
+        def preview(name: str, rig: Rig, plan: Plan) -> T:
             return more(name, self._outlook(name, rig, plan, roles, retry=False, folder=None))
 
-        self._ask(planned, roles)
+        self._send_requests(planned, roles)
         self._further = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
-        return {name: self._further.submit(look, name, *each) for name, each in planned.items()}
+        return {name: self._further.submit(preview, name, *each) for name, each in planned.items()}
 
-    def _ask(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
+    def _send_requests(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
         for name, (_, plan) in planned.items():
             try:
                 self._requests[name].set_result(inspect_request(plan, roles))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from llamaherd.onhost.releases import MOST_PLAN, Stored, WriteInput
 from llamaherd.plan import InstancePlan, Only, Plan
-from llamaherd.plan.base import Planned
+from llamaherd.plan.artifacts import Planned
 
 _SENTENCES, _LETTERS = 100, 400
 """The most changes and failures that are kept, and the most letters of each."""
@@ -152,7 +152,7 @@ def _nothing(plan: Plan) -> Plan:
 
 
 def _both_parts(one: Only, other: Only) -> Only:
-    return Only(instances=_union(one.instances, other.instances), roles=_union(one.roles, other.roles))
+    return Only(instances=union(one.instances, other.instances), roles=union(one.roles, other.roles))
 
 
 def _with_needs(before: Plan, needs: Plan) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _with_needs(before: Plan, needs: Plan) -> dict[str, Any]:
     return {
         "packages": tuple(sorted({*before.packages, *needs.packages})),
         "files": tuple(files.values()),
-        "repositories": _union(before.repositories, needs.repositories),
+        "repositories": union(before.repositories, needs.repositories),
         "store": needs.store,
         "toolkit": needs.toolkit or before.toolkit,
         "runtime": before.runtime or needs.runtime,
@@ -193,5 +193,6 @@ def _newest_first(past: Past) -> list[Plan]:
     return [past.plans[number] for number in sorted(past.plans, reverse=True)]
 
 
-def _union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
+def union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
+    """Return the items of both, each of the second only if the first lacks it."""
     return (*first, *(each for each in second if each not in first))

@@ -1,15 +1,37 @@
-"""The planned engine builds, images and models: what is built or fetched, and where it is stored."""
+"""`Planned`, the base of all parts of a plan, and the planned files, builds, images and models."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema import Connect, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, STATE
-from llamaherd.plan.base import Planned
+
+
+def digest(*parts: object) -> str:
+    """Return a short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Planned(BaseModel):
+    """The base of all parts of a plan: plain, frozen, comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+
+class TextFile(Planned):
+    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
+
+    path: str
+    text: str
+    mode: Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")] = "0644"
+    owner: str = "root"
 
 
 class BuildPlan(Planned):

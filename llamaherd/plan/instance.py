@@ -8,7 +8,7 @@ from typing import Literal
 from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Expect
 from llamaherd.layout import BUILDS
-from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.plan.server import Endpoint, ServerSpec
 
 RAM = "RAM"

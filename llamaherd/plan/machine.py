@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.reference.packages import DriverSource, KernelModules
 
 

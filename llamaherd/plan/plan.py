@@ -7,9 +7,8 @@ from pydantic import Field, JsonValue
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import ACCOUNTS, GATEWAY_USER
-from llamaherd.plan.artifacts import BuildPlan, ImagePlan, ModelPlan, StorePlan
-from llamaherd.plan.base import Planned, TextFile
-from llamaherd.plan.gateway import ChatPlan, GatewayPlan, VirtualAddressPlan
+from llamaherd.plan.artifacts import BuildPlan, ImagePlan, ModelPlan, Planned, StorePlan, TextFile
+from llamaherd.plan.fleet import ChatPlan, GatewayPlan, MonitoringPlan, VirtualAddressPlan
 from llamaherd.plan.instance import InstancePlan, MemberPlan
 from llamaherd.plan.machine import (
     DriverPlan,
@@ -21,7 +20,6 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
-from llamaherd.plan.monitoring import MonitoringPlan
 
 
 class Only(Planned):

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from llamaherd.inventory.schema import Secret
-from llamaherd.plan.base import Planned
+from llamaherd.plan.artifacts import Planned
 from llamaherd.plan.machine import GpuRef
 from llamaherd.text.quoting import url_host
 

@@ -124,9 +124,9 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
     for address, problem in at:
         if not problem:
             return _open(f"{url_host(address.there)}:{port}", tried.keyless if tried else None)
-    address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
+    address, problem = next(((a, p) for a, p in at if _in_same_network(a, own)), at[0])
     where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server responds on its host"
-    if _beside(address, own):
+    if _in_same_network(address, own):
         return Reach(
             False,
             f"{where}, which is in the same network: a firewall of the host is most likely "
@@ -168,7 +168,7 @@ def _open(where: str, keyless: int | None) -> Reach:
     return Reach(True, f"takes connections of this machine at {where}{', with the key' if keyless in LOCKED else ''}")
 
 
-def _beside(address: RigAddress, own: Iterable[Network]) -> bool:
+def _in_same_network(address: RigAddress, own: Iterable[Network]) -> bool:
     """Return whether this machine is in the network of this address of the host: nothing is between them."""
     there = ip_address(address.there)
     networks = [each.network for each in own if each.ip == there]

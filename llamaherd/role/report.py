@@ -123,6 +123,6 @@ def unit_problems(unit: UnitState | None) -> Iterator[str]:
 
 def service_check(name: str, answer: str, unit: str = "") -> Check:
     """Check that a service runs, and starts after a boot, by the output of `systemctl show`. The check names `unit`."""
-    said = parse_pairs(answer)
-    active, boot = said.get("ActiveState", "not there"), said.get("UnitFileState") or "not there"
+    pairs = parse_pairs(answer)
+    active, boot = pairs.get("ActiveState", "not there"), pairs.get("UnitFileState") or "not there"
     return Check(name, (active, boot) == ("active", "enabled"), f"{unit} is {active}, {boot}".lstrip())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from llamaherd.host.state import HostState, StatePart, SystemState
-from llamaherd.host.wsl_state import WslState
+from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.plan import Estimate, Plan

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from llamaherd.host.state import HostState
-from llamaherd.host.wsl_state import ScriptState, TextState, WslMachineState, WslState
+from llamaherd.host.state import HostState, ScriptState, TextState, WslMachineState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.inventory.wsl_files import (
     Merged,

@@ -22,7 +22,7 @@ from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import FailedError
 from llamaherd.onhost.verbs import perform
-from llamaherd.pipeline import drift_metrics, preview
+from llamaherd.pipeline import diff, preview
 from llamaherd.plan import Plan
 from tests.support.gateway import free_port, until
 from tests.support.inspected_host import RootedHost
@@ -67,7 +67,7 @@ def there(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise UserError(error.message, error.fix) from error
         return decode(kind, parse_document(dump(found).encode()))
 
-    monkeypatch.setattr(drift_metrics, "query_verb", query)
+    monkeypatch.setattr(diff, "query_verb", query)
     host.put(str(UNITS / EXPORTER_UNIT), exporter.unit.text)
     (host.root / str(FIGURES_DATA)[1:]).mkdir(parents=True)
     return host.root

@@ -9,7 +9,7 @@ from llamaherd.measure.trials.trial import NotStartedError
 from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
 from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, Plan
-from llamaherd.role.services import GateRefusal, GateRequest
+from llamaherd.role.changes import GateRefusal, GateRequest
 
 _SLOWER = "change the inventory, `gate` with it, or `herd up --retry` to have it as slow as it is"
 _BEYOND = "change the inventory, `gate` with it, or `herd up --retry` to have it as it is"
