@@ -31,6 +31,8 @@ UNTIL = "LLAMAHERD_UNTIL"
 CORES = len(os.sched_getaffinity(0))
 FEW = 3
 """So many failures of a part are run once more, alone: more are no matter of timing."""
+AGAIN = 600.0
+"""Seconds in which a part that runs once more may start tests on a host, also after the time of the run."""
 INTERNAL = 3
 """The exit code of pytest where it failed itself."""
 SLOWEST = 10
@@ -190,7 +192,8 @@ class Run:
             if ended.code == INTERNAL or (ended.code == 1 and 0 < len(failures(ended.part)) <= FEW):
                 again = [each for each in ended.part.argv if not each.startswith("--junitxml")]
                 again += ["-n", "0"] if ended.code == INTERNAL else ["--last-failed", "--last-failed-no-failures=none"]
-                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, UNTIL: "inf"})
+                until = {UNTIL: str(time.monotonic() + AGAIN)}
+                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, **until})
                 if (await self.one(part)).code == 0:
                     ended.code = 0
                     ended.note = "UNSTEADY: mend what failed beside other tests and passes alone"

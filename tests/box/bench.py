@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -151,7 +152,10 @@ class Bench:
     def killed(
         self, by: signal.Signals, when: Callable[[str], bool], argv: Sequence[str] = PYINFRA, **environment: str
     ) -> Ended:
-        """Start the deployment, and send a signal to all its processes at the line that `when` is true for."""
+        """Start the deployment, and send a signal to all its processes at the line that `when` is true for.
+
+        Fail if there is no such line within ten minutes.
+        """
         began = time.monotonic()
         process = subprocess.Popen(
             # Who runs tests in the background may have Ctrl-C ignored, and that is inherited.
@@ -166,13 +170,18 @@ class Bench:
         )
         assert process.stdout
         lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if when(line):
-                os.killpg(process.pid, by)
-                break
-        else:
-            raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+        longest = threading.Timer(600, os.killpg, (process.pid, signal.SIGKILL))
+        longest.start()
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if when(line):
+                    os.killpg(process.pid, by)
+                    break
+            else:
+                raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+        finally:
+            longest.cancel()
         sent = time.monotonic()
         try:
             rest, _ = process.communicate(timeout=300)
