@@ -57,7 +57,7 @@ def root_in(folder: Path) -> Root:
     try:
         if not is_root_of(pem, key):
             raise UserError(
-                f"{folder / KEY} is not the key of {folder / ROOT}", "bring back the one that was made with it"
+                f"{folder / KEY} is not the key of {folder / ROOT}", "restore the key that was made with it"
             )
         return Root(folder / ROOT, pem, fingerprint(pem), valid(pem)[1])
     except WrongPemError as error:
@@ -105,8 +105,8 @@ def _read(file: Path) -> str:
         help_ = "make it: `herd gateway ca`, or restore the folder of the CA that clients trust"
         raise UserError(f"cannot read {file}: {error}", help_) from None
     except UnicodeDecodeError:
-        raise UserError(f"what is in {file} is no PEM", "bring back the file that was there") from None
+        raise UserError(f"{file} contains no PEM", "restore the file") from None
 
 
 def _unusable(folder: Path, error: ValueError) -> UserError:
-    return UserError(f"the CA in {folder} cannot be used: {error}", "bring back the files that were there")
+    return UserError(f"the CA in {folder} cannot be used: {error}", "restore its files")

@@ -180,7 +180,7 @@ def _added(text: str, mapping: yaml.MappingNode, key: str, value: Any) -> str:
     anchor = next((each for each in _ANCHORS if each in names), names[0])
     name, below = mapping.value[names.index(anchor)]
     if not _is_inline(below):
-        # Before it: where a block ends, only the next thing tells.
+        # Before it: a block ends only where the next node begins.
         at = text.rfind("\n", 0, name.start_mark.index) + 1
         return f"{text[:at]}{' ' * name.start_mark.column}{entry}\n{text[at:]}"
     at = text.find("\n", max(name.end_mark.index, below.end_mark.index if _is_inline(below) else 0))

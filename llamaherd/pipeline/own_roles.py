@@ -78,7 +78,7 @@ def guarded(found: object, folder: str, file: Path) -> Role:
     try:
         role: Role = _fit(Role, found)
     except _UnfitError as error:
-        message = f"role `{folder}` is none: {error}"
+        message = f"role `{folder}` is invalid: {error}"
         raise InventoryError([OWN_ROLE.at(Place(file), message, "correct it there")]) from None
     guard = _Guard(role.name, file)
     if role.inspection:
@@ -156,7 +156,7 @@ class _Guard:
                 given = _fit(kind, given)
             except _UnfitError as error:
                 raise self._error(
-                    called, _place_of_function(function, self.file), f"gives what it must not: {error}"
+                    called, _place_of_function(function, self.file), f"returns an invalid value: {error}"
                 ) from None
             return tuple(self._inside(each, called) for each in given) if many else given
 
